@@ -1,0 +1,10 @@
+//! evenkeel: eventual consistency for Azure Storage.
+//!
+//! Derived data (archives, secondary indexes, copies) is declared; a small message on a queue says that an
+//! entity changed or should be moved; the worker brings every copy back in step with its primary.
+//!
+//! Dependencies point one way: [`model`] knows nothing; [`ports`] name what the outside can do in terms of
+//! the model; `patterns` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
+
+pub mod model;
+pub mod ports;

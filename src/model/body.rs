@@ -1,0 +1,104 @@
+//! Message bodies: plain text, Base64, or gzip in Base64; read in any form, written as Base64 of UTF-8.
+//!
+//! Base64 is written because the queue client trims plain text, and because one message with markup or a
+//! control character makes a whole batch of messages unreadable.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::limits;
+
+/// Why a message's text is not a job's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// Neither JSON nor Base64.
+    #[error("the message is neither a JSON object nor Base64 of one; it starts with {0:?}")]
+    NotBase64(String),
+    /// Base64 of something that is not UTF-8.
+    #[error("the message is Base64 of {bytes} bytes that are not UTF-8 text (byte {at})")]
+    NotUtf8 {
+        /// How many bytes.
+        bytes: usize,
+        /// Where the text breaks.
+        at: usize,
+    },
+    /// A broken gzip stream.
+    #[error("the message is gzip in Base64, but cannot be expanded: {0}")]
+    Gzip(String),
+    /// A gzip stream that expands beyond 1 MiB.
+    #[error("the message is gzip in Base64 and expands to more than 1 MiB")]
+    ExpandsTooFar,
+}
+
+/// What a message's text turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    /// The text inside, not yet parsed.
+    pub text: String,
+    /// Its length in bytes before expansion, which the 48 KiB limit is about.
+    pub raw_bytes: usize,
+}
+
+/// Finds the text inside a message.
+pub fn decode(message: &str) -> Result<Body, BodyError> {
+    let trimmed = message.trim_start_matches('\u{feff}').trim();
+    if trimmed.starts_with('{') {
+        return Ok(Body { text: trimmed.to_owned(), raw_bytes: trimmed.len() });
+    }
+    let compact: String = trimmed.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let bytes = if compact.is_empty() { None } else { BASE64.decode(&compact).ok() };
+    let bytes = bytes.ok_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()))?;
+    let raw_bytes = bytes.len();
+    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) { expand(&bytes)? } else { bytes };
+    let text = String::from_utf8(bytes)
+        .map_err(|error| BodyError::NotUtf8 { bytes: error.as_bytes().len(), at: error.utf8_error().valid_up_to() })?;
+    Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
+}
+
+/// The text of a message that carries `json`.
+pub fn encode(json: &str) -> String {
+    BASE64.encode(json)
+}
+
+fn expand(bytes: &[u8]) -> Result<Vec<u8>, BodyError> {
+    let mut expanded = Vec::new();
+    let limit = limits::EXPANDED_BODY_BYTES as u64 + 1;
+    flate2::read::GzDecoder::new(bytes).take(limit).read_to_end(&mut expanded).map_err(|error| BodyError::Gzip(error.to_string()))?;
+    if expanded.len() > limits::EXPANDED_BODY_BYTES { Err(BodyError::ExpandsTooFar) } else { Ok(expanded) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    const JSON: &str = r#"{"op":"sync","table":"Employees","pk":"한","rk":"😀"}"#;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn every_form_a_sender_may_use_is_read() {
+        let mime = BASE64.encode(JSON).as_bytes().chunks(20).map(|c| std::str::from_utf8(c).unwrap()).collect::<Vec<_>>().join("\r\n");
+        for message in
+            [JSON.to_owned(), format!("  {JSON}\n"), format!("\u{feff}{JSON}"), encode(JSON), mime, BASE64.encode(gzip(JSON.as_bytes()))]
+        {
+            assert_eq!(decode(&message).unwrap().text, JSON, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        assert!(matches!(decode("hello there"), Err(BodyError::NotBase64(_))));
+        assert!(matches!(decode(""), Err(BodyError::NotBase64(_))));
+        assert!(matches!(decode("<job/>"), Err(BodyError::NotBase64(_))));
+        assert!(matches!(decode(&BASE64.encode([0xff, 0xfe])), Err(BodyError::NotUtf8 { at: 0, .. })));
+        assert!(matches!(decode(&BASE64.encode([0x1f, 0x8b, 8, 0])), Err(BodyError::Gzip(_))));
+        assert_eq!(decode(&BASE64.encode(gzip(&vec![b' '; 2_000_000]))), Err(BodyError::ExpandsTooFar));
+    }
+}

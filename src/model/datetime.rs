@@ -1,0 +1,179 @@
+//! `Edm.DateTime`.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+/// A moment in UTC, in ticks of 100 ns, from 1601-01-01 to 9999-12-31 (the range of Azure Table storage).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EdmDateTime {
+    ticks: i64,
+}
+
+/// Ticks of 100 ns between 0001-01-01 and 1970-01-01, as .NET counts them.
+const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
+/// 1601-01-01T00:00:00Z, the first moment Azure Table storage accepts.
+const MIN_TICKS: i64 = 504_911_232_000_000_000;
+/// 9999-12-31T23:59:59.9999999Z, the last.
+const MAX_TICKS: i64 = 3_155_378_975_999_999_999;
+
+/// Why a text or number is not an `Edm.DateTime`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DateTimeError {
+    /// Not RFC 3339.
+    #[error("{0:?} is not a date and time such as 2026-11-20T15:00:00Z")]
+    Syntax(String),
+    /// Outside 1601 to 9999.
+    #[error("{0} lies outside 1601-01-01 to 9999-12-31, the range of Edm.DateTime")]
+    Range(String),
+}
+
+impl EdmDateTime {
+    /// From .NET ticks (100 ns since 0001-01-01).
+    pub fn from_ticks(ticks: i64) -> Result<Self, DateTimeError> {
+        if (MIN_TICKS..=MAX_TICKS).contains(&ticks) { Ok(Self { ticks }) } else { Err(DateTimeError::Range(format!("{ticks} ticks"))) }
+    }
+
+    /// .NET ticks (100 ns since 0001-01-01).
+    pub const fn ticks(self) -> i64 {
+        self.ticks
+    }
+
+    /// Parses RFC 3339 with an offset, `Z` or neither (UTC); digits below 100 ns are cut off.
+    ///
+    /// Read here rather than by the time library, whose range ends a day before `DateTime.MaxValue` of .NET,
+    /// a value that real tables are full of.
+    pub fn parse(text: &str) -> Result<Self, DateTimeError> {
+        let ticks = parse_ticks(text).ok_or_else(|| DateTimeError::Syntax(text.to_owned()))?;
+        Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(text.to_owned()))
+    }
+
+    /// From a clock's time; digits below 100 ns are cut off.
+    pub fn from_timestamp(timestamp: Timestamp) -> Result<Self, DateTimeError> {
+        let ticks = timestamp.as_nanosecond().div_euclid(100) + i128::from(UNIX_EPOCH_TICKS);
+        i64::try_from(ticks).ok().and_then(|ticks| Self::from_ticks(ticks).ok()).ok_or_else(|| DateTimeError::Range(timestamp.to_string()))
+    }
+
+    /// As a clock's time.
+    pub fn timestamp(self) -> Timestamp {
+        // The whole range of ticks lies inside jiff's (years -9999 to 9999, less a day at each end);
+        // the last day of 9999 is clamped, which only matters to arithmetic on the year 10000.
+        Timestamp::from_nanosecond(i128::from(self.ticks - UNIX_EPOCH_TICKS) * 100).unwrap_or(Timestamp::MAX)
+    }
+}
+
+impl fmt::Display for EdmDateTime {
+    /// `2026-11-20T15:00:00.1234567Z`, with the fraction only as long as it needs to be.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const TICKS_PER_DAY: i64 = 864_000_000_000;
+        let days = self.ticks.div_euclid(TICKS_PER_DAY);
+        let mut rest = self.ticks.rem_euclid(TICKS_PER_DAY);
+        let (year, month, day) = civil_from_days(days);
+        let fraction = rest % 10_000_000;
+        rest /= 10_000_000;
+        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60)?;
+        if fraction != 0 {
+            let digits = format!("{fraction:07}");
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
+impl fmt::Debug for EdmDateTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Ticks since 0001-01-01 of an RFC 3339 text.
+fn parse_ticks(text: &str) -> Option<i64> {
+    let digits = |range: std::ops::Range<usize>| -> Option<i64> {
+        let part = text.get(range)?;
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
+    };
+    let is = |at: usize, allowed: &[u8]| text.as_bytes().get(at).is_some_and(|b| allowed.contains(b));
+    let (year, month, day) = (digits(0..4)?, digits(5..7)?, digits(8..10)?);
+    let (hour, minute, second) = (digits(11..13)?, digits(14..16)?, digits(17..19)?);
+    if !(is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":")) {
+        return None;
+    }
+    let days = days_from_civil(year, month, day);
+    if !(1..=12).contains(&month) || civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let mut rest = text.get(19..)?;
+    let mut fraction = 0;
+    if let Some(tail) = rest.strip_prefix('.') {
+        let end = tail.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(tail.len());
+        if end == 0 {
+            return None;
+        }
+        fraction = format!("{:0<7.7}", &tail[..end]).parse().ok()?;
+        rest = &tail[end..];
+    }
+    let offset_minutes = match rest.as_bytes() {
+        [] | [b'Z' | b'z'] => 0,
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) => {
+            let value = |tens: u8, ones: u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
+            let minutes = value(*h1, *h2) * 60 + value(*m1, *m2);
+            if *sign == b'-' { -minutes } else { minutes }
+        }
+        _ => return None,
+    };
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_minutes * 60;
+    Some(seconds * 10_000_000 + fraction)
+}
+
+/// Days since 0001-01-01 of a date (Howard Hinnant's `days_from_civil`).
+const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let y = if month <= 2 { year - 1 } else { year };
+    let era = y.div_euclid(400);
+    let yoe = y.rem_euclid(400);
+    let doy = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
+    let doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    era * 146_097 + doe - 306
+}
+
+/// Year, month and day of a count of days since 0001-01-01 (Howard Hinnant's `civil_from_days`).
+const fn civil_from_days(days_since_0001: i64) -> (i64, i64, i64) {
+    let z = days_since_0001 + 306;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    (yoe + era * 400 + if month <= 2 { 1 } else { 0 }, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_is_kept_to_100_ns_and_trimmed() {
+        for text in ["1601-01-01T00:00:00Z", "2026-11-20T15:00:00Z", "2021-09-21T01:04:48.453251Z", "9999-12-31T23:59:59.9999999Z"] {
+            assert_eq!(EdmDateTime::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(EdmDateTime::parse("2026-11-20T15:00:00+02:00").unwrap().to_string(), "2026-11-20T13:00:00Z");
+        assert_eq!(EdmDateTime::parse("2026-11-20T15:00:00.1200000").unwrap().to_string(), "2026-11-20T15:00:00.12Z");
+        assert!(EdmDateTime::parse("1600-12-31T23:59:59Z").is_err());
+        for bad in
+            ["yesterday", "2026-02-30T00:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T15:00:00.Z", "2026-11-20", "2026-11-20T15:00:00é"]
+        {
+            assert!(EdmDateTime::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn formatting_and_parsing_agree(ticks in MIN_TICKS..MAX_TICKS - 864_000_000_000 * 2) {
+            let value = EdmDateTime::from_ticks(ticks).unwrap();
+            prop_assert_eq!(EdmDateTime::parse(&value.to_string()).unwrap(), value);
+            prop_assert_eq!(EdmDateTime::from_timestamp(value.timestamp()).unwrap(), value);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Entities.
+
+use std::collections::BTreeMap;
+
+use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata};
+
+/// Property names starting with this are evenkeel's own: never copied into a view, stripped by `restore`.
+pub const RESERVED_PREFIX: &str = "ek_";
+
+/// A key and its properties: what a client writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entity {
+    /// Where it lies in its table.
+    pub key: EntityKey,
+    /// The properties by name, PartitionKey, RowKey and Timestamp not among them.
+    pub properties: BTreeMap<String, EdmValue>,
+}
+
+/// An entity as the store returned it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Key and properties.
+    pub entity: Entity,
+    /// The version that was read.
+    pub etag: ETag,
+    /// When the service last wrote it. Not present when a projection left it out.
+    pub timestamp: Option<EdmDateTime>,
+}
+
+/// Why an entity cannot be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntityError {
+    /// A name that is no C# identifier, or is one of the system's.
+    #[error(
+        "{0:?} is not a property name: letters, digits and underscores, not starting with a digit, at most 255, and not PartitionKey, RowKey or Timestamp"
+    )]
+    PropertyName(String),
+    /// More than 252 properties.
+    #[error("the entity has {0} properties; Azure Table storage allows 252")]
+    TooManyProperties(usize),
+    /// A value over 64 KiB.
+    #[error("the property {name:?} has {size} {unit}; Azure Table storage allows {limit}")]
+    ValueTooLarge {
+        /// The property.
+        name: String,
+        /// Its size.
+        size: usize,
+        /// What is counted.
+        unit: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// A character that XML or the service cannot carry.
+    #[error("the property {name:?} contains the character U+{code:04X}, which Azure Storage cannot carry")]
+    Character {
+        /// The property.
+        name: String,
+        /// The character.
+        code: u32,
+    },
+    /// Over 1 MiB.
+    #[error("the entity has {0} bytes as JSON; Azure Table storage allows 1,048,576 (1 MiB)")]
+    TooLarge(usize),
+}
+
+impl Entity {
+    /// An entity without properties.
+    pub const fn new(key: EntityKey) -> Self {
+        Self { key, properties: BTreeMap::new() }
+    }
+
+    /// Adds or replaces a property.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<EdmValue>) -> Self {
+        self.properties.insert(name.into(), value.into());
+        self
+    }
+
+    /// The value of a property.
+    pub fn get(&self, name: &str) -> Option<&EdmValue> {
+        self.properties.get(name)
+    }
+
+    /// The text of a string property.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(EdmValue::as_str)
+    }
+
+    /// The properties that are the user's own: without those whose names start with `ek_`.
+    pub fn user_properties(&self) -> impl Iterator<Item = (&String, &EdmValue)> {
+        self.properties.iter().filter(|(name, _)| !name.starts_with(RESERVED_PREFIX))
+    }
+
+    /// Sets the properties of `changes` and keeps the others (what Insert-Or-Merge does on the service).
+    #[must_use]
+    pub fn merged(mut self, changes: &Self) -> Self {
+        self.properties.extend(changes.properties.iter().map(|(name, value)| (name.clone(), value.clone())));
+        self
+    }
+
+    /// Checks every limit of the service, before anything is sent. Returns the size in bytes as JSON.
+    pub fn check(&self) -> Result<usize, EntityError> {
+        if self.properties.len() > limits::PROPERTIES {
+            return Err(EntityError::TooManyProperties(self.properties.len()));
+        }
+        for (name, value) in &self.properties {
+            if !valid_property_name(name) {
+                return Err(EntityError::PropertyName(name.clone()));
+            }
+            match value {
+                EdmValue::String(text) => {
+                    // A UTF-16 unit takes at least one byte of UTF-8, so a short text needs no count.
+                    if text.len() > limits::STRING_UTF16_UNITS {
+                        let size = text.encode_utf16().count();
+                        if size > limits::STRING_UTF16_UNITS {
+                            return Err(EntityError::ValueTooLarge {
+                                name: name.clone(),
+                                size,
+                                unit: "UTF-16 units",
+                                limit: limits::STRING_UTF16_UNITS,
+                            });
+                        }
+                    }
+                    if let Some(c) = text.chars().find(|c| matches!(c, '\u{0}' | '\u{fffe}' | '\u{ffff}')) {
+                        return Err(EntityError::Character { name: name.clone(), code: u32::from(c) });
+                    }
+                }
+                EdmValue::Binary(bytes) if bytes.len() > limits::BINARY_BYTES => {
+                    return Err(EntityError::ValueTooLarge {
+                        name: name.clone(),
+                        size: bytes.len(),
+                        unit: "bytes",
+                        limit: limits::BINARY_BYTES,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let size = odata::encoded_len(self);
+        if size > limits::ENTITY_BYTES { Err(EntityError::TooLarge(size)) } else { Ok(size) }
+    }
+}
+
+/// Whether a name can be a property's: `[A-Za-z_][A-Za-z0-9_]*`, at most 255, not one of the system's.
+pub fn valid_property_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && name.len() <= limits::PROPERTY_NAME_CHARS
+        && !matches!(name, "PartitionKey" | "RowKey" | "Timestamp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entity() -> Entity {
+        Entity::new(EntityKey::new("p", "r").unwrap())
+    }
+
+    #[test]
+    fn limits_are_checked_before_anything_is_sent() {
+        assert!(entity().with("Name", "x".repeat(32_768)).check().is_ok());
+        assert!(matches!(entity().with("Name", "x".repeat(32_769)).check(), Err(EntityError::ValueTooLarge { .. })));
+        assert!(entity().with("Name", "한".repeat(32_768)).check().is_ok());
+        assert!(matches!(entity().with("a-b", 1).check(), Err(EntityError::PropertyName(_))));
+        assert!(matches!(entity().with("Timestamp", 1).check(), Err(EntityError::PropertyName(_))));
+        assert!(matches!(entity().with("Name", "a\u{0}").check(), Err(EntityError::Character { code: 0, .. })));
+        let many = (0..253).fold(entity(), |e, i| e.with(format!("P{i}"), i));
+        assert_eq!(many.check(), Err(EntityError::TooManyProperties(253)));
+        let large = (0..40).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
+        assert!(matches!(large.check(), Err(EntityError::TooLarge(_))));
+    }
+
+    #[test]
+    fn merging_keeps_what_is_not_named() {
+        let merged = entity().with("A", 1).with("B", 2).merged(&entity().with("B", 3).with("C", 4));
+        assert_eq!(merged, entity().with("A", 1).with("B", 3).with("C", 4));
+    }
+}

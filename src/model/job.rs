@@ -1,0 +1,521 @@
+//! Jobs: what a message asks for.
+//!
+//! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
+//! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::body::{self, BodyError};
+use super::odata::{self, ODataError};
+use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
+
+/// The version of the message format that this program reads.
+pub const VERSION: u64 = 1;
+/// Every operation, as `op` spells it.
+pub const OPS: [&str; 5] = ["sync", "put", "delete", "archive", "restore"];
+
+/// One job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Job {
+    /// Brings every item of a primary in step with its present state, present or absent.
+    Sync(Primary),
+    /// Writes a primary, then as `Sync`.
+    Put(Box<Put>),
+    /// Deletes a primary, then as `Sync`.
+    Delete {
+        /// The primary.
+        primary: Primary,
+        /// Only at this ETag.
+        if_match: Option<ETag>,
+    },
+    /// Moves a primary into its archive.
+    Archive {
+        /// The archive.
+        archive: ViewName,
+        /// The primary's key in the archive's source table.
+        key: EntityKey,
+        /// Only at this ETag.
+        if_match: Option<ETag>,
+    },
+    /// Moves a primary back out of its archive.
+    Restore {
+        /// The archive.
+        archive: ViewName,
+        /// The primary's key.
+        key: EntityKey,
+    },
+}
+
+/// The address of a primary: the entity that is the source of truth.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Primary {
+    /// Its table.
+    pub table: TableName,
+    /// Its key.
+    pub key: EntityKey,
+}
+
+impl std::fmt::Display for Primary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.table, self.key)
+    }
+}
+
+/// A `put` job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Put {
+    /// The table of the primary.
+    pub table: TableName,
+    /// The entity to write.
+    pub entity: Entity,
+    /// Replace or merge.
+    pub mode: PutMode,
+    /// Under which condition.
+    pub condition: PutCondition,
+}
+
+/// How a `put` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PutMode {
+    /// Insert-Or-Replace.
+    #[default]
+    Replace,
+    /// Insert-Or-Merge: properties that are not named keep their values. The last delivered wins.
+    Merge,
+}
+
+/// When a `put` applies. Unmet, the job is skipped, not poisoned.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PutCondition {
+    /// Only if the stored entity has this ETag.
+    pub if_match: Option<ETag>,
+    /// Only if no entity is stored.
+    pub if_absent: bool,
+    /// Only if this property's value is greater than the stored one's.
+    pub newer_by: Option<String>,
+}
+
+impl Job {
+    /// The operation, as `op` spells it.
+    pub const fn op(&self) -> &'static str {
+        match self {
+            Self::Sync(_) => "sync",
+            Self::Put(_) => "put",
+            Self::Delete { .. } => "delete",
+            Self::Archive { .. } => "archive",
+            Self::Restore { .. } => "restore",
+        }
+    }
+
+    /// The key of the primary that the job is about.
+    pub const fn key(&self) -> &EntityKey {
+        match self {
+            Self::Sync(primary) | Self::Delete { primary, .. } => &primary.key,
+            Self::Put(put) => &put.entity.key,
+            Self::Archive { key, .. } | Self::Restore { key, .. } => key,
+        }
+    }
+}
+
+/// A decoded message: the job and what travels beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobEnvelope {
+    /// The job.
+    pub job: Job,
+    /// The client's own name for it, echoed in logs and poison.
+    pub id: Option<String>,
+    /// W3C trace context, where the client sent one.
+    pub traceparent: Option<String>,
+    /// Fields that no version 1 job has; ignored, and counted.
+    pub unknown_fields: usize,
+}
+
+/// evenkeel's own note in a message: deliveries that ended in order without being the job's fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
+    pub id: String,
+    /// How many deliveries to write off.
+    pub free: u32,
+}
+
+/// Why a message is not a job.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum JobError {
+    /// No text inside.
+    #[error("the message cannot be decoded")]
+    Body(#[source] BodyError),
+    /// Not JSON.
+    #[error("the message is not JSON: {0}")]
+    Json(String),
+    /// JSON, but no object.
+    #[error("the message is JSON, but not an object")]
+    NotAnObject,
+    /// Over 48 KiB.
+    #[error(
+        "the message has {0} bytes; at most 49,152 (48 KiB) are allowed: stage what is large in a blob, or compress the message (gzip, then Base64)"
+    )]
+    TooLarge(usize),
+    /// A version this program does not read.
+    #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
+    Version(String),
+    /// An operation this program does not know.
+    #[error("\"op\" is {found}; known operations are {}", OPS.join(", "))]
+    Op {
+        /// What was found, as JSON.
+        found: String,
+    },
+    /// A field is missing or wrong.
+    #[error("op {op:?}: {problem}")]
+    Field {
+        /// The operation.
+        op: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The entity of a `put` is no entity.
+    #[error("op \"put\": the field \"entity\" cannot be used")]
+    Entity(#[source] ODataError),
+}
+
+impl JobError {
+    /// Whether the text itself could not be read, as opposed to its meaning.
+    pub const fn is_undecodable(&self) -> bool {
+        match self {
+            Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
+            Self::TooLarge(_) | Self::Version(_) | Self::Op { .. } | Self::Field { .. } | Self::Entity(_) => false,
+        }
+    }
+}
+
+/// Fields of a `sync` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "sync")]
+struct SyncFields {
+    /// The primary's table.
+    table: String,
+    /// The primary's PartitionKey.
+    pk: String,
+    /// The primary's RowKey.
+    rk: String,
+}
+
+/// Fields of a `put` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "put")]
+struct PutFields {
+    /// The primary's table.
+    table: String,
+    /// The entity in OData JSON: PartitionKey, RowKey and properties, with "X@odata.type" beside Int64, Double, DateTime, Guid and Binary.
+    entity: Map<String, Value>,
+    /// Whether properties that the entity does not name are removed or kept.
+    #[serde(default)]
+    mode: PutMode,
+    /// Apply only if the stored entity has this ETag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    if_match: Option<String>,
+    /// Apply only if no entity is stored.
+    #[serde(default)]
+    if_absent: bool,
+    /// Apply only if this property's value is greater than the stored one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    newer_by: Option<String>,
+}
+
+/// Fields of a `delete` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "delete")]
+struct DeleteFields {
+    /// The primary's table.
+    table: String,
+    /// The primary's PartitionKey.
+    pk: String,
+    /// The primary's RowKey.
+    rk: String,
+    /// Delete only at this ETag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    if_match: Option<String>,
+}
+
+/// Fields of an `archive` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "archive")]
+struct ArchiveFields {
+    /// The archive, as the catalog names it.
+    archive: String,
+    /// The primary's PartitionKey.
+    pk: String,
+    /// The primary's RowKey.
+    rk: String,
+    /// Archive only at this ETag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    if_match: Option<String>,
+}
+
+/// Fields of a `restore` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "restore")]
+struct RestoreFields {
+    /// The archive, as the catalog names it.
+    archive: String,
+    /// The primary's PartitionKey.
+    pk: String,
+    /// The primary's RowKey.
+    rk: String,
+}
+
+/// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
+pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
+    let object = decode_object(message)?;
+    decode_job(object)
+}
+
+/// The JSON object inside a message, whatever it means.
+pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
+    let body = body::decode(message).map_err(JobError::Body)?;
+    if body.raw_bytes > limits::QUEUE_BODY_BYTES {
+        return Err(JobError::TooLarge(body.raw_bytes));
+    }
+    match serde_json::from_str(&body.text).map_err(|error| JobError::Json(error.to_string()))? {
+        Value::Object(object) => Ok(object),
+        _ => Err(JobError::NotAnObject),
+    }
+}
+
+/// evenkeel's note in a message, where it has one that belongs to this message.
+pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
+    let note: Note = serde_json::from_value(object.get("ek")?.clone()).ok()?;
+    (note.id == message_id).then_some(note)
+}
+
+/// Decodes a JSON object into a job.
+pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
+    match object.remove("v") {
+        None => {}
+        Some(v) if v.as_u64() == Some(VERSION) => {}
+        Some(v) => return Err(JobError::Version(v.to_string())),
+    }
+    object.remove("ek");
+    let op = match object.remove("op") {
+        Some(Value::String(op)) => op,
+        found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |v| v.to_string()) }),
+    };
+    let Some(op) = OPS.into_iter().find(|known| *known == op) else {
+        return Err(JobError::Op { found: format!("{op:?}") });
+    };
+    let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(JobError::Field { op, problem: format!("the field {name:?} must be a string") }),
+    };
+    let id = text(&mut object, "id")?;
+    let traceparent = text(&mut object, "traceparent")?;
+    let known: &[&str] = match op {
+        "put" => &["table", "entity", "mode", "if_match", "if_absent", "newer_by"],
+        "delete" => &["table", "pk", "rk", "if_match"],
+        "archive" => &["archive", "pk", "rk", "if_match"],
+        "restore" => &["archive", "pk", "rk"],
+        _ => &["table", "pk", "rk"],
+    };
+    if op == "put" {
+        for later in ["entity_ref", "blobs"] {
+            if object.contains_key(later) {
+                return Err(JobError::Field { op, problem: format!("the field {later:?} is not supported by this version of evenkeel") });
+            }
+        }
+    }
+    let unknown_fields = object.keys().filter(|name| !known.contains(&name.as_str())).count();
+    let job = match op {
+        "put" => put(fields(op, object)?)?,
+        "delete" => {
+            let fields: DeleteFields = fields(op, object)?;
+            Job::Delete { primary: primary(op, fields.table, fields.pk, fields.rk)?, if_match: etag(op, fields.if_match)? }
+        }
+        "archive" => {
+            let fields: ArchiveFields = fields(op, object)?;
+            Job::Archive {
+                archive: archive(op, fields.archive)?,
+                key: key(op, fields.pk, fields.rk)?,
+                if_match: etag(op, fields.if_match)?,
+            }
+        }
+        "restore" => {
+            let fields: RestoreFields = fields(op, object)?;
+            Job::Restore { archive: archive(op, fields.archive)?, key: key(op, fields.pk, fields.rk)? }
+        }
+        _ => {
+            let fields: SyncFields = fields(op, object)?;
+            Job::Sync(primary(op, fields.table, fields.pk, fields.rk)?)
+        }
+    };
+    Ok(JobEnvelope { job, id, traceparent, unknown_fields })
+}
+
+fn fields<T: serde::de::DeserializeOwned>(op: &'static str, object: Map<String, Value>) -> Result<T, JobError> {
+    serde_json::from_value(Value::Object(object)).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+fn put(fields: PutFields) -> Result<Job, JobError> {
+    let op = "put";
+    let entity = odata::decode(&Value::Object(fields.entity)).map_err(JobError::Entity)?;
+    if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(super::entity::RESERVED_PREFIX)) {
+        return Err(JobError::Field {
+            op,
+            problem: format!("the property {reserved:?} of \"entity\" starts with \"ek_\", which is reserved"),
+        });
+    }
+    let condition = PutCondition { if_match: etag(op, fields.if_match)?, if_absent: fields.if_absent, newer_by: fields.newer_by };
+    if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
+        return Err(JobError::Field { op, problem: "\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned() });
+    }
+    if let Some(property) = &condition.newer_by
+        && !entity.properties.contains_key(property)
+    {
+        return Err(JobError::Field { op, problem: format!("\"newer_by\" names {property:?}, which \"entity\" does not have") });
+    }
+    Ok(Job::Put(Box::new(Put { table: table(op, fields.table)?, entity, mode: fields.mode, condition })))
+}
+
+fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
+    TableName::new(name).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+fn archive(op: &'static str, name: String) -> Result<ViewName, JobError> {
+    ViewName::new(name).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+fn key(op: &'static str, pk: String, rk: String) -> Result<EntityKey, JobError> {
+    EntityKey::new(pk, rk).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Result<Primary, JobError> {
+    Ok(Primary { table: table(op, table_name)?, key: key(op, pk, rk)? })
+}
+
+fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
+    text.map(ETag::new).transpose().map_err(|error| JobError::Field { op, problem: format!("\"if_match\": {error}") })
+}
+
+/// Which message wrote something: the value of `ek_job`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// The message's id on the queue.
+    pub message_id: String,
+    /// When the message was first enqueued, by the queue's clock.
+    pub enqueued: Timestamp,
+}
+
+impl Stamp {
+    /// The property that carries a stamp.
+    pub const PROPERTY: &'static str = "ek_job";
+
+    /// Reads the stamp of an entity, where it has one.
+    pub fn of(entity: &Entity) -> Option<Self> {
+        let (message_id, enqueued) = entity.text(Self::PROPERTY)?.split_once(' ')?;
+        Some(Self { message_id: message_id.to_owned(), enqueued: enqueued.parse().ok()? })
+    }
+
+    /// Puts the stamp on an entity.
+    #[must_use]
+    pub fn on(&self, entity: Entity) -> Entity {
+        entity.with(Self::PROPERTY, format!("{} {}", self.message_id, self.enqueued))
+    }
+}
+
+/// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.
+pub fn schema() -> Value {
+    fn of<T: JsonSchema>(op: &str) -> Value {
+        let mut schema = schemars::SchemaGenerator::default().into_root_schema_for::<T>().to_value();
+        if let Some(object) = schema.as_object_mut() {
+            object.remove("$schema");
+            let properties = object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+            if let Some(properties) = properties.as_object_mut() {
+                properties.insert("op".to_owned(), serde_json::json!({"const": op}));
+                properties.insert(
+                    "v".to_owned(),
+                    serde_json::json!({"const": VERSION, "description": "Version of the message format; 1 when absent."}),
+                );
+                properties.insert("id".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "The client's own name for the job, echoed in logs and poison messages."}));
+                properties
+                    .insert("traceparent".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "W3C trace context."}));
+            }
+            if let Some(Value::Array(required)) = object.get_mut("required") {
+                required.insert(0, Value::String("op".to_owned()));
+            }
+        }
+        schema
+    }
+    serde_json::json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "evenkeel job",
+        "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
+        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore")],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(json: &Value) -> Result<JobEnvelope, JobError> {
+        decode(&json.to_string())
+    }
+
+    #[test]
+    fn a_sync_job_is_read_with_what_travels_beside_it() {
+        let envelope =
+            job(&json!({"v": 1, "op": "sync", "table": "Employees", "pk": "Sales", "rk": "7", "id": "a", "color": "red"})).unwrap();
+        assert_eq!(envelope.job.op(), "sync");
+        assert_eq!(envelope.id.as_deref(), Some("a"));
+        assert_eq!(envelope.unknown_fields, 1);
+    }
+
+    #[test]
+    fn a_put_carries_an_entity_with_its_types() {
+        let envelope = job(&json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "p", "RowKey": "r", "N@odata.type": "Edm.Int64", "N": "5"}})).unwrap();
+        let Job::Put(put) = envelope.job else { panic!("not a put") };
+        assert_eq!(put.mode, PutMode::Merge);
+        assert_eq!(put.entity.get("N"), Some(&5_i64.into()));
+    }
+
+    #[test]
+    fn mistakes_name_the_field() {
+        for (bad, word) in [
+            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "rk"),
+            (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
+            (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
+            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "string"),
+            (json!({"op": "explode"}), "explode"),
+            (json!({"table": "Employees"}), "missing"),
+            (json!({"v": 2, "op": "sync"}), "version 1"),
+            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}), "reserved"),
+            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "newer_by": "V"}), "newer_by"),
+        ] {
+            let error = job(&bad).unwrap_err();
+            assert!(!error.is_undecodable());
+            assert!(error.to_string().contains(word), "{error} does not name {word}");
+        }
+        assert!(job(&json!([1])).unwrap_err().is_undecodable());
+        assert!(decode("{").unwrap_err().is_undecodable());
+        assert!(!decode(&format!("{{\"op\":\"{}\"}}", "x".repeat(50_000))).unwrap_err().is_undecodable());
+    }
+
+    #[test]
+    fn a_note_counts_only_in_the_message_it_was_written_for() {
+        let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
+        assert_eq!(note(&object, "m1").map(|n| n.free), Some(3));
+        assert_eq!(note(&object, "m2"), None);
+    }
+
+    #[test]
+    fn a_stamp_survives_on_its_entity() {
+        let stamp = Stamp { message_id: "m1".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap() };
+        let entity = stamp.on(Entity::new(EntityKey::new("p", "r").unwrap()));
+        assert_eq!(Stamp::of(&entity), Some(stamp));
+    }
+}

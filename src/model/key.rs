@@ -1,0 +1,154 @@
+//! Partition and row keys.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::limits;
+
+/// A partition key or a row key: any text that both Azure and Azurite accept, the empty string included.
+///
+/// At most 512 UTF-16 units and 1,024 UTF-8 bytes; without `/ \ # ?`, control characters and the two
+/// noncharacters that XML cannot carry. Tab, CR and LF would otherwise be dropped silently from request
+/// URLs and the write would hit another row. Keys compare bytewise, as the service compares them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key(String);
+
+/// Why a text is not a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// A character that Azure forbids in keys.
+    #[error("the key {key:?} contains {found:?}, which Azure Table storage forbids in keys")]
+    Forbidden {
+        /// The whole text.
+        key: String,
+        /// The first forbidden character.
+        found: char,
+    },
+    /// Over the length limit.
+    #[error("the key starting {start:?} has {units} UTF-16 units and {bytes} bytes; at most 512 and 1,024 are allowed")]
+    TooLong {
+        /// The first 32 characters.
+        start: String,
+        /// Length in UTF-16 units.
+        units: usize,
+        /// Length in UTF-8 bytes.
+        bytes: usize,
+    },
+}
+
+/// Whether Azure forbids this character in a partition or row key.
+pub const fn forbidden_in_key(c: char) -> bool {
+    matches!(c, '/' | '\\' | '#' | '?' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+impl Key {
+    /// Checks a text and makes it a key.
+    pub fn new(text: impl Into<String>) -> Result<Self, KeyError> {
+        let text = text.into();
+        let units = text.encode_utf16().count();
+        if units > limits::KEY_UTF16_UNITS || text.len() > limits::KEY_UTF8_BYTES {
+            return Err(KeyError::TooLong { start: text.chars().take(32).collect(), units, bytes: text.len() });
+        }
+        match text.chars().find(|c| forbidden_in_key(*c)) {
+            Some(found) => Err(KeyError::Forbidden { key: text, found }),
+            None => Ok(Self(text)),
+        }
+    }
+
+    /// The text of the key.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = KeyError;
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&str> for Key {
+    type Error = KeyError;
+    fn try_from(text: &str) -> Result<Self, KeyError> {
+        Self::new(text)
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The address of an entity inside its table.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EntityKey {
+    /// The partition key.
+    pub pk: Key,
+    /// The row key.
+    pub rk: Key,
+}
+
+impl EntityKey {
+    /// Checks both texts and makes them an address.
+    pub fn new(pk: impl Into<String>, rk: impl Into<String>) -> Result<Self, KeyError> {
+        Ok(Self { pk: Key::new(pk)?, rk: Key::new(rk)? })
+    }
+}
+
+impl fmt::Debug for EntityKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({:?}, {:?})", self.pk, self.rk)
+    }
+}
+
+impl fmt::Display for EntityKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({:?}, {:?})", self.pk, self.rk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_empty_key_and_unusual_characters_are_legal() {
+        for text in ["", "O'Brien", "100%", "a b", "한글", "😀", "a+b&c=d;e,f"] {
+            assert_eq!(Key::new(text).unwrap().as_str(), text);
+        }
+    }
+
+    #[test]
+    fn forbidden_characters_are_named() {
+        for found in ['/', '\\', '#', '?', '\t', '\n', '\r', '\u{0}', '\u{7f}', '\u{9f}', '\u{fffe}'] {
+            let key = format!("a{found}b");
+            assert_eq!(Key::new(key.clone()), Err(KeyError::Forbidden { key, found }));
+        }
+    }
+
+    #[test]
+    fn length_is_bounded_in_units_and_in_bytes() {
+        assert!(Key::new("a".repeat(512)).is_ok());
+        assert!(Key::new("a".repeat(513)).is_err());
+        assert!(Key::new("한".repeat(341)).is_ok());
+        assert!(Key::new("한".repeat(342)).is_err());
+        assert!(Key::new("😀".repeat(256)).is_ok());
+        assert!(Key::new("😀".repeat(257)).is_err());
+    }
+}

@@ -1,0 +1,42 @@
+//! The limits of Azure Storage that evenkeel enforces before a request is sent.
+//!
+//! Where Azure and Azurite disagree the stricter one counts, so that what passes here passes on both.
+
+/// Longest partition or row key, in UTF-16 code units (Azurite refuses more; Azure documents 1 KiB).
+pub const KEY_UTF16_UNITS: usize = 512;
+/// Longest partition or row key, in UTF-8 bytes (Azure: "understanding the table service data model", 1 KiB).
+pub const KEY_UTF8_BYTES: usize = 1_024;
+/// Most properties of one entity beside PartitionKey, RowKey and Timestamp (Azure data model: 252).
+pub const PROPERTIES: usize = 252;
+/// Longest property name, in characters (Azure data model: 255).
+pub const PROPERTY_NAME_CHARS: usize = 255;
+/// Longest string value, in UTF-16 code units (64 KiB of UTF-16).
+pub const STRING_UTF16_UNITS: usize = 32_768;
+/// Longest binary value, in bytes (64 KiB).
+pub const BINARY_BYTES: usize = 65_536;
+/// Largest entity, in bytes of its JSON form (Azure: 1 MiB; Azurite measures the JSON body).
+pub const ENTITY_BYTES: usize = 1_048_576;
+/// Most operations in one entity group transaction (Azure: 100).
+pub const TRANSACTION_OPERATIONS: usize = 100;
+/// Largest entity group transaction, in bytes of its request body (Azure: 4 MiB).
+pub const TRANSACTION_BYTES: usize = 4_194_304;
+/// Most rows on one page of a query (Azure: 1,000).
+pub const PAGE_ROWS: u32 = 1_000;
+/// Longest queue message, in bytes of its text (Azure: 64 KiB).
+pub const QUEUE_TEXT_BYTES: usize = 65_536;
+/// Longest message body that evenkeel sends, in bytes before Base64 (48 KiB is 64 KiB in Base64).
+pub const QUEUE_BODY_BYTES: usize = 49_152;
+/// Most messages that one Get returns (Azure: 32).
+pub const QUEUE_BATCH: u32 = 32;
+/// Longest visibility timeout, in seconds (Azure: 7 days).
+pub const QUEUE_VISIBILITY_SECONDS: u64 = 604_800;
+/// Largest body a compressed message may expand to, in bytes.
+pub const EXPANDED_BODY_BYTES: usize = 1_048_576;
+/// Longest blob name, in characters (Azure: 1,024).
+pub const BLOB_NAME_CHARS: usize = 1_024;
+/// Most path segments of a blob name (Azure: 254).
+pub const BLOB_NAME_SEGMENTS: usize = 254;
+/// Most bytes of blob metadata, names and values together (Azure: 8 KiB).
+pub const METADATA_BYTES: usize = 8_192;
+/// Most items one primary may own (its footprint is one entity).
+pub const ITEMS_PER_PRIMARY: usize = 1_000;

@@ -1,0 +1,25 @@
+//! The values everything else is made of: keys, names, ETags, EDM values, entities, filters, jobs.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number. Every type is parsed once, at the
+//! edge, into a value that cannot be wrong; the rest of the program never validates again.
+
+pub mod body;
+pub mod datetime;
+pub mod edm;
+pub mod entity;
+pub mod etag;
+pub mod filter;
+pub mod job;
+pub mod key;
+pub mod limits;
+pub mod names;
+pub mod odata;
+
+pub use datetime::EdmDateTime;
+pub use edm::EdmValue;
+pub use entity::{Entity, Row};
+pub use etag::ETag;
+pub use filter::{Comparison, Filter};
+pub use job::{Job, JobEnvelope};
+pub use key::{EntityKey, Key};
+pub use names::{AccountName, BlobName, ContainerName, QueueName, TableName, ViewName};

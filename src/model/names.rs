@@ -1,0 +1,250 @@
+//! Names of accounts, tables, queues, containers, blobs and views.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use serde::{Deserialize, Serialize};
+
+use super::limits;
+
+/// Why a text is not the name of something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not a {what} name: {rule}")]
+pub struct NameError {
+    /// What was to be named.
+    pub what: &'static str,
+    /// The text.
+    pub name: String,
+    /// The rule it breaks.
+    pub rule: &'static str,
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:literal, $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// Checks a text against the rule of this kind of name.
+            pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
+                let name = name.into();
+                let valid: fn(&str) -> bool = $valid;
+                if valid(&name) { Ok(Self(name)) } else { Err(NameError { what: $what, name, rule: $rule }) }
+            }
+
+            /// The text of the name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+            fn try_from(name: String) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<&str> for $type {
+            type Error = NameError;
+            fn try_from(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = NameError;
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.cmp(other) == Ordering::Equal
+            }
+        }
+
+        impl Eq for $type {}
+
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.canonical().cmp(&other.canonical())
+            }
+        }
+
+        impl Hash for $type {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.canonical().hash(state);
+            }
+        }
+    };
+}
+
+name_type!(
+    /// A table: `^[A-Za-z][A-Za-z0-9]{2,62}$`, not "tables". Kept as written, compared without regard to case.
+    TableName, "table", "3 to 63 letters and digits, starting with a letter, and not \"tables\"",
+    |name| {
+        (3..=63).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric())
+            && name.as_bytes()[0].is_ascii_alphabetic()
+            && !name.eq_ignore_ascii_case("tables")
+    }
+);
+
+impl TableName {
+    /// The form in which two spellings of one table are equal.
+    pub fn canonical(&self) -> Cow<'_, str> {
+        if self.0.bytes().any(|b| b.is_ascii_uppercase()) { Cow::Owned(self.0.to_ascii_lowercase()) } else { Cow::Borrowed(&self.0) }
+    }
+}
+
+fn dashed(name: &str) -> bool {
+    (3..=63).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+name_type!(
+    /// A queue: 3 to 63 of `a-z0-9-`, no dash at either end, no two dashes in a row.
+    QueueName, "queue", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
+    dashed
+);
+
+impl QueueName {
+    /// The name of this queue with something behind it (`-poison`, `-recheck`, a shard number).
+    pub fn with_suffix(&self, suffix: &str) -> Result<Self, NameError> {
+        Self::new(format!("{}{suffix}", self.0))
+    }
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+name_type!(
+    /// A blob container: the same rule as a queue.
+    ContainerName, "container", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
+    dashed
+);
+
+impl ContainerName {
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+name_type!(
+    /// A blob: 1 to 1,024 printable ASCII characters without `\`, at most 254 segments none of which is
+    /// empty, `.` or `..`. Stricter than Azure, since the client rewrites other names on their way.
+    BlobName, "blob", "1 to 1,024 printable ASCII characters without \\, in at most 254 segments, none of them empty, . or ..",
+    |name| {
+        (1..=limits::BLOB_NAME_CHARS).contains(&name.len())
+            && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'\\')
+            && !name.starts_with(' ')
+            && !name.ends_with([' ', '.'])
+            && name.split('/').count() <= limits::BLOB_NAME_SEGMENTS
+            && name.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
+    }
+);
+
+impl BlobName {
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+name_type!(
+    /// A storage account as the configuration names it (`[accounts.main]`).
+    AccountName, "account", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    identifier
+);
+
+impl AccountName {
+    /// The account used where none is named: `main`.
+    pub fn main() -> Self {
+        Self("main".to_owned())
+    }
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+name_type!(
+    /// A view or an archive as the configuration names it (`[views.employees_by_email]`).
+    ViewName, "view", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    identifier
+);
+
+impl ViewName {
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+fn identifier(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.as_bytes()[0].is_ascii_alphabetic()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_compared_without_regard_to_case_and_kept_as_written() {
+        let declared = TableName::new("Employees").unwrap();
+        assert_eq!(declared, TableName::new("employees").unwrap());
+        assert_eq!(declared.to_string(), "Employees");
+        for bad in ["", "ab", "1abc", "a-b-c", "Tables", "a".repeat(64).as_str()] {
+            assert!(TableName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn queues_follow_the_dash_rules() {
+        assert!(QueueName::new("evenkeel-jobs").is_ok());
+        for bad in ["ab", "-abc", "abc-", "a--b", "Abc", "a_b"] {
+            assert!(QueueName::new(bad).is_err(), "{bad}");
+        }
+        assert!(QueueName::new("a".repeat(60)).unwrap().with_suffix("-poison").is_err());
+    }
+
+    #[test]
+    fn blob_names_that_the_client_would_rewrite_are_refused() {
+        assert!(BlobName::new("logs/2026/11/20/1500/000001.jsonl").is_ok());
+        for bad in ["", "/a", "a/", "a//b", "a/../b", "a/./b", "a\\b", "a\tb", "한글", "a ", "a."] {
+            assert!(BlobName::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Entities as OData JSON: the one codec for messages, for the command line and for the wire.
+//!
+//! Plain JSON carries strings, booleans, Int32 and Double; `"X@odata.type"` stands beside everything
+//! else, and beside every Double on the way out: Azurite reads an unannotated `3.0` back as Int32.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Number, Value};
+use uuid::Uuid;
+
+use super::key::KeyError;
+use super::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Row};
+
+/// Why a JSON value is not an entity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ODataError {
+    /// Not a JSON object.
+    #[error("an entity must be a JSON object, not {0}")]
+    NotAnObject(&'static str),
+    /// PartitionKey or RowKey is absent or no string.
+    #[error("an entity must have the string {0:?}")]
+    MissingKey(&'static str),
+    /// PartitionKey or RowKey is no key.
+    #[error("the entity's {name} cannot be used")]
+    Key {
+        /// Which one.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: KeyError,
+    },
+    /// The value does not fit its type.
+    #[error("the property {name:?} is not {expected}: {found}")]
+    Value {
+        /// The property.
+        name: String,
+        /// What was expected.
+        expected: String,
+        /// The JSON found, shortened.
+        found: String,
+    },
+    /// An annotation without its property, or of an unknown type.
+    #[error("the annotation {name:?} is {problem}")]
+    Annotation {
+        /// The annotation's name.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+const TYPE_SUFFIX: &str = "@odata.type";
+
+/// Encodes the properties alone, with their annotations.
+pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String, Value> {
+    let mut map = Map::with_capacity(properties.len() * 2);
+    for (name, value) in properties {
+        let (annotate, json) = encode_value(value);
+        if annotate {
+            map.insert(format!("{name}{TYPE_SUFFIX}"), Value::String(value.type_name().to_owned()));
+        }
+        map.insert(name.clone(), json);
+    }
+    map
+}
+
+/// Encodes an entity: PartitionKey, RowKey, then its properties.
+pub fn encode(entity: &Entity) -> Map<String, Value> {
+    let mut map = Map::with_capacity(entity.properties.len() * 2 + 2);
+    map.insert("PartitionKey".to_owned(), Value::String(entity.key.pk.as_str().to_owned()));
+    map.insert("RowKey".to_owned(), Value::String(entity.key.rk.as_str().to_owned()));
+    map.extend(encode_properties(&entity.properties));
+    map
+}
+
+/// Encodes a row for people: as [`encode`], with its Timestamp and `odata.etag`.
+pub fn encode_row(row: &Row) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("odata.etag".to_owned(), Value::String(row.etag.to_string()));
+    map.extend(encode(&row.entity));
+    if let Some(timestamp) = row.timestamp {
+        map.insert("Timestamp".to_owned(), Value::String(timestamp.to_string()));
+    }
+    map
+}
+
+/// The number of bytes of [`encode`]'s JSON text.
+pub fn encoded_len(entity: &Entity) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail; were it to, the service would still refuse what is too large.
+    let _ = serde_json::to_writer(&mut count, &encode(entity));
+    count.0
+}
+
+fn encode_value(value: &EdmValue) -> (bool, Value) {
+    match value {
+        EdmValue::String(text) => (false, Value::String(text.clone())),
+        EdmValue::Bool(truth) => (false, Value::Bool(*truth)),
+        EdmValue::Int32(number) => (false, Value::from(*number)),
+        EdmValue::Int64(number) => (true, Value::String(number.to_string())),
+        EdmValue::Double(number) => (true, encode_double(*number)),
+        EdmValue::DateTime(moment) => (true, Value::String(moment.to_string())),
+        EdmValue::Guid(guid) => (true, Value::String(guid.to_string())),
+        EdmValue::Binary(bytes) => (true, Value::String(BASE64.encode(bytes))),
+    }
+}
+
+fn encode_double(number: f64) -> Value {
+    match Number::from_f64(number) {
+        Some(finite) => Value::Number(finite),
+        None if number.is_nan() => Value::String("NaN".to_owned()),
+        None if number > 0.0 => Value::String("Infinity".to_owned()),
+        None => Value::String("-Infinity".to_owned()),
+    }
+}
+
+/// Decodes an entity that a client sent: PartitionKey, RowKey, properties. `odata.*` and Timestamp are ignored.
+pub fn decode(json: &Value) -> Result<Entity, ODataError> {
+    let map = object(json)?;
+    Ok(Entity {
+        key: EntityKey { pk: decode_key(map, "PartitionKey")?, rk: decode_key(map, "RowKey")? },
+        properties: decode_properties(map)?,
+    })
+}
+
+/// Decodes a row that the service sent. `etag` comes from the header where the body has none.
+pub fn decode_row(json: &Value, etag: ETag) -> Result<Row, ODataError> {
+    let map = object(json)?;
+    let timestamp = match map.get("Timestamp").and_then(Value::as_str) {
+        Some(text) => Some(EdmDateTime::parse(text).map_err(|_| value_error("Timestamp", "an Edm.DateTime", &map["Timestamp"]))?),
+        None => None,
+    };
+    Ok(Row { entity: decode(json)?, etag, timestamp })
+}
+
+fn object(json: &Value) -> Result<&Map<String, Value>, ODataError> {
+    let found = match json {
+        Value::Object(map) => return Ok(map),
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+    };
+    Err(ODataError::NotAnObject(found))
+}
+
+fn decode_key(map: &Map<String, Value>, name: &'static str) -> Result<super::Key, ODataError> {
+    let text = map.get(name).and_then(Value::as_str).ok_or(ODataError::MissingKey(name))?;
+    super::Key::new(text).map_err(|source| ODataError::Key { name, source })
+}
+
+/// Decodes the properties of a JSON object, leaving out keys, Timestamp, nulls and `odata.*`.
+pub fn decode_properties(map: &Map<String, Value>) -> Result<BTreeMap<String, EdmValue>, ODataError> {
+    let mut properties = BTreeMap::new();
+    for (name, json) in map {
+        if let Some(property) = name.strip_suffix(TYPE_SUFFIX) {
+            if !map.contains_key(property) {
+                return Err(ODataError::Annotation { name: name.clone(), problem: format!("without the property {property:?}") });
+            }
+            continue;
+        }
+        if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") || name.starts_with("odata.") || json.is_null() {
+            continue;
+        }
+        let annotation = match map.get(&format!("{name}{TYPE_SUFFIX}")) {
+            None => None,
+            Some(Value::String(annotation)) => Some(annotation.as_str()),
+            Some(_) => return Err(ODataError::Annotation { name: format!("{name}{TYPE_SUFFIX}"), problem: "no string".to_owned() }),
+        };
+        properties.insert(name.clone(), decode_value(name, annotation, json)?);
+    }
+    Ok(properties)
+}
+
+fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
+    let mut text = found.to_string();
+    if text.len() > 80 {
+        let end = (0..=80).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    ODataError::Value { name: name.to_owned(), expected: expected.to_owned(), found: text }
+}
+
+fn decode_value(name: &str, annotation: Option<&str>, json: &Value) -> Result<EdmValue, ODataError> {
+    let wrong = |expected: &str| value_error(name, expected, json);
+    let text = |expected: &str| json.as_str().ok_or_else(|| wrong(expected));
+    Ok(match annotation {
+        None => match json {
+            Value::String(text) => EdmValue::String(text.clone()),
+            Value::Bool(truth) => EdmValue::Bool(*truth),
+            Value::Number(number) => decode_number(number)
+                .ok_or_else(|| wrong("an Int32 or a Double; write an Int64 as a string beside \"@odata.type\": \"Edm.Int64\""))?,
+            Value::Null | Value::Array(_) | Value::Object(_) => return Err(wrong("a string, boolean or number")),
+        },
+        Some("Edm.String") => EdmValue::String(text("a string")?.to_owned()),
+        Some("Edm.Boolean") => EdmValue::Bool(json.as_bool().ok_or_else(|| wrong("a boolean"))?),
+        Some("Edm.Int32") => EdmValue::Int32(json.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or_else(|| wrong("an Int32"))?),
+        Some("Edm.Int64") => EdmValue::Int64(text("an Int64 as a string")?.parse().map_err(|_| wrong("an Int64 as a string"))?),
+        Some("Edm.Double") => EdmValue::Double(match json {
+            Value::Number(number) => number.as_f64().ok_or_else(|| wrong("a Double"))?,
+            Value::String(text) => match text.as_str() {
+                "NaN" => f64::NAN,
+                "Infinity" => f64::INFINITY,
+                "-Infinity" => f64::NEG_INFINITY,
+                other => other.parse().map_err(|_| wrong("a Double"))?,
+            },
+            _ => return Err(wrong("a Double")),
+        }),
+        Some("Edm.DateTime") => EdmValue::DateTime(
+            EdmDateTime::parse(text("a date and time")?)
+                .map_err(|_| wrong("a date and time from 1601 to 9999, such as \"2026-11-20T15:00:00Z\""))?,
+        ),
+        Some("Edm.Guid") => EdmValue::Guid(Uuid::parse_str(text("a GUID")?).map_err(|_| wrong("a GUID"))?),
+        Some("Edm.Binary") => EdmValue::Binary(BASE64.decode(text("Base64")?).map_err(|_| wrong("Base64"))?),
+        Some(other) => {
+            return Err(ODataError::Annotation {
+                name: format!("{name}{TYPE_SUFFIX}"),
+                problem: format!(
+                    "{other:?}; known are Edm.String, Edm.Boolean, Edm.Int32, Edm.Int64, Edm.Double, Edm.DateTime, Edm.Guid and Edm.Binary"
+                ),
+            });
+        }
+    })
+}
+
+/// An integer token is Int32 (and nothing where it does not fit: the service would round it); any other number is Double.
+fn decode_number(number: &Number) -> Option<EdmValue> {
+    match number.as_i64() {
+        Some(integer) => i32::try_from(integer).ok().map(EdmValue::Int32),
+        None if number.is_u64() => None,
+        None => number.as_f64().map(EdmValue::Double),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn round_trip(entity: &Entity) -> Entity {
+        let text = serde_json::to_string(&encode(entity)).unwrap();
+        assert_eq!(text.len(), encoded_len(entity));
+        decode(&serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_type_survives() {
+        let entity = Entity::new(EntityKey::new("O'Brien", "한 %😀").unwrap())
+            .with("S", "a\r\n\"b\"")
+            .with("B", true)
+            .with("I", -5)
+            .with("L", i64::MAX)
+            .with("D", 3.0)
+            .with("N", f64::NAN)
+            .with("Inf", f64::NEG_INFINITY)
+            .with("Z", -0.0)
+            .with("T", EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap())
+            .with("G", EdmValue::Guid(Uuid::from_u128(7)))
+            .with("Bin", EdmValue::Binary(vec![0, 255]));
+        assert_eq!(round_trip(&entity), entity);
+    }
+
+    #[test]
+    fn doubles_are_always_annotated() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("D", 3.0);
+        assert_eq!(Value::Object(encode(&entity)), json!({"PartitionKey": "p", "RowKey": "r", "D": 3.0, "D@odata.type": "Edm.Double"}));
+    }
+
+    #[test]
+    fn what_clients_write_is_understood() {
+        let decoded = decode(&json!({"PartitionKey": "p", "RowKey": "r", "Timestamp": "ignored", "odata.etag": "x", "I": 5, "D": 5.5, "Null": null, "S": "t"})).unwrap();
+        assert_eq!(decoded, Entity::new(EntityKey::new("p", "r").unwrap()).with("I", 5).with("D", 5.5).with("S", "t"));
+    }
+
+    #[test]
+    fn what_would_lose_data_is_refused() {
+        for bad in [
+            json!([]),
+            json!({"RowKey": "r"}),
+            json!({"PartitionKey": "a/b", "RowKey": "r"}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": 3_000_000_000_i64}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": [1]}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": 5, "X@odata.type": "Edm.Int64"}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": "5", "X@odata.type": "Edm.Decimal"}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X@odata.type": "Edm.Int64"}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": "?", "X@odata.type": "Edm.Binary"}),
+        ] {
+            assert!(decode(&bad).is_err(), "{bad}");
+        }
+    }
+
+    fn value() -> impl Strategy<Value = EdmValue> {
+        prop_oneof![
+            any::<String>().prop_map(EdmValue::String),
+            any::<bool>().prop_map(EdmValue::Bool),
+            any::<i32>().prop_map(EdmValue::Int32),
+            any::<i64>().prop_map(EdmValue::Int64),
+            any::<f64>().prop_map(EdmValue::Double),
+            (504_911_232_000_000_000_i64..=3_155_378_975_999_999_999).prop_map(|t| EdmValue::DateTime(EdmDateTime::from_ticks(t).unwrap())),
+            any::<u128>().prop_map(|g| EdmValue::Guid(Uuid::from_u128(g))),
+            proptest::collection::vec(any::<u8>(), 0..64).prop_map(EdmValue::Binary),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_entity_round_trips(properties in proptest::collection::btree_map("[A-Za-z_][A-Za-z0-9_]{0,20}", value(), 0..8)) {
+            let properties = properties.into_iter().filter(|(name, _)| super::super::entity::valid_property_name(name)).collect();
+            let entity = Entity { key: EntityKey::new("p", "r").unwrap(), properties };
+            prop_assert_eq!(round_trip(&entity), entity);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Blob storage.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::StoreError;
+use crate::model::{BlobName, ContainerName, ETag};
+
+/// The blobs of one account.
+#[async_trait]
+pub trait BlobStore: Send + Sync {
+    /// Creates a container. `false` where it exists already.
+    async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError>;
+
+    /// Deletes a container and all in it. `false` where it does not exist.
+    async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError>;
+
+    /// Writes a block blob in one request. `Conflict` where `Absent` was asked for and one exists;
+    /// `Precondition` where it is at another ETag, or absent.
+    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError>;
+
+    /// Reads a blob, whole or a range of its bytes (cut at its end). Never a mixture of two versions.
+    /// `None` where the blob does not exist.
+    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError>;
+
+    /// Reads a blob's properties and metadata. `None` where it does not exist.
+    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError>;
+
+    /// Deletes a blob with its snapshots, at an ETag or whatever it is. `false` where it does not exist.
+    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError>;
+
+    /// Copies a blob inside the account, content, content type and metadata, and waits for the end.
+    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError>;
+
+    /// Reads one page of the blobs whose names start with `prefix`, in order of their names.
+    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError>;
+}
+
+/// What a blob is written with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlobUpload {
+    /// Under which condition.
+    pub condition: BlobCondition,
+    /// `Content-Type`; `application/octet-stream` where absent.
+    pub content_type: Option<String>,
+    /// `Cache-Control`.
+    pub cache_control: Option<String>,
+    /// Metadata: names are C# identifiers, values printable ASCII without outer blanks, 8 KiB together.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Under which condition a blob is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum BlobCondition {
+    /// Whatever is there.
+    #[default]
+    None,
+    /// Only where no blob is (`If-None-Match: *`).
+    Absent,
+    /// Only over this version.
+    Matches(ETag),
+}
+
+/// A blob's content, or a range of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// The bytes.
+    pub content: Bytes,
+    /// What goes with them.
+    pub properties: BlobProperties,
+}
+
+/// What goes with a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobProperties {
+    /// Its version.
+    pub etag: ETag,
+    /// Its whole length in bytes.
+    pub length: u64,
+    /// `Content-Type`.
+    pub content_type: String,
+    /// Metadata; names in lower case, since services differ in what they return.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A blob in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobItem {
+    /// Its name. A name that this program would refuse to write is left out of listings.
+    pub name: BlobName,
+    /// Its version.
+    pub etag: ETag,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobPage {
+    /// The blobs, in order of their names.
+    pub blobs: Vec<BlobItem>,
+    /// Where to go on; `None` at the end.
+    pub marker: Option<String>,
+}

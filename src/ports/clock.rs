@@ -1,0 +1,37 @@
+//! Time and chance. Nothing else in the program reads a clock or draws a random number, so that a test
+//! can give both.
+//!
+//! Waiting is not here: `tokio::time::sleep` follows the runtime's clock, which tests pause.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// What time it is.
+pub trait Clock: Send + Sync {
+    /// The wall clock, which may be wrong and may jump: for what people read and for ages that are compared
+    /// with the services' clocks.
+    fn now(&self) -> Timestamp;
+
+    /// Time since some fixed moment, never going back: for durations and deadlines.
+    fn monotonic(&self) -> Duration;
+}
+
+/// Random numbers, from a seed in tests.
+pub trait Chance: Send + Sync {
+    /// 64 random bits.
+    fn next_u64(&self) -> u64;
+
+    /// A number from 0 up to, not including, 1.
+    fn unit(&self) -> f64 {
+        // The 53 upper bits fill a double's fraction exactly.
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
+        let fraction = (self.next_u64() >> 11) as f64;
+        fraction / 9_007_199_254_740_992.0
+    }
+
+    /// A number from `low` up to, not including, `high`.
+    fn between(&self, low: f64, high: f64) -> f64 {
+        low + self.unit() * (high - low)
+    }
+}

@@ -1,0 +1,18 @@
+//! What the outside can do, in terms of the model: tables, queues, blobs, a clock.
+//!
+//! One contract suite (`tests/conformance`) states what each port promises and runs on every adapter.
+//! Decorators (retry, pacing, observation) implement every method: there are no silent defaults.
+
+pub mod blobs;
+pub mod clock;
+pub mod error;
+pub mod queues;
+pub mod stores;
+pub mod tables;
+
+pub use blobs::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload};
+pub use clock::{Chance, Clock};
+pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
+pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
+pub use stores::{Account, Stores};
+pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore};

@@ -1,0 +1,143 @@
+//! Table storage.
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::model::{ETag, Entity, EntityKey, Filter, Key, Row, TableName};
+
+/// The tables of one account.
+#[async_trait]
+pub trait TableStore: Send + Sync {
+    /// Reads one entity, whole or some of its properties. `None` where the row does not exist;
+    /// `NotFound(Container)` where the table does not.
+    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError>;
+
+    /// Executes one operation. Returns the entity's new ETag; nothing after a delete.
+    ///
+    /// `Conflict`: an insert met an entity. `Precondition`: it is at another ETag. `NotFound(Item)`: a
+    /// replace, merge or delete met no entity, also when it gave an ETag.
+    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError>;
+
+    /// Executes an entity group transaction: all operations or none, at most 100, of one partition, each
+    /// entity once, at most 4 MiB; checked before anything is sent. Returns an ETag per operation (nothing
+    /// for deletes). A failure carries the index of the operation that failed and that operation's class.
+    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError>;
+
+    /// Reads one page, ordered by partition key and row key. It may be short, or empty and still
+    /// carry a continuation; the end is where there is none.
+    async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError>;
+
+    /// Creates a table. `false` where it exists already.
+    async fn create_table(&self, table: &TableName) -> Result<bool, StoreError>;
+
+    /// Deletes a table and all in it. `false` where it does not exist. On Azure the name cannot be used
+    /// again for at least 40 s.
+    async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError>;
+
+    /// Reads one page of the names of tables, from the start or from a continuation.
+    async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError>;
+}
+
+/// One write of one entity, alone or in a transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TableOperation {
+    /// Insert: fails where the entity exists.
+    Insert(Entity),
+    /// Insert-Or-Replace, whatever is there.
+    InsertOrReplace(Entity),
+    /// Insert-Or-Merge, whatever is there.
+    InsertOrMerge(Entity),
+    /// Replace an existing entity.
+    Replace(Entity, Condition),
+    /// Merge into an existing entity.
+    Merge(Entity, Condition),
+    /// Delete an existing entity.
+    Delete(EntityKey, Condition),
+}
+
+impl TableOperation {
+    /// The entity's key.
+    pub const fn key(&self) -> &EntityKey {
+        match self {
+            Self::Insert(entity)
+            | Self::InsertOrReplace(entity)
+            | Self::InsertOrMerge(entity)
+            | Self::Replace(entity, _)
+            | Self::Merge(entity, _) => &entity.key,
+            Self::Delete(key, _) => key,
+        }
+    }
+
+    /// The entity, where the operation carries one.
+    pub const fn entity(&self) -> Option<&Entity> {
+        match self {
+            Self::Insert(entity)
+            | Self::InsertOrReplace(entity)
+            | Self::InsertOrMerge(entity)
+            | Self::Replace(entity, _)
+            | Self::Merge(entity, _) => Some(entity),
+            Self::Delete(..) => None,
+        }
+    }
+
+    /// The operation in the service's words.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Insert(_) => "Insert Entity",
+            Self::InsertOrReplace(_) => "Insert Or Replace Entity",
+            Self::InsertOrMerge(_) => "Insert Or Merge Entity",
+            Self::Replace(..) => "Update Entity",
+            Self::Merge(..) => "Merge Entity",
+            Self::Delete(..) => "Delete Entity",
+        }
+    }
+}
+
+/// Under which condition an existing entity is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// At this ETag only.
+    Matches(ETag),
+    /// Whatever its ETag (`If-Match: *`).
+    Any,
+}
+
+/// A query.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Query {
+    /// Which rows; all where absent.
+    pub filter: Option<Filter>,
+    /// Which properties; all where absent. Keys, ETag and Timestamp come with every row.
+    pub select: Option<Vec<String>>,
+    /// Most rows on this page, 1 to 1,000.
+    pub top: Option<u32>,
+    /// Where an earlier page ended.
+    pub continuation: Option<Continuation>,
+}
+
+/// Where a page ended: opaque, to be sent back with the same filter and projection.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Continuation {
+    /// `x-ms-continuation-NextPartitionKey`
+    pub next_partition_key: String,
+    /// `x-ms-continuation-NextRowKey`, which the service may leave out
+    pub next_row_key: Option<String>,
+}
+
+/// A page of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The rows, in order.
+    pub rows: Vec<Row>,
+    /// Where to go on; `None` at the end.
+    pub continuation: Option<Continuation>,
+}
+
+/// A page of table names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TablePage {
+    /// The names, in order.
+    pub tables: Vec<TableName>,
+    /// Where to go on; `None` at the end.
+    pub continuation: Option<String>,
+}
