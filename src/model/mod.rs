@@ -4,6 +4,7 @@
 //! edge, into a value that cannot be wrong; the rest of the program never validates again.
 
 pub mod body;
+pub mod condition;
 pub mod datetime;
 pub mod edm;
 pub mod entity;
@@ -14,6 +15,7 @@ pub mod key;
 pub mod limits;
 pub mod names;
 pub mod odata;
+pub mod template;
 
 pub use datetime::EdmDateTime;
 pub use edm::EdmValue;
