@@ -9,4 +9,5 @@
 pub mod catalog;
 pub mod model;
 pub mod ports;
+pub mod reconcile;
 pub mod settings;
