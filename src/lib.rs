@@ -8,6 +8,7 @@
 
 pub mod catalog;
 pub mod model;
+pub mod patterns;
 pub mod ports;
 pub mod reconcile;
 pub mod settings;

@@ -4,4 +4,4 @@ mod execute;
 mod recheck;
 
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
-pub use recheck::{ItemAddress, Recheck, RecheckError};
+pub use recheck::{Recheck, RecheckError};
