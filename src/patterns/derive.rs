@@ -77,7 +77,7 @@ pub enum DeriveError {
 }
 
 /// The items that should exist because of a primary, by address; none for a primary that is absent.
-pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, DeriveError> {
+pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
     let Some(entity) = entity else { return Ok(items) };
     let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
@@ -86,21 +86,21 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
             continue;
         }
         let derived = match &view.kind {
-            ViewKind::SecondaryIndex(index) => super::secondary_index::derive(view, index, &primary, entity)?,
+            ViewKind::SecondaryIndex(index) => super::secondary_index::derive(view, index, &primary, entity)?.into_iter(),
         };
         for (address, entity) in derived {
             if address.table == source.table && address.account == source.account && address.key == primary.key {
-                return Err(DeriveError::OwnRow { view: view.name.clone(), primary });
+                return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
             }
             if let Some(other) = items.keys().find(|other| same_row(other, &address)) {
-                return Err(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary });
+                return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
             }
-            entity.check().map_err(|source| DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source })?;
+            entity.check().map_err(|source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source }))?;
             items.insert(address, Item { entity, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
         }
     }
     if items.len() > limits::ITEMS_PER_PRIMARY {
-        return Err(DeriveError::TooMany { primary, count: items.len() });
+        return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));
     }
     Ok(items)
 }

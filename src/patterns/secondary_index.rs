@@ -16,9 +16,10 @@ pub(super) fn derive(
     index: &SecondaryIndex,
     primary: &Primary,
     entity: &Entity,
-) -> Result<Option<(ItemAddress, Entity)>, DeriveError> {
+) -> Result<Option<(ItemAddress, Entity)>, Box<DeriveError>> {
     let render = |part: &'static str, template: &crate::model::template::Template| {
-        template.render(entity).map_err(|source| DeriveError::Render { view: view.name.clone(), part, primary: primary.clone(), source })
+        let problem = |source| DeriveError::Render { view: view.name.clone(), part, primary: primary.clone(), source };
+        template.render(entity).map_err(|source| Box::new(problem(source)))
     };
     let (Some(pk), Some(rk)) = (render("partition_key", &index.partition_key)?, render("row_key", &index.row_key)?) else {
         return Ok(None);
