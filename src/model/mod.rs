@@ -4,6 +4,7 @@
 //! edge, into a value that cannot be wrong; the rest of the program never validates again.
 
 pub mod body;
+pub mod caret;
 pub mod condition;
 pub mod datetime;
 pub mod edm;
@@ -15,6 +16,7 @@ pub mod job;
 pub mod key;
 pub mod limits;
 pub mod names;
+pub mod nearest;
 pub mod odata;
 pub mod template;
 
