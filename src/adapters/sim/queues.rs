@@ -8,7 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::world::{Inner, SimWorld};
 use crate::model::{QueueName, limits};
-use crate::ports::{ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What};
+use crate::ports::{
+    ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What,
+};
 
 /// All queues.
 #[derive(Default)]
@@ -61,10 +63,19 @@ fn check(text: &str) -> Result<(), (ErrorClass, &'static str)> {
 }
 
 fn check_range(wait: Duration, least: u64) -> Result<(), (ErrorClass, &'static str)> {
-    if wait > Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS) || wait < Duration::from_secs(least).min(Duration::from_nanos(1)) {
+    if wait > Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS) || (least > 0 && wait.is_zero()) {
         Err((ErrorClass::Permanent, "the visibility timeout is out of range"))
     } else {
         Ok(())
+    }
+}
+
+fn check_ttl(delay: Duration, ttl: Ttl) -> Result<(), (ErrorClass, &'static str)> {
+    match ttl {
+        Ttl::After(ttl) if ttl.is_zero() || seconds(delay) >= seconds(ttl) => {
+            Err((ErrorClass::Permanent, "the message would expire before it is visible"))
+        }
+        Ttl::After(_) | Ttl::Never => Ok(()),
     }
 }
 
@@ -93,14 +104,16 @@ impl QueueStore for SimWorld {
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let name = queue.clone();
-        let deleted = self.inner.send("Delete Queue", What::Queue(queue.clone()), true, move |state, _| Ok(state.queues.0.remove(&name).is_some()));
+        let deleted =
+            self.inner.send("Delete Queue", What::Queue(queue.clone()), true, move |state, _| Ok(state.queues.0.remove(&name).is_some()));
         deleted.await
     }
 
     async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError> {
         const NAME: &str = "Put Message";
         let what = What::Queue(queue.clone());
-        check(text).and_then(|()| check_range(delay, 0)).map_err(refuse(&self.inner, NAME, &what))?;
+        let check = check(text).and_then(|()| check_range(delay, 0)).and_then(|()| check_ttl(delay, ttl));
+        check.map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, text, subject) = (queue.clone(), text.to_owned(), what.clone());
         let sent = self.inner.send(NAME, what, true, move |state, inner| {
             let now = inner.now();
@@ -147,7 +160,14 @@ impl QueueStore for SimWorld {
         got.await
     }
 
-    async fn update(&self, queue: &QueueName, id: &str, pop_receipt: &str, text: &str, visibility: Duration) -> Result<UpdatedMessage, StoreError> {
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &str,
+        pop_receipt: &str,
+        text: &str,
+        visibility: Duration,
+    ) -> Result<UpdatedMessage, StoreError> {
         const NAME: &str = "Update Message";
         let what = What::Message(queue.clone(), id.to_owned());
         check(text).and_then(|()| check_range(visibility, 0)).map_err(refuse(&self.inner, NAME, &what))?;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::world::{Inner, SimWorld, State};
 use crate::model::entity::EntityError;
-use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, limits, odata};
+use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
 use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
 
 /// All tables, by their canonical names.
@@ -51,7 +51,9 @@ fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableO
         TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition) | TableOperation::Delete(_, condition) => {
             let Some(current) = stored else { return Err((ErrorClass::NotFound(Missing::Item), "the entity does not exist")) };
             match condition {
-                Condition::Matches(etag) if *etag != current.etag => return Err((ErrorClass::Precondition, "the entity is at another ETag")),
+                Condition::Matches(etag) if *etag != current.etag => {
+                    return Err((ErrorClass::Precondition, "the entity is at another ETag"));
+                }
                 Condition::Matches(_) | Condition::Any => Some(current),
             }
         }
@@ -61,7 +63,9 @@ fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableO
         return Ok(None);
     };
     let mut properties = match operation {
-        TableOperation::InsertOrMerge(_) | TableOperation::Merge(..) => current.map(|current| current.properties.clone()).unwrap_or_default(),
+        TableOperation::InsertOrMerge(_) | TableOperation::Merge(..) => {
+            current.map(|current| current.properties.clone()).unwrap_or_default()
+        }
         _ => BTreeMap::new(),
     };
     properties.extend(entity.properties.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -109,9 +113,27 @@ fn check_transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), (Err
     Ok(())
 }
 
+fn check_query(query: &Query) -> Result<(), &'static str> {
+    fn comparisons(filter: &Filter) -> usize {
+        match filter {
+            Filter::Compare { .. } => 1,
+            Filter::And(a, b) | Filter::Or(a, b) => comparisons(a) + comparisons(b),
+            Filter::Not(a) => comparisons(a),
+        }
+    }
+    if query.top.is_some_and(|top| top == 0 || top > limits::PAGE_ROWS) {
+        Err("a page has 1 to 1,000 rows")
+    } else if query.filter.as_ref().is_some_and(|filter| comparisons(filter) > 15) {
+        Err("a filter has at most 15 comparisons")
+    } else {
+        Ok(())
+    }
+}
+
 fn row(key: &EntityKey, stored: &Stored, select: Option<&[String]>) -> Row {
     let selected = |name: &String| select.is_none_or(|select| select.contains(name));
-    let properties = stored.properties.iter().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let properties =
+        stored.properties.iter().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
     Row { entity: Entity { key: key.clone(), properties }, etag: stored.etag.clone(), timestamp: Some(stored.timestamp) }
 }
 
@@ -165,6 +187,7 @@ impl TableStore for SimWorld {
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         const NAME: &str = "Query Entities";
         let what = What::Table(table.clone());
+        check_query(query).map_err(|message| self.inner.error(ErrorClass::Permanent, NAME, what.clone(), message))?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
         let page = self.inner.send(NAME, what, false, move |state, inner| {
             let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
@@ -199,7 +222,9 @@ impl TableStore for SimWorld {
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
         let name = table.clone();
-        let deleted = self.inner.send("Delete Table", What::Table(table.clone()), true, move |state, _| Ok(state.tables.0.remove(&*name.canonical()).is_some()));
+        let deleted = self.inner.send("Delete Table", What::Table(table.clone()), true, move |state, _| {
+            Ok(state.tables.0.remove(&*name.canonical()).is_some())
+        });
         deleted.await
     }
 
