@@ -275,7 +275,8 @@ impl<'e> Pass<'e> {
                     Err(failure) if failure.class != super::FailureClass::Permanent => return Err(failure),
                     Ok(_) | Err(_) => {}
                 }
-                freed |= self.touched.insert(address.clone());
+                self.touched.insert(address.clone());
+                freed = true;
             }
         }
         Ok((!freed).then_some(plan))
