@@ -4,4 +4,5 @@
 //! the place that puts the program together.
 
 pub mod azure;
+pub mod embedded;
 pub mod sim;
