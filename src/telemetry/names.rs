@@ -55,8 +55,13 @@ pub const CLASS: &str = "class";
 pub const ACCOUNT: &str = "account";
 /// `table`, `queue` or `blob`.
 pub const SERVICE: &str = "service";
-/// `ok`; else the HTTP status of the answer (`503`), or the error's class where there was no answer.
+/// [`OK`]; else the HTTP status of the answer (`503`), or the error's class where there was no answer
+/// (`refused`), or [`CANCELLED`].
 pub const STATUS: &str = "status";
+/// A value of [`STATUS`]: the service did what was asked.
+pub const OK: &str = "ok";
+/// A value of [`STATUS`]: the caller did not wait for the answer (a job's timeout, a drain).
+pub const CANCELLED: &str = "cancelled";
 /// The view's name.
 pub const VIEW: &str = "view";
 /// `create`, `update` or `delete`.

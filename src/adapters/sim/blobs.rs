@@ -176,7 +176,11 @@ impl BlobStore for SimWorld {
             let blobs = state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?;
             let from = marker.as_deref().unwrap_or_default();
             let mut rest = blobs.iter().filter(|(name, _)| name.as_str().starts_with(&prefix) && name.as_str() >= from);
-            let item = |(name, stored): (&BlobName, &Stored)| BlobItem { name: name.clone(), etag: stored.etag.clone(), length: stored.content.len() as u64 };
+            let item = |(name, stored): (&BlobName, &Stored)| BlobItem {
+                name: name.clone(),
+                etag: stored.etag.clone(),
+                length: stored.content.len() as u64,
+            };
             let blobs = rest.by_ref().take(PAGE_BLOBS).map(item).collect();
             Ok(BlobPage { blobs, marker: rest.next().map(|(name, _)| name.to_string()) })
         });

@@ -8,7 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::world::{Inner, SimWorld};
 use crate::model::{QueueName, limits};
-use crate::ports::{ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What};
+use crate::ports::{
+    ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What,
+};
 
 /// All queues.
 #[derive(Default)]
@@ -93,7 +95,8 @@ impl QueueStore for SimWorld {
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let name = queue.clone();
-        let deleted = self.inner.send("Delete Queue", What::Queue(queue.clone()), true, move |state, _| Ok(state.queues.0.remove(&name).is_some()));
+        let deleted =
+            self.inner.send("Delete Queue", What::Queue(queue.clone()), true, move |state, _| Ok(state.queues.0.remove(&name).is_some()));
         deleted.await
     }
 
@@ -147,7 +150,14 @@ impl QueueStore for SimWorld {
         got.await
     }
 
-    async fn update(&self, queue: &QueueName, id: &str, pop_receipt: &str, text: &str, visibility: Duration) -> Result<UpdatedMessage, StoreError> {
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &str,
+        pop_receipt: &str,
+        text: &str,
+        visibility: Duration,
+    ) -> Result<UpdatedMessage, StoreError> {
         const NAME: &str = "Update Message";
         let what = What::Message(queue.clone(), id.to_owned());
         check(text).and_then(|()| check_range(visibility, 0)).map_err(refuse(&self.inner, NAME, &what))?;

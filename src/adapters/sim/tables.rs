@@ -51,7 +51,9 @@ fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableO
         TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition) | TableOperation::Delete(_, condition) => {
             let Some(current) = stored else { return Err((ErrorClass::NotFound(Missing::Item), "the entity does not exist")) };
             match condition {
-                Condition::Matches(etag) if *etag != current.etag => return Err((ErrorClass::Precondition, "the entity is at another ETag")),
+                Condition::Matches(etag) if *etag != current.etag => {
+                    return Err((ErrorClass::Precondition, "the entity is at another ETag"));
+                }
                 Condition::Matches(_) | Condition::Any => Some(current),
             }
         }
@@ -61,7 +63,9 @@ fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableO
         return Ok(None);
     };
     let mut properties = match operation {
-        TableOperation::InsertOrMerge(_) | TableOperation::Merge(..) => current.map(|current| current.properties.clone()).unwrap_or_default(),
+        TableOperation::InsertOrMerge(_) | TableOperation::Merge(..) => {
+            current.map(|current| current.properties.clone()).unwrap_or_default()
+        }
         _ => BTreeMap::new(),
     };
     properties.extend(entity.properties.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -111,7 +115,8 @@ fn check_transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), (Err
 
 fn row(key: &EntityKey, stored: &Stored, select: Option<&[String]>) -> Row {
     let selected = |name: &String| select.is_none_or(|select| select.contains(name));
-    let properties = stored.properties.iter().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let properties =
+        stored.properties.iter().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
     Row { entity: Entity { key: key.clone(), properties }, etag: stored.etag.clone(), timestamp: Some(stored.timestamp) }
 }
 
@@ -199,7 +204,9 @@ impl TableStore for SimWorld {
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
         let name = table.clone();
-        let deleted = self.inner.send("Delete Table", What::Table(table.clone()), true, move |state, _| Ok(state.tables.0.remove(&*name.canonical()).is_some()));
+        let deleted = self.inner.send("Delete Table", What::Table(table.clone()), true, move |state, _| {
+            Ok(state.tables.0.remove(&*name.canonical()).is_some())
+        });
         deleted.await
     }
 
