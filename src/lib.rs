@@ -6,8 +6,10 @@
 //! Dependencies point one way: [`model`] knows nothing; [`ports`] name what the outside can do in terms of
 //! the model; `patterns` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
 
+pub mod adapters;
 pub mod catalog;
 pub mod model;
+pub mod patterns;
 pub mod ports;
 pub mod reconcile;
 pub mod settings;

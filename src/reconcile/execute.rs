@@ -1,6 +1,5 @@
 //! What a worker hands over and what it gets back.
 
-use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -136,15 +135,5 @@ impl Failure {
             cause = error.source();
         }
         text
-    }
-}
-
-impl fmt::Display for FailureClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Permanent => "permanent",
-            Self::Transient { .. } => "transient",
-            Self::OutdatedCatalog => "outdated catalog",
-        })
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::job::Primary;
-use crate::model::{AccountName, EntityKey, Key, TableName, ViewName, body};
+use crate::model::{EntityKey, ItemAddress, Key, TableName, body};
 
 /// A second look at a primary and some items.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,20 +16,6 @@ pub struct Recheck {
     pub primary: Primary,
     /// The items to look at, beside what its footprint says.
     pub items: Vec<ItemAddress>,
-}
-
-/// Where an item lies, and which view it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ItemAddress {
-    /// The view.
-    pub view: ViewName,
-    /// The account of its table.
-    pub account: AccountName,
-    /// Its table.
-    pub table: TableName,
-    /// Its key.
-    #[serde(flatten)]
-    pub key: EntityKey,
 }
 
 /// A message on a recheck queue that is not a recheck.
@@ -77,6 +63,7 @@ impl Recheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{AccountName, ViewName};
 
     #[test]
     fn a_recheck_survives_its_message() {

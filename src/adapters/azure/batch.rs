@@ -1,0 +1,167 @@
+//! Entity group transactions on the wire: what is added to the request, and how the answer is read.
+//!
+//! The answer is 202 whatever happened. Inside it a success has one part per operation; a failure has a single
+//! part, with the status of the operation that failed and its index at the start of the message.
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::refusal::Refusal;
+use super::transport::Answer;
+
+/// One part of the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The status of the operation.
+    pub status: u16,
+    /// The headers of its answer.
+    pub headers: HeaderMap,
+    /// The body of its answer.
+    pub body: String,
+}
+
+/// What became of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All was done: the ETag that each operation's answer names.
+    Done(Vec<Option<String>>),
+    /// Nothing was done; the refusal of the operation that failed.
+    Failed(Refusal),
+    /// The answer is not one to a transaction of this length.
+    Unreadable,
+}
+
+/// Asks inserts not to send back what they were given, as the client library does outside transactions. A
+/// request line starts at the start of a line, where JSON has a brace.
+pub(super) fn without_content(body: &str) -> String {
+    let mut amended = String::with_capacity(body.len() + 64);
+    for line in body.split_inclusive('\n') {
+        amended.push_str(line);
+        if line.starts_with("POST ") && line.trim_end().ends_with(" HTTP/1.1") {
+            amended.push_str("Prefer: return-no-content\n");
+        }
+    }
+    amended
+}
+
+/// Reads the answer to a transaction of `count` operations.
+pub(super) fn outcome(answer: &Answer, count: usize) -> Outcome {
+    let Some(parts) = parts(&String::from_utf8_lossy(&answer.body)) else { return Outcome::Unreadable };
+    if let Some((at, failed)) = parts.iter().enumerate().find(|(_, part)| !(200..300).contains(&part.status)) {
+        let mut refusal = Refusal::read(failed.status, &failed.headers, failed.body.as_bytes());
+        if refusal.request_id.is_none() {
+            refusal.request_id = answer.header("x-ms-request-id").map(str::to_owned);
+        }
+        // Without an index in the message, the place of the part tells only where there is a part for each.
+        refusal.index = refusal.index.or((parts.len() == count).then_some(at)).filter(|index| *index < count);
+        return Outcome::Failed(refusal);
+    }
+    if parts.len() != count {
+        return Outcome::Unreadable;
+    }
+    let etag = |part: Part| part.headers.get("etag").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    Outcome::Done(parts.into_iter().map(etag).collect())
+}
+
+/// The parts of the change set. Nothing where one is cut off.
+fn parts(body: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    // Everything up to the first boundary describes the change set, and everything after the last closes it.
+    let mut pieces = body.split("--changesetresponse_");
+    pieces.next()?;
+    let mut closed = false;
+    for piece in pieces {
+        // The line of a boundary is its random name; that of the last one ends in two dashes.
+        let (boundary, rest) = piece.split_once('\n').unwrap_or((piece, ""));
+        if boundary.trim_end().ends_with("--") {
+            closed = true;
+            break;
+        }
+        parts.push(part(rest)?);
+    }
+    closed.then_some(parts)
+}
+
+fn part(text: &str) -> Option<Part> {
+    let start = text.find("HTTP/1.")?;
+    let mut lines = text[start..].split_inclusive('\n');
+    let status = lines.next()?.split_whitespace().nth(1)?.parse().ok()?;
+    let mut headers = HeaderMap::new();
+    for line in lines.by_ref() {
+        let line = line.trim();
+        if line.is_empty() {
+            break;
+        }
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.trim().as_bytes()), HeaderValue::from_str(value.trim())) {
+            headers.insert(name, value);
+        }
+    }
+    Some(Part { status, headers, body: lines.collect::<String>().trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(body: impl Into<String>) -> Answer {
+        Answer { status: 202, headers: HeaderMap::new(), body: body.into().into() }
+    }
+
+    fn success(parts: &[(&str, &str)]) -> String {
+        let mut body = "--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_2\r\n\r\n".to_owned();
+        for (status, etag) in parts {
+            body += "--changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n";
+            body += &format!("HTTP/1.1 {status}\r\nDataServiceVersion: 1.0;\r\n");
+            if !etag.is_empty() {
+                body += &format!("ETag: {etag}\r\n");
+            }
+            body += "\r\n\r\n";
+        }
+        body + "--changesetresponse_2--\r\n--batchresponse_1--\r\n"
+    }
+
+    #[test]
+    fn a_success_names_an_etag_per_operation() {
+        let body = success(&[("204 No Content", "W/\"datetime'1'\""), ("204 No Content", "")]);
+        assert_eq!(outcome(&answer(body.clone()), 2), Outcome::Done(vec![Some("W/\"datetime'1'\"".into()), None]));
+        assert_eq!(outcome(&answer(body), 3), Outcome::Unreadable);
+    }
+
+    #[test]
+    fn a_failure_names_its_operation() {
+        let body = "--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_2\r\n\r\n\
+            --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
+            HTTP/1.1 409 Conflict\r\nX-Content-Type-Options: nosniff\r\nContent-Type: application/json;odata=minimalmetadata\r\n\r\n\
+            {\"odata.error\":{\"code\":\"EntityAlreadyExists\",\"message\":{\"lang\":\"en-US\",\"value\":\"3:The specified entity already exists.\\nRequestId:7\"}}}\r\n\
+            --changesetresponse_2--\r\n--batchresponse_1--\r\n";
+        let Outcome::Failed(refusal) = outcome(&answer(body), 5) else { panic!() };
+        assert_eq!((refusal.status, refusal.code.as_deref(), refusal.index), (409, Some("EntityAlreadyExists"), Some(3)));
+        // An index that no operation has is not passed on.
+        let Outcome::Failed(refusal) = outcome(&answer(body), 2) else { panic!() };
+        assert_eq!(refusal.index, None);
+    }
+
+    #[test]
+    fn a_cut_off_answer_says_nothing() {
+        let body = success(&[("204 No Content", "a"), ("204 No Content", "b")]);
+        for end in [0, 10, 100, body.len() / 2, body.len() - 50] {
+            assert_eq!(outcome(&answer(&body[..end]), 2), Outcome::Unreadable, "{end}");
+        }
+        assert_eq!(outcome(&answer("<html>"), 1), Outcome::Unreadable);
+    }
+
+    #[test]
+    fn inserts_ask_for_no_content() {
+        let body = "--changeset_1\nContent-Type: application/http\n\nPOST http://h/T HTTP/1.1\naccept: x\n\n{\"S\":\"POST x HTTP/1.1\"}\n\nPUT http://h/T HTTP/1.1\n";
+        let amended = without_content(body);
+        assert_eq!(amended.matches("Prefer").count(), 1);
+        assert!(amended.contains("POST http://h/T HTTP/1.1\nPrefer: return-no-content\naccept: x\n"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_answer_makes_it_panic(body in "(--changesetresponse_|HTTP/1.1 |409|204|\r\n|ETag: |:|\\PC){0,30}", count in 0_usize..4) {
+            let _ = outcome(&answer(body), count);
+        }
+    }
+}

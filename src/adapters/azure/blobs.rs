@@ -1,0 +1,391 @@
+//! Blobs.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::prelude::{IfMatchCondition, Metadata, NextMarker};
+use azure_storage_blobs::prelude::{BlobClient, BlobContentType, BlobServiceClient, Hash};
+use bytes::{Bytes, BytesMut};
+use md5::{Digest as _, Md5};
+use secrecy::ExposeSecret as _;
+
+use super::amend::Amendment;
+use super::call::{Caller, Failure};
+use super::classify::{Absent, Operation};
+use super::listing;
+use super::settings::Credential;
+use super::transport::{self, Answer};
+use crate::model::{BlobName, ContainerName, ETag, limits};
+use crate::ports::{Blob, BlobCondition, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What};
+
+const CREATE: Operation = Operation::write("Create Container", Absent::Container);
+const DELETE_CONTAINER: Operation = Operation::write("Delete Container", Absent::Container);
+const PUT: Operation = Operation::write("Put Blob", Absent::Container);
+const GET: Operation = Operation::read("Get Blob", Absent::Item);
+const PROPERTIES: Operation = Operation::read("Get Blob Properties", Absent::Item);
+const DELETE: Operation = Operation::write("Delete Blob", Absent::Item);
+const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
+const LIST: Operation = Operation::read("List Blobs", Absent::Container);
+
+/// Read with one request. Above 4 MiB, below which the library asks for checksums that services refuse for
+/// ranges larger than that; small enough to come within a request's time on a slow line.
+const CHUNK_BYTES: u64 = 8 << 20;
+/// Largest blob that one Put Blob writes (Azure, "Put Blob": 5,000 MiB).
+const PUT_BYTES: usize = 5_000 << 20;
+/// How often a read that is overtaken by writes starts again.
+const READ_ATTEMPTS: usize = 4;
+/// How often, and how long apart, a pending copy is looked at: 5 minutes in all. Inside one account a copy is
+/// a matter of moments.
+const COPY_LOOKS: u32 = 300;
+const COPY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The blobs of an account.
+pub(super) struct AzureBlobs {
+    caller: Caller,
+    service: BlobServiceClient,
+    credential: Credential,
+}
+
+/// A blob's address.
+type Address<'a> = (&'a ContainerName, &'a BlobName);
+
+/// One range of a blob, or why there is none.
+enum Chunk {
+    /// Its bytes, and the properties of the whole.
+    Bytes(Bytes, BlobProperties),
+    /// The blob ends before the range starts.
+    PastTheEnd,
+    /// The blob is at another ETag than the one asked for.
+    Changed,
+    /// The blob does not exist.
+    Absent,
+}
+
+impl AzureBlobs {
+    /// Over a client of the library.
+    pub(super) const fn new(caller: Caller, service: BlobServiceClient, credential: Credential) -> Self {
+        Self { caller, service, credential }
+    }
+
+    fn blob(&self, (container, name): Address<'_>) -> BlobClient {
+        self.service.container_client(container.as_str()).blob_client(name.as_str())
+    }
+
+    fn describe(
+        &self,
+        operation: Operation,
+        what: impl FnOnce() -> What,
+        answer: &Answer,
+        length: Option<u64>,
+    ) -> Result<BlobProperties, StoreError> {
+        let header_length = || answer.header("content-length").and_then(|length| length.trim().parse().ok());
+        let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
+        match (etag, length.or_else(header_length)) {
+            (Some(etag), Some(length)) => Ok(BlobProperties {
+                etag,
+                length,
+                content_type: answer.header("content-type").unwrap_or("application/octet-stream").to_owned(),
+                metadata: metadata_of(answer),
+            }),
+            _ => Err(self.caller.unusable(operation, what(), answer, "the answer names no ETag or no length")),
+        }
+    }
+
+    /// The bytes from `start` to `end`, or to the blob's end, of the version `etag`, or whatever it is.
+    async fn chunk(&self, blob: Address<'_>, start: u64, end: u64, etag: Option<&ETag>) -> Result<Chunk, StoreError> {
+        let what = || What::Blob(blob.0.clone(), blob.1.clone());
+        let end = end.min(start.saturating_add(CHUNK_BYTES));
+        // The checksums that the library asks for with small ranges are refused by some services.
+        let context = Amendment::default().without("x-ms-range-get-content-crc64").without("x-ms-range-get-content-md5").context();
+        let mut call = self.blob(blob).get().range(start..end).chunk_size(CHUNK_BYTES).context(context);
+        if let Some(etag) = etag {
+            call = call.if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
+        }
+        let answer = match self.caller.try_run(transport::first(call.into_stream())).await {
+            Ok(answer) => answer,
+            Err(Failure::Refusal(refusal)) if refusal.status == 416 => return Ok(Chunk::PastTheEnd),
+            Err(failure) => match self.caller.failed(GET, what(), failure) {
+                error if error.is_missing_item() => return Ok(Chunk::Absent),
+                error if error.class == ErrorClass::Precondition && etag.is_some() => return Ok(Chunk::Changed),
+                error => return Err(error),
+            },
+        };
+        // 206 names the range and the whole length; 200 is the whole blob, whatever was asked for.
+        let (from, length) = match answer.header("content-range") {
+            Some(range) => match content_range(range) {
+                Some((from, length)) => (from, Some(length)),
+                None => return Err(self.caller.unusable(GET, what(), &answer, "the answer's Content-Range cannot be read")),
+            },
+            None => (0, Some(answer.body.len() as u64)),
+        };
+        let skip = usize::try_from(start.saturating_sub(from)).unwrap_or(usize::MAX).min(answer.body.len());
+        let bytes = answer.body.slice(skip..);
+        if from > start {
+            return Err(self.caller.unusable(GET, what(), &answer, "the answer is another range than the one asked for"));
+        }
+        Ok(Chunk::Bytes(bytes, self.describe(GET, what, &answer, length)?))
+    }
+
+    /// One version of the blob from `start` to `end`; nothing where it changed meanwhile.
+    async fn read(&self, blob: Address<'_>, start: u64, end: u64) -> Result<Option<Option<Blob>>, StoreError> {
+        let (first, properties) = match self.chunk(blob, start, end, None).await? {
+            Chunk::Bytes(bytes, properties) => (bytes, properties),
+            Chunk::Absent => return Ok(Some(None)),
+            Chunk::Changed => return Ok(None),
+            // An empty blob has no range at all.
+            Chunk::PastTheEnd => {
+                let properties = self.properties(blob.0, blob.1).await?;
+                return Ok(match properties {
+                    None => Some(None),
+                    Some(properties) if properties.length <= start => Some(Some(Blob { content: Bytes::new(), properties })),
+                    Some(_) => None,
+                });
+            }
+        };
+        let end = end.min(properties.length);
+        let wanted = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+        if first.len() >= wanted {
+            return Ok(Some(Some(Blob { content: first.slice(..wanted), properties })));
+        }
+        let mut content = BytesMut::from(first);
+        while content.len() < wanted {
+            let at = start + content.len() as u64;
+            match self.chunk(blob, at, end, Some(&properties.etag)).await? {
+                Chunk::Bytes(bytes, now) if now.etag == properties.etag && !bytes.is_empty() => content.extend_from_slice(&bytes),
+                Chunk::Bytes(..) | Chunk::Changed | Chunk::Absent | Chunk::PastTheEnd => return Ok(None),
+            }
+        }
+        content.truncate(wanted);
+        Ok(Some(Some(Blob { content: content.freeze(), properties })))
+    }
+
+    fn check_upload(&self, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
+        let refuse = |class, message: String| Err(self.caller.error(class, PUT, what(), message));
+        if content.len() > PUT_BYTES {
+            return refuse(ErrorClass::TooLarge, format!("the content has {} bytes; one Put Blob writes 5,000 MiB", content.len()));
+        }
+        let mut size = 0;
+        let mut names = BTreeMap::new();
+        for (name, value) in &upload.metadata {
+            size += name.len() + value.len();
+            if !is_identifier(name) {
+                return refuse(
+                    ErrorClass::Permanent,
+                    format!("the metadata name {name:?} is not letters, digits and underscores, not starting with a digit"),
+                );
+            }
+            if let Some(other) = names.insert(name.to_ascii_lowercase(), name) {
+                return refuse(ErrorClass::Permanent, format!("the metadata names {other:?} and {name:?} differ in case alone"));
+            }
+            if !is_header_text(value) {
+                return refuse(
+                    ErrorClass::Permanent,
+                    format!("the value of the metadata {name:?} is not printable ASCII without outer blanks"),
+                );
+            }
+        }
+        if size > limits::METADATA_BYTES {
+            return refuse(ErrorClass::TooLarge, format!("the metadata has {size} bytes; Azure Blob storage allows 8,192"));
+        }
+        for (name, value) in [("content type", &upload.content_type), ("cache control", &upload.cache_control)] {
+            if value.as_deref().is_some_and(|value| value.is_empty() || !is_header_text(value)) {
+                return refuse(ErrorClass::Permanent, format!("the {name} is not printable ASCII without outer blanks"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a copy that the service does later is done.
+    async fn finished_copy(&self, to: Address<'_>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
+        for _ in 0..COPY_LOOKS {
+            tokio::time::sleep(COPY_PAUSE).await;
+            let answer = self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await?;
+            match answer.header("x-ms-copy-status") {
+                Some("pending") => {}
+                None | Some("success") => return self.caller.etag(COPY, what, &answer),
+                Some(_) => {
+                    let message = "the service gave the copy up";
+                    return Err(self.caller.error(ErrorClass::Transient { retry_after: None }, COPY, what(), message));
+                }
+            }
+        }
+        Err(self.caller.error(ErrorClass::Ambiguous, COPY, what(), "the copy is still under way after 5 minutes"))
+    }
+}
+
+/// `bytes 0-9/100`: where the range starts, and how long the whole is.
+fn content_range(text: &str) -> Option<(u64, u64)> {
+    let (range, length) = text.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    let (start, _) = range.split_once('-')?;
+    Some((start.trim().parse().ok()?, length.trim().parse().ok()?))
+}
+
+fn metadata_of(answer: &Answer) -> BTreeMap<String, String> {
+    let pairs = answer.headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix("x-ms-meta-")?;
+        Some((name.to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    });
+    pairs.collect()
+}
+
+/// A name of metadata: a C# identifier, of ASCII letters.
+fn is_identifier(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// What a header carries unchanged.
+fn is_header_text(value: &str) -> bool {
+    value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
+}
+
+#[async_trait]
+impl BlobStore for AzureBlobs {
+    async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let call = self.service.container_client(container.as_str()).create();
+        match self.caller.run(CREATE, || What::Container(container.clone()), call.into_future()).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.class == ErrorClass::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let call = self.service.container_client(container.as_str()).delete();
+        match self.caller.try_run(call.into_future()).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
+            Err(failure) => match self.caller.failed(DELETE_CONTAINER, What::Container(container.clone()), failure) {
+                error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
+                error => Err(error),
+            },
+        }
+    }
+
+    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        self.check_upload(what, &content, upload)?;
+        let mut amendment = Amendment::default();
+        if let Some(cache_control) = &upload.cache_control {
+            // The library can set it only with a second request.
+            amendment = amendment.header("x-ms-blob-cache-control", cache_control.clone());
+        }
+        let hash = Hash::MD5(Md5::digest(&content).into());
+        let mut call = self.blob((container, name)).put_block_blob(content).hash(hash).context(amendment.context());
+        if let Some(content_type) = &upload.content_type {
+            call = call.content_type(BlobContentType::from(content_type.clone()));
+        }
+        if !upload.metadata.is_empty() {
+            let mut metadata = Metadata::new();
+            for (name, value) in &upload.metadata {
+                metadata.insert(name.to_ascii_lowercase(), value.clone());
+            }
+            call = call.metadata(metadata);
+        }
+        call = match &upload.condition {
+            BlobCondition::None => call,
+            BlobCondition::Absent => call.if_match(IfMatchCondition::NotMatch("*".to_owned())),
+            BlobCondition::Matches(etag) => call.if_match(IfMatchCondition::Match(etag.as_str().to_owned())),
+        };
+        let answer = self.caller.run(PUT, what, call.into_future()).await?;
+        self.caller.etag(PUT, what, &answer)
+    }
+
+    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
+        let blob = (container, name);
+        let Range { start, end } = range.unwrap_or(0..u64::MAX);
+        if start >= end {
+            let properties = self.properties(container, name).await?;
+            return Ok(properties.map(|properties| Blob { content: Bytes::new(), properties }));
+        }
+        for _ in 0..READ_ATTEMPTS {
+            if let Some(read) = self.read(blob, start, end).await? {
+                return Ok(read);
+            }
+        }
+        let what = What::Blob(container.clone(), name.clone());
+        let class = ErrorClass::Transient { retry_after: None };
+        Err(self.caller.error(class, GET, what, "the blob was overwritten each time while it was being read"))
+    }
+
+    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        match self.caller.run(PROPERTIES, what, self.blob((container, name)).get_properties().into_future()).await {
+            Ok(answer) => self.describe(PROPERTIES, what, &answer, None).map(Some),
+            Err(error) if error.is_missing_item() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        let mut call = self.blob((container, name)).delete();
+        if let Some(etag) = if_match {
+            call = call.if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
+        }
+        match self.caller.run(DELETE, what, call.into_future()).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_missing_item() => Ok(false),
+            // A blob that does not exist is not at the ETag either, and that is all the service says.
+            Err(error) if error.class == ErrorClass::Precondition => match self.properties(container, name).await? {
+                None => Ok(false),
+                Some(_) => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+        let what = || What::Blob(to.0.clone(), to.1.clone());
+        let call = async {
+            let mut source = self.blob(from).url()?;
+            if let Credential::Sas(sas) = &self.credential {
+                // A key opens the source as well; a signature must be shown twice.
+                source.set_query(Some(sas.expose_secret()));
+            }
+            self.blob(to).copy(source).await
+        };
+        let answer = self.caller.run(COPY, what, call).await?;
+        match answer.header("x-ms-copy-status") {
+            Some("pending") => self.finished_copy(to, what).await,
+            _ => self.caller.etag(COPY, what, &answer),
+        }
+    }
+
+    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
+        let what = || What::Container(container.clone());
+        let mut call = self.service.container_client(container.as_str()).list_blobs();
+        if !prefix.is_empty() {
+            call = call.prefix(prefix.to_owned());
+        }
+        if let Some(marker) = marker {
+            call = call.marker(NextMarker::new(marker.to_owned()));
+        }
+        let answer = self.caller.run(LIST, what, transport::first(call.into_stream())).await?;
+        listing::read(&answer.body)
+            .ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer is cut off or is no list of blobs"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges_are_read() {
+        assert_eq!(content_range("bytes 0-9/100"), Some((0, 100)));
+        assert_eq!(content_range("bytes 8388608-8388609/8388610"), Some((8_388_608, 8_388_610)));
+        for bad in ["", "bytes */0", "bytes 0-9/*", "items 0-9/10"] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_what_headers_carry() {
+        assert!(is_identifier("ek_source") && is_identifier("_a1"));
+        assert!(!is_identifier("") && !is_identifier("1a") && !is_identifier("a-b") && !is_identifier("한"));
+        assert!(is_header_text("") && is_header_text("a b"));
+        assert!(!is_header_text(" a") && !is_header_text("a\n") && !is_header_text("é"));
+    }
+}

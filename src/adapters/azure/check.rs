@@ -1,0 +1,122 @@
+//! What is checked before a table request is sent: a request that breaks a limit is not sent at all.
+
+use std::collections::BTreeSet;
+
+use crate::model::entity::EntityError;
+use crate::model::{Key, limits};
+use crate::ports::error::Cause;
+use crate::ports::{ErrorClass, TableOperation};
+
+/// Bytes around one operation in the body of a transaction: the part's own headers, the request line with the
+/// endpoint, the headers of the request. Generous; the exact figure depends on the endpoint's name.
+const PART_BYTES: usize = 640;
+
+/// Why a request is not sent.
+#[derive(Debug)]
+pub(super) struct Objection {
+    /// What may be done about it.
+    pub class: ErrorClass,
+    /// The operation of the transaction that is at fault.
+    pub index: Option<usize>,
+    /// What is wrong.
+    pub why: Cause,
+}
+
+/// What makes a transaction impossible as a whole.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum TransactionError {
+    #[error("an entity group transaction needs at least one operation")]
+    Empty,
+    #[error("the entity group transaction has {0} operations; Azure Table storage allows 100")]
+    TooMany(usize),
+    #[error("the operation is on the partition {found:?}; the entity group transaction is on {expected:?}")]
+    Partition { expected: Key, found: Key },
+    #[error("the row {0:?} stands twice in the entity group transaction")]
+    Duplicate(Key),
+    #[error("the entity group transaction has about {0} bytes; Azure Table storage allows 4,194,304 (4 MiB)")]
+    TooLarge(usize),
+}
+
+/// Checks the entity that an operation carries. Returns its size in bytes.
+pub(super) fn operation(operation: &TableOperation) -> Result<usize, Objection> {
+    match operation.entity().map(crate::model::Entity::check) {
+        None => Ok(0),
+        Some(Ok(size)) => Ok(size),
+        Some(Err(error)) => Err(Objection { class: class_of(&error), index: None, why: error.into() }),
+    }
+}
+
+const fn class_of(error: &EntityError) -> ErrorClass {
+    match error {
+        EntityError::ValueTooLarge { .. } | EntityError::TooLarge(_) | EntityError::TooManyProperties(_) => ErrorClass::TooLarge,
+        EntityError::PropertyName(_) | EntityError::Character { .. } => ErrorClass::Permanent,
+    }
+}
+
+/// Checks an entity group transaction: count, partition, duplicates, every entity, size.
+pub(super) fn transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), Objection> {
+    let whole = |class, why: TransactionError| Objection { class, index: None, why: why.into() };
+    if operations.is_empty() {
+        return Err(whole(ErrorClass::Permanent, TransactionError::Empty));
+    }
+    if operations.len() > limits::TRANSACTION_OPERATIONS {
+        return Err(whole(ErrorClass::TooLarge, TransactionError::TooMany(operations.len())));
+    }
+    let mut rows = BTreeSet::new();
+    let mut bytes = PART_BYTES;
+    for (index, one) in operations.iter().enumerate() {
+        let at = |class, why: TransactionError| Objection { class, index: Some(index), why: why.into() };
+        let key = one.key();
+        if key.pk != *pk {
+            return Err(at(ErrorClass::Permanent, TransactionError::Partition { expected: pk.clone(), found: key.pk.clone() }));
+        }
+        if !rows.insert(&key.rk) {
+            return Err(at(ErrorClass::Permanent, TransactionError::Duplicate(key.rk.clone())));
+        }
+        let size = operation(one).map_err(|objection| Objection { index: Some(index), ..objection })?;
+        // In a URL every byte of a key takes up to three.
+        bytes += size + PART_BYTES + 3 * (key.pk.as_str().len() + key.rk.as_str().len());
+    }
+    if bytes > limits::TRANSACTION_BYTES { Err(whole(ErrorClass::TooLarge, TransactionError::TooLarge(bytes))) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Entity, EntityKey};
+    use crate::ports::Condition;
+
+    fn insert(pk: &str, rk: &str) -> TableOperation {
+        TableOperation::Insert(Entity::new(EntityKey::new(pk, rk).unwrap()))
+    }
+
+    fn objection(operations: &[TableOperation]) -> (ErrorClass, Option<usize>) {
+        let objection = transaction(&Key::new("p").unwrap(), operations).unwrap_err();
+        (objection.class, objection.index)
+    }
+
+    #[test]
+    fn what_the_service_would_refuse_is_named_with_its_index() {
+        assert_eq!(objection(&[]), (ErrorClass::Permanent, None));
+        let many: Vec<_> = (0..101).map(|i| insert("p", &i.to_string())).collect();
+        assert_eq!(objection(&many), (ErrorClass::TooLarge, None));
+        assert!(transaction(&Key::new("p").unwrap(), &many[..100]).is_ok());
+        assert_eq!(objection(&[insert("p", "1"), insert("q", "2")]), (ErrorClass::Permanent, Some(1)));
+        let delete = TableOperation::Delete(EntityKey::new("p", "1").unwrap(), Condition::Any);
+        assert_eq!(objection(&[insert("p", "1"), delete]), (ErrorClass::Permanent, Some(1)));
+        let bad = TableOperation::Insert(Entity::new(EntityKey::new("p", "2").unwrap()).with("a-b", 1));
+        assert_eq!(objection(&[insert("p", "1"), bad]), (ErrorClass::Permanent, Some(1)));
+    }
+
+    #[test]
+    fn four_mebibytes_are_counted_together() {
+        let large = |rk: usize| {
+            let entity =
+                (0..20).fold(Entity::new(EntityKey::new("p", rk.to_string()).unwrap()), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
+            TableOperation::InsertOrReplace(entity)
+        };
+        let operations: Vec<_> = (0..7).map(large).collect();
+        assert_eq!(objection(&operations), (ErrorClass::TooLarge, None));
+        assert!(transaction(&Key::new("p").unwrap(), &operations[..6]).is_ok());
+    }
+}

@@ -1,0 +1,28 @@
+//! The dates of HTTP headers and queue messages.
+
+use jiff::Timestamp;
+
+/// Reads `Fri, 20 Nov 2026 15:00:00 GMT`. Nothing where it is not that, or lies outside the years that a
+/// [`Timestamp`] has.
+pub(super) fn parse(text: &str) -> Option<Timestamp> {
+    let zoned = jiff::fmt::rfc2822::parse(text.trim()).ok()?;
+    Some(zoned.timestamp())
+}
+
+/// Whether a date is the last one, 31 Dec 9999 23:59:59, which stands for "never".
+pub(super) fn is_never(text: &str) -> bool {
+    text.contains(" 9999 ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_services_send_is_read() {
+        assert_eq!(parse("Fri, 20 Nov 2026 15:00:00 GMT").unwrap().to_string(), "2026-11-20T15:00:00Z");
+        assert_eq!(parse("yesterday"), None);
+        assert!(is_never("Fri, 31 Dec 9999 23:59:59 GMT"));
+        assert!(!is_never("Fri, 20 Nov 2026 15:00:00 GMT"));
+    }
+}

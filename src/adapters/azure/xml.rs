@@ -1,0 +1,54 @@
+//! A little XML: the text of one element, however its surroundings look.
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+/// The text of the first element with this name, without regard to case and prefix, at any depth.
+pub(super) fn text_of(xml: &str, name: &str) -> Option<String> {
+    let mut reader = Reader::from_str(xml);
+    reader.check_end_names(false);
+    let mut inside: Option<String> = None;
+    loop {
+        match (reader.read_event().ok()?, &mut inside) {
+            (Event::Start(tag), None) if is_named(tag.local_name().as_ref(), name) => inside = Some(String::new()),
+            (Event::Text(text), Some(found)) => found.push_str(&text.unescape().ok()?),
+            (Event::CData(text), Some(found)) => found.push_str(std::str::from_utf8(&text).ok()?),
+            (Event::End(tag), Some(_)) if is_named(tag.local_name().as_ref(), name) => return inside,
+            (Event::Empty(tag), None) if is_named(tag.local_name().as_ref(), name) => return Some(String::new()),
+            (Event::Eof, _) => return None,
+            _ => {}
+        }
+    }
+}
+
+fn is_named(tag: &[u8], name: &str) -> bool {
+    tag.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// Whether XML 1.0 can carry this character (its production `Char`).
+pub(super) const fn can_carry(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_element_is_found() {
+        let xml =
+            "\u{feff}<?xml version=\"1.0\"?><error xmlns=\"x\"><code>A &amp; B</code><message xml:lang=\"en\">m</message><Empty/></error>";
+        assert_eq!(text_of(xml, "Code").as_deref(), Some("A & B"));
+        assert_eq!(text_of(xml, "message").as_deref(), Some("m"));
+        assert_eq!(text_of(xml, "Empty").as_deref(), Some(""));
+        assert_eq!(text_of(xml, "Other"), None);
+        assert_eq!(text_of("<a><Code>cut", "Code"), None);
+        assert_eq!(text_of("no xml", "Code"), None);
+    }
+
+    #[test]
+    fn xml_carries_no_control_characters() {
+        assert!(['\t', '\n', '\r', ' ', '한', '😀'].into_iter().all(can_carry));
+        assert!(!['\u{0}', '\u{1}', '\u{b}', '\u{1f}', '\u{fffe}', '\u{ffff}'].into_iter().any(can_carry));
+    }
+}

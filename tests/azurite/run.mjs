@@ -1,0 +1,91 @@
+// Starts Azurite's three services in this one process, prints their ports as one line of JSON, and exits
+// when its standard input closes: nothing outlives the test process that holds the other end.
+//
+// node run.mjs [--location DIR] [--blob PORT] [--queue PORT] [--table PORT]
+//
+// Without --location everything is kept in memory. Ports that are not given are free ones.
+
+import { createServer } from "node:net";
+import { createRequire } from "node:module";
+import { parseArgs } from "node:util";
+
+const { values } = parseArgs({
+  options: {
+    location: { type: "string" },
+    blob: { type: "string" },
+    queue: { type: "string" },
+    table: { type: "string" },
+  },
+});
+
+// All free ports are held at once, so that no two services are given the same one.
+async function freePorts(count) {
+  const held = await Promise.all(
+    Array.from({ length: count }, () =>
+      new Promise((resolve, reject) => {
+        const server = createServer();
+        server.once("error", reject);
+        server.listen(0, "127.0.0.1", () => resolve(server));
+      }),
+    ),
+  );
+  const ports = held.map((server) => server.address().port);
+  await Promise.all(held.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports;
+}
+
+const free = await freePorts(3);
+const ports = {
+  blob: Number(values.blob ?? free[0]),
+  queue: Number(values.queue ?? free[1]),
+  table: Number(values.table ?? free[2]),
+};
+
+const out = process.stdout.write.bind(process.stdout);
+let listening = 0;
+let stopping = false;
+
+// Azurite reports through console.log; what it says is kept off the standard output, whose only line is ours.
+console.log = (...words) => {
+  const line = words.join(" ");
+  if (line.includes("successfully listening")) {
+    listening += 1;
+    if (listening === 3) out(`${JSON.stringify(ports)}\n`);
+  }
+  if (line.includes("successfully closed")) {
+    listening -= 1;
+    if (listening === 0 && stopping) process.exit(0);
+  }
+};
+
+function stop() {
+  if (stopping) return;
+  stopping = true;
+  // Azurite saves and closes on SIGTERM; should a connection keep it from ending, it is ended.
+  process.kill(process.pid, "SIGTERM");
+  setTimeout(() => process.exit(0), 10_000).unref();
+}
+
+process.stdin.resume();
+process.stdin.on("end", stop);
+process.stdin.on("close", stop);
+process.stdin.on("error", stop);
+
+// --loose: the client library asks for checksums of ranges that strict mode answers with 500.
+// The keep-alive is longer than any pause in a test: a connection closed just as it is used again
+// would look like a lost request.
+process.argv = [
+  process.argv[0],
+  "azurite",
+  "--silent",
+  "--loose",
+  "--disableTelemetry",
+  "--skipApiVersionCheck",
+  ...["blob", "queue", "table"].flatMap((service) => [
+    `--${service}Host`, "127.0.0.1",
+    `--${service}Port`, String(ports[service]),
+    `--${service}KeepAliveTimeout`, "120",
+  ]),
+  ...(values.location ? ["--location", values.location] : ["--inMemoryPersistence"]),
+];
+createRequire(import.meta.url)("azurite/dist/src/azurite.js");

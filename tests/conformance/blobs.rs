@@ -1,0 +1,327 @@
+//! The rules of blobs.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenkeel::model::{BlobName, ContainerName, ETag};
+use evenkeel::ports::{Blob, BlobCondition, BlobItem, BlobUpload, ErrorClass};
+use futures::future::{join, join_all};
+
+use super::{NO_CONTAINER, NO_ITEM, World, blob, class, container_name};
+
+async fn put(world: &World, container: &ContainerName, name: &str, content: &'static [u8]) -> ETag {
+    let upload = BlobUpload::default();
+    world.account.blobs.put(container, &blob(name), Bytes::from_static(content), &upload).await.unwrap()
+}
+
+async fn get(world: &World, container: &ContainerName, name: &str) -> Blob {
+    world.account.blobs.get(container, &blob(name), None).await.unwrap().expect("the blob exists")
+}
+
+async fn content(world: &World, container: &ContainerName, name: &str) -> Bytes {
+    get(world, container, name).await.content
+}
+
+fn on(condition: BlobCondition) -> BlobUpload {
+    BlobUpload { condition, ..BlobUpload::default() }
+}
+
+fn with_metadata(name: &str, value: &str) -> BlobUpload {
+    BlobUpload { metadata: BTreeMap::from([(name.to_owned(), value.to_owned())]), ..BlobUpload::default() }
+}
+
+async fn list(world: &World, container: &ContainerName, prefix: &str) -> Vec<BlobItem> {
+    let mut blobs = Vec::new();
+    let mut marker = None;
+    for _ in 0..10_000 {
+        let page = world.account.blobs.list(container, prefix, marker.as_deref()).await.unwrap();
+        blobs.extend(page.blobs);
+        marker = page.marker;
+        if marker.is_none() {
+            return blobs;
+        }
+    }
+    panic!("the listing did not end");
+}
+
+/// Bytes that tell where they were taken from.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|i| u8::try_from((i ^ (i >> 8) ^ (i >> 16)) & 0xff).unwrap()).collect()
+}
+
+pub(crate) async fn a_container_is_created_once(world: &World) {
+    let container = container_name();
+    assert!(world.account.blobs.create_container(&container).await.unwrap());
+    assert!(!world.account.blobs.create_container(&container).await.unwrap());
+}
+
+pub(crate) async fn a_container_is_deleted_once_and_its_blobs_with_it(world: &World) {
+    let container = world.container().await;
+    put(world, &container, "a", b"x").await;
+    assert!(world.account.blobs.delete_container(&container).await.unwrap());
+    assert!(!world.account.blobs.delete_container(&container).await.unwrap());
+    assert_eq!(class(world.account.blobs.list(&container, "", None).await), NO_CONTAINER);
+}
+
+pub(crate) async fn an_absent_container_is_told_from_an_absent_blob(world: &World) {
+    let absent = container_name();
+    let blobs = &world.account.blobs;
+    assert_eq!(class(blobs.put(&absent, &blob("a"), Bytes::from_static(b"x"), &BlobUpload::default()).await), NO_CONTAINER);
+    assert_eq!(class(blobs.get(&absent, &blob("a"), None).await), NO_CONTAINER);
+    assert_eq!(class(blobs.list(&absent, "", None).await), NO_CONTAINER);
+}
+
+pub(crate) async fn a_blob_is_read_as_it_was_written(world: &World) {
+    let container = world.container().await;
+    let upload = BlobUpload {
+        condition: BlobCondition::None,
+        content_type: Some("application/json".to_owned()),
+        cache_control: Some("public, max-age=31536000, immutable".to_owned()),
+        metadata: BTreeMap::from([("Ek_Source".to_owned(), "a b=c;\"d\"".to_owned()), ("sha256".to_owned(), "0".repeat(64))]),
+    };
+    let all_bytes = (0..=255).collect::<Vec<u8>>();
+    let etag = world.account.blobs.put(&container, &blob("dir/a.json"), all_bytes.clone().into(), &upload).await.unwrap();
+    let read = get(world, &container, "dir/a.json").await;
+    assert_eq!(read.content, all_bytes);
+    assert_eq!((&read.properties.etag, read.properties.length), (&etag, 256));
+    assert_eq!(read.properties.content_type, "application/json");
+    let lower = BTreeMap::from([("ek_source".to_owned(), "a b=c;\"d\"".to_owned()), ("sha256".to_owned(), "0".repeat(64))]);
+    assert_eq!(read.properties.metadata, lower);
+    assert_eq!(world.account.blobs.properties(&container, &blob("dir/a.json")).await.unwrap(), Some(read.properties));
+    // A write replaces all of it.
+    put(world, &container, "dir/a.json", b"plain").await;
+    assert!(get(world, &container, "dir/a.json").await.properties.metadata.is_empty());
+}
+
+pub(crate) async fn a_blob_without_a_type_has_the_default_type(world: &World) {
+    let container = world.container().await;
+    put(world, &container, "a", b"x").await;
+    assert_eq!(get(world, &container, "a").await.properties.content_type, "application/octet-stream");
+}
+
+pub(crate) async fn a_blob_of_no_bytes_is_read_whole_and_by_range(world: &World) {
+    let container = world.container().await;
+    let etag = put(world, &container, "empty", b"").await;
+    let whole = get(world, &container, "empty").await;
+    assert_eq!((whole.content.len(), whole.properties.length, &whole.properties.etag), (0, 0, &etag));
+    let range = world.account.blobs.get(&container, &blob("empty"), Some(0..100)).await.unwrap().unwrap();
+    assert_eq!((range.content.len(), range.properties.length), (0, 0));
+    assert_eq!(list(world, &container, "").await[0].length, 0);
+}
+
+pub(crate) async fn a_blob_of_5_mib_is_read_whole_and_by_range(world: &World) {
+    let container = world.container().await;
+    let bytes = pattern(5 * 1_048_576 + 17);
+    world.account.blobs.put(&container, &blob("large"), bytes.clone().into(), &BlobUpload::default()).await.unwrap();
+    assert!(content(world, &container, "large").await == bytes);
+    for (start, end) in [(0, 1), (1_048_570, 1_048_590), (262_143, 4_194_305), (5_242_880, 5_242_897)] {
+        let range = Some(start as u64..end as u64);
+        let part = world.account.blobs.get(&container, &blob("large"), range).await.unwrap().unwrap();
+        assert!(part.content == bytes[start..end], "{start}..{end}");
+        assert_eq!(part.properties.length, 5 * 1_048_576 + 17);
+    }
+}
+
+pub(crate) async fn a_range_is_cut_at_the_end(world: &World) {
+    let container = world.container().await;
+    put(world, &container, "a", b"0123456789").await;
+    for (range, expected) in [(0..10, "0123456789"), (0..1, "0"), (3..7, "3456"), (8..100, "89"), (10..20, ""), (50..60, ""), (5..5, "")] {
+        let part = world.account.blobs.get(&container, &blob("a"), Some(range.clone())).await.unwrap().unwrap();
+        assert_eq!(part.content, expected, "{range:?}");
+        assert_eq!(part.properties.length, 10, "{range:?}");
+    }
+}
+
+pub(crate) async fn an_absent_blob_reads_as_none(world: &World) {
+    let container = world.container().await;
+    assert_eq!(world.account.blobs.get(&container, &blob("a"), None).await.unwrap(), None);
+    assert_eq!(world.account.blobs.get(&container, &blob("a"), Some(0..5)).await.unwrap(), None);
+    assert_eq!(world.account.blobs.properties(&container, &blob("a")).await.unwrap(), None);
+}
+
+pub(crate) async fn every_write_changes_the_etag(world: &World) {
+    let container = world.container().await;
+    let mut etags = Vec::new();
+    for _ in 0..4 {
+        let etag = put(world, &container, "a", b"same").await;
+        assert!(!etags.contains(&etag));
+        etags.push(etag);
+    }
+    world.account.blobs.delete(&container, &blob("a"), None).await.unwrap();
+    assert!(!etags.contains(&put(world, &container, "a", b"same").await));
+}
+
+pub(crate) async fn every_way_of_reading_shows_the_same_etag(world: &World) {
+    let container = world.container().await;
+    let written = put(world, &container, "a", b"x").await;
+    assert_eq!(get(world, &container, "a").await.properties.etag, written);
+    assert_eq!(world.account.blobs.properties(&container, &blob("a")).await.unwrap().unwrap().etag, written);
+    assert_eq!(list(world, &container, "").await[0].etag, written);
+    let target = blob("b");
+    let copied = world.account.blobs.copy((&container, &blob("a")), (&container, &target)).await.unwrap();
+    assert_eq!(get(world, &container, "b").await.properties.etag, copied);
+}
+
+pub(crate) async fn a_write_where_none_may_be_meets_a_blob_as_a_conflict(world: &World) {
+    let container = world.container().await;
+    let upload = on(BlobCondition::Absent);
+    world.account.blobs.put(&container, &blob("a"), Bytes::from_static(b"first"), &upload).await.unwrap();
+    let second = world.account.blobs.put(&container, &blob("a"), Bytes::from_static(b"second"), &upload).await;
+    assert_eq!(class(second), ErrorClass::Conflict);
+    assert_eq!(content(world, &container, "a").await, "first");
+}
+
+pub(crate) async fn a_write_at_a_stale_etag_changes_nothing(world: &World) {
+    let container = world.container().await;
+    let stale = put(world, &container, "a", b"first").await;
+    let upload = on(BlobCondition::Matches(stale.clone()));
+    let current = world.account.blobs.put(&container, &blob("a"), Bytes::from_static(b"second"), &upload).await.unwrap();
+    assert_ne!(current, stale);
+    let late = world.account.blobs.put(&container, &blob("a"), Bytes::from_static(b"third"), &upload).await;
+    assert_eq!(class(late), ErrorClass::Precondition);
+    let read = get(world, &container, "a").await;
+    assert_eq!((read.content.as_ref(), read.properties.etag), (b"second".as_slice(), current));
+}
+
+pub(crate) async fn a_write_at_an_etag_needs_a_blob(world: &World) {
+    let container = world.container().await;
+    let etag = put(world, &container, "a", b"x").await;
+    world.account.blobs.delete(&container, &blob("a"), Some(&etag)).await.unwrap();
+    let upload = on(BlobCondition::Matches(etag));
+    let late = world.account.blobs.put(&container, &blob("a"), Bytes::from_static(b"y"), &upload).await;
+    assert_eq!(class(late), ErrorClass::Precondition);
+    assert_eq!(world.account.blobs.properties(&container, &blob("a")).await.unwrap(), None);
+}
+
+pub(crate) async fn a_delete_tells_whether_the_blob_was_there(world: &World) {
+    let container = world.container().await;
+    let etag = put(world, &container, "a", b"x").await;
+    put(world, &container, "b", b"x").await;
+    assert!(world.account.blobs.delete(&container, &blob("a"), Some(&etag)).await.unwrap());
+    assert!(world.account.blobs.delete(&container, &blob("b"), None).await.unwrap());
+    assert!(!world.account.blobs.delete(&container, &blob("b"), None).await.unwrap());
+    assert!(list(world, &container, "").await.is_empty());
+}
+
+pub(crate) async fn a_delete_at_a_stale_etag_deletes_nothing(world: &World) {
+    let container = world.container().await;
+    let stale = put(world, &container, "a", b"first").await;
+    put(world, &container, "a", b"second").await;
+    assert_eq!(class(world.account.blobs.delete(&container, &blob("a"), Some(&stale)).await), ErrorClass::Precondition);
+    assert_eq!(content(world, &container, "a").await, "second");
+}
+
+pub(crate) async fn a_copy_carries_content_type_and_metadata(world: &World) {
+    let (from, to) = (world.container().await, world.container().await);
+    let upload = BlobUpload { content_type: Some("image/png".to_owned()), ..with_metadata("owner", "O'Brien") };
+    let bytes = pattern(300_000);
+    world.account.blobs.put(&from, &blob("dir/a b"), bytes.clone().into(), &upload).await.unwrap();
+    let etag = world.account.blobs.copy((&from, &blob("dir/a b")), (&to, &blob("copy/c+d"))).await.unwrap();
+    let copy = get(world, &to, "copy/c+d").await;
+    assert!(copy.content == bytes);
+    assert_eq!((copy.properties.etag, copy.properties.content_type.as_str()), (etag, "image/png"));
+    assert_eq!(copy.properties.metadata, upload.metadata);
+    assert!(content(world, &from, "dir/a b").await == bytes);
+}
+
+pub(crate) async fn a_copy_replaces_its_target(world: &World) {
+    let container = world.container().await;
+    put(world, &container, "a", b"new").await;
+    let old = put(world, &container, "b", b"old").await;
+    let etag = world.account.blobs.copy((&container, &blob("a")), (&container, &blob("b"))).await.unwrap();
+    assert_ne!(etag, old);
+    put(world, &container, "a", b"newer").await;
+    assert_eq!(content(world, &container, "b").await, "new");
+}
+
+pub(crate) async fn a_copy_of_nothing_finds_no_blob(world: &World) {
+    let container = world.container().await;
+    assert_eq!(class(world.account.blobs.copy((&container, &blob("a")), (&container, &blob("b"))).await), NO_ITEM);
+    assert!(list(world, &container, "").await.is_empty());
+}
+
+pub(crate) async fn metadata_that_cannot_be_sent_is_refused(world: &World) {
+    let container = world.container().await;
+    let long = "x".repeat(8_192);
+    for (name, value) in
+        [("a-b", "x"), ("1a", "x"), ("", "x"), ("한", "x"), ("a", "한"), ("a", " x"), ("a", "x "), ("a", "x\ny"), ("a", long.as_str())]
+    {
+        let put = world.account.blobs.put(&container, &blob("a"), Bytes::from_static(b"x"), &with_metadata(name, value)).await;
+        assert!(matches!(class(put), ErrorClass::Permanent | ErrorClass::TooLarge), "{name:?}: {value:?}");
+    }
+    assert!(list(world, &container, "").await.is_empty());
+}
+
+pub(crate) async fn names_with_unusual_characters_address_their_own_blob(world: &World) {
+    let container = world.container().await;
+    let names =
+        ["a b", "a+b", "a%20b", "100%", "a&b=c", "O'Brien", "(x)", "x@y.z", "a;b,c", "~a", "$a!", "a:b", "A", "a", "logs/2026/11/20.jsonl"];
+    for name in names {
+        world.account.blobs.put(&container, &blob(name), Bytes::from_static(name.as_bytes()), &on(BlobCondition::Absent)).await.unwrap();
+    }
+    for name in names {
+        assert_eq!(content(world, &container, name).await, name);
+    }
+    let mut expected = names.to_vec();
+    expected.sort_unstable();
+    let listed = list(world, &container, "").await;
+    assert_eq!(listed.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), expected);
+    for name in names {
+        assert!(world.account.blobs.delete(&container, &blob(name), None).await.unwrap(), "{name}");
+    }
+}
+
+pub(crate) async fn a_listing_is_ordered_and_complete(world: &World) {
+    let container = world.container().await;
+    let mut expected = Vec::new();
+    for number in (0..60).rev() {
+        let name = format!("blob-{number:03}");
+        let bytes = vec![0_u8; number];
+        let etag = world.account.blobs.put(&container, &blob(&name), bytes.into(), &BlobUpload::default()).await.unwrap();
+        expected.push(BlobItem { name: BlobName::new(name).unwrap(), etag, length: number as u64 });
+    }
+    expected.reverse();
+    assert_eq!(list(world, &container, "").await, expected);
+}
+
+pub(crate) async fn a_listing_is_limited_to_its_prefix(world: &World) {
+    let container = world.container().await;
+    for name in ["a", "a/1", "a/2", "a/2/x", "a0", "A/1", "b/1", "a%2F1"] {
+        put(world, &container, name, b"x").await;
+    }
+    let names = |items: Vec<BlobItem>| items.into_iter().map(|item| item.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(list(world, &container, "a/").await), ["a/1", "a/2", "a/2/x"]);
+    assert_eq!(names(list(world, &container, "a").await), ["a", "a%2F1", "a/1", "a/2", "a/2/x", "a0"]);
+    assert_eq!(names(list(world, &container, "a/2").await), ["a/2", "a/2/x"]);
+    assert!(list(world, &container, "c").await.is_empty());
+}
+
+pub(crate) async fn of_concurrent_writes_where_none_may_be_one_wins(world: &World) {
+    let container = world.container().await;
+    let (name, upload) = (blob("a"), on(BlobCondition::Absent));
+    let results = join_all((0..8_u8).map(|i| world.account.blobs.put(&container, &name, vec![i].into(), &upload))).await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+    let winner = results.iter().position(Result::is_ok).unwrap();
+    assert_eq!(content(world, &container, "a").await.as_ref(), [u8::try_from(winner).unwrap()]);
+    assert!(results.into_iter().filter(Result::is_err).all(|result| class(result) == ErrorClass::Conflict));
+}
+
+pub(crate) async fn readers_never_see_a_mixture_of_two_versions(world: &World) {
+    let container = world.container().await;
+    let version = |i: u8| Bytes::from(vec![i; 700_000 + usize::from(i)]);
+    let name = blob("a");
+    world.account.blobs.put(&container, &name, version(0), &BlobUpload::default()).await.unwrap();
+    let writer = async {
+        for i in 1..15 {
+            world.account.blobs.put(&container, &name, version(i), &BlobUpload::default()).await.unwrap();
+        }
+    };
+    let reader = async {
+        for _ in 0..15 {
+            let read = world.account.blobs.get(&container, &name, None).await.unwrap().unwrap();
+            assert!(read.content == version(read.content[0]));
+            assert_eq!(read.properties.length, read.content.len() as u64);
+        }
+    };
+    join(writer, reader).await;
+}

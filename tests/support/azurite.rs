@@ -1,0 +1,175 @@
+//! Azurite for tests: installed from npm when it is missing, started once per test process, ended with it.
+//!
+//! `run.mjs` ends when its standard input closes, which the operating system sees to even where this process is
+//! killed: nothing is left running, and nothing has to be cleaned up.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use evenkeel::adapters::azure::{self, AzureAccount};
+use evenkeel::model::AccountName;
+use evenkeel::ports::Account;
+use secrecy::SecretString;
+
+/// The emulator's account and key, which are public.
+const ACCOUNT: &str = "devstoreaccount1";
+const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// Where the three services listen, on loopback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub struct Ports {
+    pub blob: u16,
+    pub queue: u16,
+    pub table: u16,
+}
+
+impl Ports {
+    /// A connection string to them.
+    pub fn connection_string(self) -> String {
+        let endpoint = |service: &str, port: u16| format!("{service}Endpoint=http://127.0.0.1:{port}/{ACCOUNT};");
+        format!(
+            "DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};{}{}{}",
+            endpoint("Blob", self.blob),
+            endpoint("Queue", self.queue),
+            endpoint("Table", self.table)
+        )
+    }
+
+    /// The settings of an account on them, called `main`.
+    pub fn settings(self) -> AzureAccount {
+        let text = SecretString::from(self.connection_string());
+        AzureAccount::from_connection_string(AccountName::main(), &text).expect("the emulator's connection string")
+    }
+
+    /// The stores of an account on them. Make one per test: a pooled connection belongs to its test's runtime.
+    pub fn connect(self) -> Account {
+        azure::connect(self.settings()).expect("connect")
+    }
+}
+
+/// The Azurite of this test process, in memory. Tests share it, so they make their own names.
+pub fn shared() -> Ports {
+    static SHARED: OnceLock<Azurite> = OnceLock::new();
+    SHARED.get_or_init(Azurite::in_memory).ports
+}
+
+/// A running Azurite. Dropping it stops it and waits for its end.
+pub struct Azurite {
+    /// Where it listens.
+    pub ports: Ports,
+    location: Option<PathBuf>,
+    process: Option<(Child, ChildStdin)>,
+}
+
+impl Azurite {
+    /// One that keeps everything in memory.
+    pub fn in_memory() -> Self {
+        Self::start(None, None)
+    }
+
+    /// One that keeps its data under `location`, for tests of outages: what is stopped cleanly can be
+    /// [restarted](Self::restart) with the same data on the same ports.
+    pub fn persistent(location: impl Into<PathBuf>) -> Self {
+        Self::start(Some(location.into()), None)
+    }
+
+    /// Stops it: from now on connections are refused. Waits until it has saved its data.
+    pub fn stop(&mut self) {
+        if let Some((mut child, input)) = self.process.take() {
+            drop(input);
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it again after [`stop`](Self::stop), on the same ports.
+    pub fn restart(&mut self) {
+        if self.process.is_none() {
+            let mut again = Self::start(self.location.clone(), Some(self.ports));
+            self.process = again.process.take();
+        }
+    }
+
+    fn start(location: Option<PathBuf>, ports: Option<Ports>) -> Self {
+        let folder = install();
+        let mut command = Command::new("node");
+        command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if let Some(location) = &location {
+            command.arg("--location").arg(location);
+        }
+        for (name, port) in ports.iter().flat_map(|p| [("--blob", p.blob), ("--queue", p.queue), ("--table", p.table)]) {
+            command.arg(name).arg(port.to_string());
+        }
+        let mut child = command.spawn().expect("Node.js is needed for the tests against Azurite");
+        let input = child.stdin.take().expect("its input");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("its ports");
+        let ports = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let _ = child.wait();
+            panic!("Azurite did not start; try `node run.mjs` in {}", folder.display())
+        });
+        Self { ports, location, process: Some((child, input)) }
+    }
+}
+
+impl Drop for Azurite {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Installs Azurite where it is missing, once, also where several test processes start together.
+fn install() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/azurite");
+    // npm writes this file last.
+    let installed = folder.join("node_modules/.package-lock.json");
+    let lock_path = folder.join("node_modules.lock");
+    while !installed.exists() {
+        match OpenOptions::new().write(true).create_new(true).open(&lock_path) {
+            Ok(mut lock) => {
+                let _ = write!(lock, "{}", std::process::id());
+                let _remove = Remove(&lock_path);
+                if !installed.exists() {
+                    npm_ci(&folder);
+                }
+            }
+            Err(_) => wait_for(&lock_path),
+        }
+    }
+    folder
+}
+
+/// Removes the lock, also when the installation panics.
+struct Remove<'a>(&'a Path);
+
+impl Drop for Remove<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.0);
+    }
+}
+
+fn npm_ci(folder: &Path) {
+    let done = Command::new("npm")
+        .args(["ci", "--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"])
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .expect("npm is needed to install Azurite for the tests");
+    assert!(done.success(), "`npm ci` in {} failed", folder.display());
+}
+
+/// Waits while another process installs. A lock that its owner left behind is taken away after ten minutes.
+#[expect(clippy::disallowed_methods, reason = "the age of a file on this machine's disk is no part of what is tested")]
+fn wait_for(lock: &Path) {
+    std::thread::sleep(Duration::from_millis(200));
+    let age = File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
+    if let Ok(Ok(age)) = age
+        && age > Duration::from_secs(600)
+    {
+        let _ = fs::remove_file(lock);
+    }
+}
