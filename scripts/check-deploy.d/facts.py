@@ -49,6 +49,17 @@ def unit_file(path):
     return parser
 
 
+def compiled_in():
+    """Folders and files beside src/ that the program's code includes."""
+    for source in sorted((ROOT / "src").rglob("*.rs")):
+        text = source.read_text()
+        for path in re.findall(r'include_(?:str|bytes|dir)!\(\s*"([^"]+)"', text):
+            yield (source.parent / path).resolve().relative_to(ROOT).parts[0]
+        # rust-embed's and askama's folders are relative to the package.
+        for path in re.findall(r'#\[folder = "([^"]+)"\]', text):
+            yield pathlib.PurePath(path).parts[0]
+
+
 def facts():
     version = read_toml(ROOT / "Cargo.toml")["package"]["version"]
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
@@ -80,6 +91,13 @@ def facts():
     yield "the image is built with the declared Rust", f"RUST_IMAGE=rust:{rust}." in dockerfile
     images = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE) + [compose["services"]["azurite"]["image"]]
     yield "every base image is pinned to a version", all(re.search(r":\d+\.\d+", image) for image in images)
+
+    copied = set(re.findall(r"^COPY (\S+) ", dockerfile.split("\nFROM ")[1], re.MULTILINE)) | {"Cargo.toml", "Cargo.lock"}
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    yield "what is compiled in is copied into the build", set(compiled_in()) <= copied
+    yield "what is copied is there, and .dockerignore lets it through", all(
+        (ROOT / name).exists() and name in allowed for name in copied
+    )
 
     for place, settings in (("docker", compose_config), ("kubernetes", config)):
         yield f"{place}: reachable in its container, by token", (

@@ -2,6 +2,8 @@
 //!
 //! Code inside `#[cfg(test)]` is left out: a test may reach for anything.
 
+#![expect(clippy::unwrap_used, reason = "a source file that cannot be read is a failed test")]
+
 mod source;
 
 use std::collections::BTreeMap;

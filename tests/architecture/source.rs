@@ -20,21 +20,18 @@ impl Source {
         let (mut kept, mut test_modules, mut test_lines) = (Vec::new(), Vec::new(), 0);
         let mut at = 0;
         while at < tokens.len() {
-            match test_item(&tokens[at..]) {
-                Some(length) => {
-                    let item = &tokens[at..at + length];
-                    let word = |n: usize| item.get(length - n).map(|token| token.text.as_str());
-                    if (word(1), word(3)) == (Some(";"), Some("mod")) {
-                        test_modules.extend(word(2).map(str::to_owned));
-                    }
-                    test_lines += item[length - 1].line - item[0].line + 1;
-                    at += length;
-                }
-                None => {
-                    kept.push(tokens[at].clone());
-                    at += 1;
-                }
+            let Some(length) = test_item(&tokens[at..]) else {
+                kept.push(tokens[at].clone());
+                at += 1;
+                continue;
+            };
+            let item = &tokens[at..at + length];
+            let word = |n: usize| item.get(length - n).map(|token| token.text.as_str());
+            if (word(1), word(3)) == (Some(";"), Some("mod")) {
+                test_modules.extend(word(2).map(str::to_owned));
             }
+            test_lines += item[length - 1].line - item[0].line + 1;
+            at += length;
         }
         Self { tokens: kept, test_modules, lines_without_tests: text.lines().count() - test_lines }
     }
