@@ -125,7 +125,7 @@ impl Layer for Circuit {
                 let message = format!("not sent: the {} service does not answer ({})", service.name(), self.state(service).reason);
                 let class = ErrorClass::Transient { retry_after: Some(next_trial) };
                 let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
-                error.code = Some(CIRCUIT_OPEN.to_owned());
+                error.code = Some(CIRCUIT_OPEN.into());
                 return Err(error);
             }
         };

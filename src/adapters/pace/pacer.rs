@@ -49,7 +49,7 @@ impl Layer for Pace {
                 let class = ErrorClass::Throttled { retry_after: Some(remaining) };
                 let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
                 let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
-                error.code = Some(LANE_HELD.to_owned());
+                error.code = Some(LANE_HELD.into());
                 return Err(error);
             }
         };

@@ -35,7 +35,7 @@ fn lane(pk: &str) -> Lane {
     Lane::Partition(table(), Key::new(pk).unwrap())
 }
 
-async fn read(worn: &Worn, pk: &str) -> Result<(), (ErrorClass, Option<String>)> {
+async fn read(worn: &Worn, pk: &str) -> Result<(), (ErrorClass, Option<Box<str>>)> {
     let key = EntityKey::new(pk, "7").unwrap();
     worn.account.tables.get(&table(), &key, None).await.map(drop).map_err(|error| (error.class, error.code))
 }
