@@ -14,8 +14,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::StreamExt as _;
-
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
 use super::failure::{lost_race, permanent, storage};
