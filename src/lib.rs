@@ -8,6 +8,7 @@
 
 pub mod adapters;
 pub mod catalog;
+pub mod config;
 pub mod model;
 pub mod patterns;
 pub mod ports;
