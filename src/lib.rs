@@ -9,6 +9,7 @@
 pub mod adapters;
 pub mod catalog;
 pub mod model;
+pub mod ops;
 pub mod patterns;
 pub mod ports;
 pub mod reconcile;
