@@ -36,4 +36,4 @@ async fn world() -> conformance::World {
     conformance::World::new(world.account(), pass, ())
 }
 
-contract_suite!(world().await);
+contract_suite!(crate::world().await);
