@@ -166,7 +166,8 @@ fn npm_ci(folder: &Path) {
 #[expect(clippy::disallowed_methods, reason = "the age of a file on this machine's disk is no part of what is tested")]
 fn wait_for(lock: &Path) {
     std::thread::sleep(Duration::from_millis(200));
-    let age = File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
+    let age =
+        File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
     if let Ok(Ok(age)) = age
         && age > Duration::from_secs(600)
     {

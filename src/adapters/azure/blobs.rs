@@ -18,9 +18,7 @@ use super::listing;
 use super::settings::Credential;
 use super::transport::{self, Answer};
 use crate::model::{BlobName, ContainerName, ETag, limits};
-use crate::ports::{
-    Blob, BlobCondition, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What,
-};
+use crate::ports::{Blob, BlobCondition, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What};
 
 const CREATE: Operation = Operation::write("Create Container", Absent::Container);
 const DELETE_CONTAINER: Operation = Operation::write("Delete Container", Absent::Container);
@@ -75,7 +73,13 @@ impl AzureBlobs {
         self.service.container_client(container.as_str()).blob_client(name.as_str())
     }
 
-    fn describe(&self, operation: Operation, what: impl FnOnce() -> What, answer: &Answer, length: Option<u64>) -> Result<BlobProperties, StoreError> {
+    fn describe(
+        &self,
+        operation: Operation,
+        what: impl FnOnce() -> What,
+        answer: &Answer,
+        length: Option<u64>,
+    ) -> Result<BlobProperties, StoreError> {
         let header_length = || answer.header("content-length").and_then(|length| length.trim().parse().ok());
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
         match (etag, length.or_else(header_length)) {
@@ -167,13 +171,19 @@ impl AzureBlobs {
         for (name, value) in &upload.metadata {
             size += name.len() + value.len();
             if !is_identifier(name) {
-                return refuse(ErrorClass::Permanent, format!("the metadata name {name:?} is not letters, digits and underscores, not starting with a digit"));
+                return refuse(
+                    ErrorClass::Permanent,
+                    format!("the metadata name {name:?} is not letters, digits and underscores, not starting with a digit"),
+                );
             }
             if let Some(other) = names.insert(name.to_ascii_lowercase(), name) {
                 return refuse(ErrorClass::Permanent, format!("the metadata names {other:?} and {name:?} differ in case alone"));
             }
             if !is_header_text(value) {
-                return refuse(ErrorClass::Permanent, format!("the value of the metadata {name:?} is not printable ASCII without outer blanks"));
+                return refuse(
+                    ErrorClass::Permanent,
+                    format!("the value of the metadata {name:?} is not printable ASCII without outer blanks"),
+                );
             }
         }
         if size > limits::METADATA_BYTES {
@@ -353,7 +363,8 @@ impl BlobStore for AzureBlobs {
             call = call.marker(NextMarker::new(marker.to_owned()));
         }
         let answer = self.caller.run(LIST, what, transport::first(call.into_stream())).await?;
-        listing::read(&answer.body).ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer is cut off or is no list of blobs"))
+        listing::read(&answer.body)
+            .ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer is cut off or is no list of blobs"))
     }
 }
 

@@ -97,20 +97,44 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
         }
         // A copy that is under way, an account that is being set up, a lease that somebody holds on a blob,
         // bytes that were damaged or cut off on their way: not executed, and over sooner or later.
-        "PendingCopyOperation" | "AccountBeingCreated" | "LeaseIdMissing" | "LeaseIdMismatchWithBlobOperation" | "LeaseIdMismatchWithContainerOperation"
-        | "Md5Mismatch" | "Crc64Mismatch" | "IncompleteBody" => ErrorClass::Transient { retry_after: refusal.retry_after },
+        "PendingCopyOperation"
+        | "AccountBeingCreated"
+        | "LeaseIdMissing"
+        | "LeaseIdMismatchWithBlobOperation"
+        | "LeaseIdMismatchWithContainerOperation"
+        | "Md5Mismatch"
+        | "Crc64Mismatch"
+        | "IncompleteBody" => ErrorClass::Transient { retry_after: refusal.retry_after },
 
         "InvalidAuthenticationInfo" | "NoAuthenticationInformation" | "MissingAuthenticationHeader" => ErrorClass::Unauthorised,
 
-        "EntityTooLarge" | "PropertyValueTooLarge" | "KeyValueTooLarge" | "RequestBodyTooLarge" | "MessageTooLarge" | "MetadataTooLarge"
-        | "ContentLengthLargerThanLimit" | "BlockCountExceedsLimit" => ErrorClass::TooLarge,
+        "EntityTooLarge"
+        | "PropertyValueTooLarge"
+        | "KeyValueTooLarge"
+        | "RequestBodyTooLarge"
+        | "MessageTooLarge"
+        | "MetadataTooLarge"
+        | "ContentLengthLargerThanLimit"
+        | "BlockCountExceedsLimit" => ErrorClass::TooLarge,
 
         // 409s that say nothing about who came first.
-        "SnapshotsPresent" | "InvalidBlobType" | "ResourceTypeMismatch" | "BlobImmutableDueToPolicy" | "BlobImmutableDueToLegalHold"
-        | "BlobArchived" | "BlobBeingRehydrated" | "QueueDisabled" | "ContainerDisabled" | "FeatureVersionMismatch" | "InvalidOperation"
-        | "LeaseAlreadyPresent" | "AccountIsDisabled" => ErrorClass::Permanent,
+        "SnapshotsPresent"
+        | "InvalidBlobType"
+        | "ResourceTypeMismatch"
+        | "BlobImmutableDueToPolicy"
+        | "BlobImmutableDueToLegalHold"
+        | "BlobArchived"
+        | "BlobBeingRehydrated"
+        | "QueueDisabled"
+        | "ContainerDisabled"
+        | "FeatureVersionMismatch"
+        | "InvalidOperation"
+        | "LeaseAlreadyPresent"
+        | "AccountIsDisabled" => ErrorClass::Permanent,
 
-        "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => ErrorClass::Conflict,
+        "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
+            ErrorClass::Conflict
+        }
         "UpdateConditionNotSatisfied" | "ConditionNotMet" | "TargetConditionNotMet" => ErrorClass::Precondition,
         _ => return None,
     })

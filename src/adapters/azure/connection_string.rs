@@ -112,14 +112,17 @@ mod tests {
 
     #[test]
     fn what_the_portal_writes() {
-        let account = read(&format!("DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey={KEY};EndpointSuffix=core.windows.net")).unwrap();
+        let account =
+            read(&format!("DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey={KEY};EndpointSuffix=core.windows.net")).unwrap();
         assert_eq!(account.endpoints.table.as_str(), "https://contoso.table.core.windows.net/");
         assert!(matches!(&account.credential, Credential::Key(key) if key.expose_secret() == KEY));
     }
 
     #[test]
     fn what_people_write() {
-        let account = read(&format!(" \"accountkey={KEY}; ACCOUNTNAME = contoso ;defaultendpointsprotocol=HTTP;;FileEndpoint=https://x/;\" ")).unwrap();
+        let account =
+            read(&format!(" \"accountkey={KEY}; ACCOUNTNAME = contoso ;defaultendpointsprotocol=HTTP;;FileEndpoint=https://x/;\" "))
+                .unwrap();
         assert_eq!(account.endpoints.table.as_str(), "http://contoso.table.core.windows.net/");
     }
 
@@ -142,7 +145,9 @@ mod tests {
         let sas = "sv=2022-11-02&ss=tqb&sig=a%2Bb%3D";
         let account = read(&format!("AccountName=contoso;SharedAccessSignature={sas}")).unwrap();
         assert!(matches!(&account.credential, Credential::Sas(found) if found.expose_secret() == sas));
-        let account = read(&format!("TableEndpoint=https://a/;QueueEndpoint=https://b/;BlobEndpoint=https://c/;SharedAccessSignature=?{sas}")).unwrap();
+        let account =
+            read(&format!("TableEndpoint=https://a/;QueueEndpoint=https://b/;BlobEndpoint=https://c/;SharedAccessSignature=?{sas}"))
+                .unwrap();
         assert_eq!(account.endpoints.table.as_str(), "https://a/");
         assert!(matches!(read(&format!("TableEndpoint=https://a/;SharedAccessSignature={sas}")), Err(SettingsError::Missing(_))));
     }

@@ -98,7 +98,10 @@ mod tests {
 
     #[test]
     fn the_last_page_has_no_marker() {
-        for last in ["<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>", "<EnumerationResults><Blobs></Blobs><NextMarker></NextMarker></EnumerationResults>"] {
+        for last in [
+            "<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>",
+            "<EnumerationResults><Blobs></Blobs><NextMarker></NextMarker></EnumerationResults>",
+        ] {
             assert_eq!(read(last.as_bytes()), Some(BlobPage { blobs: Vec::new(), marker: None }), "{last}");
         }
     }

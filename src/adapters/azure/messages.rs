@@ -59,7 +59,8 @@ pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
         }
         rest = &rest[end + CLOSE.len()..];
     }
-    page.complete = [&b"</QueueMessagesList>"[..], b"<QueueMessagesList/>", b"<QueueMessagesList />"].iter().any(|mark| find(rest, mark).is_some());
+    page.complete =
+        [&b"</QueueMessagesList>"[..], b"<QueueMessagesList/>", b"<QueueMessagesList />"].iter().any(|mark| find(rest, mark).is_some());
     page
 }
 
@@ -187,7 +188,8 @@ mod tests {
     }
 
     fn page(messages: &[String]) -> Vec<u8> {
-        format!("\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList>{}</QueueMessagesList>", messages.concat()).into_bytes()
+        format!("\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList>{}</QueueMessagesList>", messages.concat())
+            .into_bytes()
     }
 
     fn texts(page: &MessagePage) -> Vec<(&str, Option<&str>)> {
@@ -228,7 +230,14 @@ mod tests {
             "<MessageText>never closed",
             "<MessageText>x</MessageTex>",
         ] {
-            let page = read(&page(&[message_xml("a", "<MessageText>1</MessageText>"), message_xml("b", bad), message_xml("c", "<MessageText>3</MessageText>")]), None);
+            let page = read(
+                &page(&[
+                    message_xml("a", "<MessageText>1</MessageText>"),
+                    message_xml("b", bad),
+                    message_xml("c", "<MessageText>3</MessageText>"),
+                ]),
+                None,
+            );
             assert_eq!(texts(&page), [("a", Some("1")), ("b", None), ("c", Some("3"))], "{bad}");
             assert_eq!(page.messages[1].pop_receipt.as_deref(), Some("receipt-b"), "{bad}");
             assert!(page.complete);

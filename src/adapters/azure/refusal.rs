@@ -174,7 +174,10 @@ mod tests {
             wait(&[("retry-after", "Fri, 20 Nov 2026 15:00:09 GMT"), ("date", "Fri, 20 Nov 2026 15:00:00 GMT")]),
             Some(Duration::from_secs(9))
         );
-        assert_eq!(wait(&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT"), ("date", "Fri, 20 Nov 2026 15:00:09 GMT")]), Some(Duration::ZERO));
+        assert_eq!(
+            wait(&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT"), ("date", "Fri, 20 Nov 2026 15:00:09 GMT")]),
+            Some(Duration::ZERO)
+        );
         assert_eq!(wait(&[("retry-after", "soon")]), None);
         assert_eq!(wait(&[]), None);
     }

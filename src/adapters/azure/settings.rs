@@ -263,7 +263,12 @@ mod tests {
 
     #[test]
     fn cosmos_db_is_refused() {
-        for endpoint in ["https://c.table.cosmos.azure.com:443/", "https://c.table.cosmosdb.azure.com", "http://localhost:8902/", "http://127.0.0.1:8902"] {
+        for endpoint in [
+            "https://c.table.cosmos.azure.com:443/",
+            "https://c.table.cosmosdb.azure.com",
+            "http://localhost:8902/",
+            "http://127.0.0.1:8902",
+        ] {
             let overrides = EndpointOverrides { table: Some(endpoint.into()), ..EndpointOverrides::default() };
             let error = AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides).unwrap_err();
             assert!(matches!(error, SettingsError::Cosmos(_)), "{endpoint}: {error}");

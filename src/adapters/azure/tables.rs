@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::amend::Amendment;
+use super::ascii::{self, Wire};
 use super::batch::{self, Outcome};
 use super::call::{Caller, Failure};
 use super::check::{self, Objection};
@@ -45,12 +46,13 @@ fn json() -> Amendment {
 pub(super) struct AzureTables {
     caller: Caller,
     service: TableServiceClient,
+    wire: Wire,
 }
 
 impl AzureTables {
     /// Over a client of the library.
-    pub(super) const fn new(caller: Caller, service: TableServiceClient) -> Self {
-        Self { caller, service }
+    pub(super) const fn new(caller: Caller, service: TableServiceClient, wire: Wire) -> Self {
+        Self { caller, service, wire }
     }
 
     fn table(&self, table: &TableName) -> TableClient {
@@ -93,9 +95,7 @@ impl AzureTables {
             // A condition is always given: without one the library sends an upsert.
             transaction = match operation {
                 TableOperation::Insert(entity) => transaction.insert(odata::encode(entity))?,
-                TableOperation::InsertOrReplace(entity) => {
-                    transaction.insert_or_replace(quoted(&entity.key.rk), odata::encode(entity))?
-                }
+                TableOperation::InsertOrReplace(entity) => transaction.insert_or_replace(quoted(&entity.key.rk), odata::encode(entity))?,
                 TableOperation::InsertOrMerge(entity) => transaction.insert_or_merge(quoted(&entity.key.rk), odata::encode(entity))?,
                 TableOperation::Replace(entity, at) => {
                     transaction.update(quoted(&entity.key.rk), odata::encode(entity), Some(condition(at)))?
@@ -150,10 +150,8 @@ fn projection(select: Option<&[String]>) -> Option<Select> {
 /// Takes from a row what the projection did not ask for, should the service have sent more.
 fn narrowed(mut row: Row, select: Option<&[String]>) -> Row {
     if let Some(select) = select {
-        row.entity.properties = std::mem::take(&mut row.entity.properties)
-            .into_iter()
-            .filter(|(name, _)| select.contains(name))
-            .collect::<BTreeMap<_, _>>();
+        row.entity.properties =
+            std::mem::take(&mut row.entity.properties).into_iter().filter(|(name, _)| select.contains(name)).collect::<BTreeMap<_, _>>();
     }
     row
 }
@@ -179,7 +177,11 @@ impl TableStore for AzureTables {
         let kind = write_of(operation);
         let what = || What::Entity(table.clone(), operation.key().clone());
         check::operation(operation).map_err(|objection| self.objected(kind, what(), objection))?;
-        let answer = self.caller.run(kind, what, self.send(table, operation, json().context())).await?;
+        let amendment = match self.wire {
+            Wire::Utf8 => json(),
+            Wire::Ascii => json().body(ascii::json::<{ limits::ENTITY_BYTES }>),
+        };
+        let answer = self.caller.run(kind, what, self.send(table, operation, amendment.context())).await?;
         match operation {
             TableOperation::Delete(..) => Ok(None),
             _ => self.caller.etag(kind, what, &answer).map(Some),
@@ -189,8 +191,12 @@ impl TableStore for AzureTables {
     async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
         let what = || What::Partition(table.clone(), pk.clone());
         check::transaction(pk, operations).map_err(|objection| self.objected(TRANSACT, what(), objection))?;
-        let context = Amendment::default().body(batch::without_content).context();
-        let answer = self.caller.run(TRANSACT, what, self.send_batch(table, pk, operations, context)).await?;
+        let amendment = Amendment::default().body(batch::without_content);
+        let amendment = match self.wire {
+            Wire::Utf8 => amendment,
+            Wire::Ascii => amendment.body(ascii::json::<{ limits::TRANSACTION_BYTES }>),
+        };
+        let answer = self.caller.run(TRANSACT, what, self.send_batch(table, pk, operations, amendment.context())).await?;
         match batch::outcome(&answer, operations.len()) {
             Outcome::Done(etags) => operations
                 .iter()
@@ -206,12 +212,15 @@ impl TableStore for AzureTables {
                 let failed = refusal.index.and_then(|index| operations.get(index)).map_or(TRANSACT, write_of);
                 Err(self.caller.refused(failed.within(TRANSACT), what(), refusal))
             }
-            Outcome::Unreadable => Err(self.caller.unusable(TRANSACT, what(), &answer, "the answer is cut off or is none to a transaction")),
+            Outcome::Unreadable => {
+                Err(self.caller.unusable(TRANSACT, what(), &answer, "the answer is cut off or is none to a transaction"))
+            }
         }
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         let what = || What::Table(table.clone());
+        check::query(query).map_err(|error| self.caller.invalid(ErrorClass::Permanent, QUERY, what(), error))?;
         let select = query.select.as_deref();
         let mut pages = self.table(table).query().context(json().context());
         if let Some(filter) = &query.filter {
@@ -221,7 +230,7 @@ impl TableStore for AzureTables {
             pages = pages.select(select);
         }
         if let Some(top) = query.top {
-            pages = pages.top(Top::new(top.clamp(1, limits::PAGE_ROWS)));
+            pages = pages.top(Top::new(top));
         }
         if let Some(continuation) = &query.continuation {
             pages = pages.initial_partition_key(continuation.next_partition_key.clone());
@@ -233,7 +242,8 @@ impl TableStore for AzureTables {
         let json = self.json(QUERY, what, &answer)?;
         let rows = json.get("value").and_then(Value::as_array);
         let rows = rows.ok_or_else(|| self.caller.unusable(QUERY, what(), &answer, "the answer has no rows, not even none"))?;
-        let rows = rows.iter().map(|json| Ok(narrowed(self.row(QUERY, what, &answer, json)?, select))).collect::<Result<_, StoreError>>()?;
+        let rows =
+            rows.iter().map(|json| Ok(narrowed(self.row(QUERY, what, &answer, json)?, select))).collect::<Result<_, StoreError>>()?;
         let continuation = answer.header("x-ms-continuation-nextpartitionkey").map(|partition_key| Continuation {
             next_partition_key: partition_key.to_owned(),
             next_row_key: answer.header("x-ms-continuation-nextrowkey").map(str::to_owned),

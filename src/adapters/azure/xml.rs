@@ -36,7 +36,8 @@ mod tests {
 
     #[test]
     fn one_element_is_found() {
-        let xml = "\u{feff}<?xml version=\"1.0\"?><error xmlns=\"x\"><code>A &amp; B</code><message xml:lang=\"en\">m</message><Empty/></error>";
+        let xml =
+            "\u{feff}<?xml version=\"1.0\"?><error xmlns=\"x\"><code>A &amp; B</code><message xml:lang=\"en\">m</message><Empty/></error>";
         assert_eq!(text_of(xml, "Code").as_deref(), Some("A & B"));
         assert_eq!(text_of(xml, "message").as_deref(), Some("m"));
         assert_eq!(text_of(xml, "Empty").as_deref(), Some(""));
