@@ -7,5 +7,9 @@
 //! the model; `patterns` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
 
 pub mod adapters;
+pub mod catalog;
 pub mod model;
+pub mod patterns;
 pub mod ports;
+pub mod reconcile;
+pub mod settings;

@@ -4,22 +4,28 @@
 //! edge, into a value that cannot be wrong; the rest of the program never validates again.
 
 pub mod body;
+pub mod caret;
+pub mod condition;
 pub mod datetime;
 pub mod edm;
 pub mod entity;
 pub mod etag;
 pub mod filter;
+pub mod item;
 pub mod job;
 pub mod key;
 pub mod limits;
 pub mod names;
+pub mod nearest;
 pub mod odata;
+pub mod template;
 
 pub use datetime::EdmDateTime;
 pub use edm::EdmValue;
 pub use entity::{Entity, Row};
 pub use etag::ETag;
 pub use filter::{Comparison, Filter};
+pub use item::ItemAddress;
 pub use job::{Job, JobEnvelope};
 pub use key::{EntityKey, Key};
 pub use names::{AccountName, BlobName, ContainerName, QueueName, TableName, ViewName};

@@ -6,6 +6,7 @@
 pub mod blobs;
 pub mod clock;
 pub mod error;
+pub mod health;
 pub mod queues;
 pub mod stores;
 pub mod tables;
@@ -13,6 +14,7 @@ pub mod tables;
 pub use blobs::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload};
 pub use clock::{Chance, Clock};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
+pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
 pub use stores::{Account, Stores};
 pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore};

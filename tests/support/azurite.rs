@@ -28,6 +28,11 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// All three services behind one port, as a [`Stub`](super::stub::Stub) plays them.
+    pub const fn same(port: u16) -> Self {
+        Self { blob: port, queue: port, table: port }
+    }
+
     /// A connection string to them.
     pub fn connection_string(self) -> String {
         let endpoint = |service: &str, port: u16| format!("{service}Endpoint=http://127.0.0.1:{port}/{ACCOUNT};");
@@ -169,7 +174,7 @@ fn wait_for(lock: &Path) {
     let age =
         File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
     if let Ok(Ok(age)) = age
-        && age > Duration::from_secs(600)
+        && age > Duration::from_mins(10)
     {
         let _ = fs::remove_file(lock);
     }

@@ -1,0 +1,22 @@
+//! A deterministic world in memory: tables, queues and blobs with the semantics of Azure Storage, on a clock
+//! and with weather that a test gives.
+//!
+//! It passes the same contract suite as the other adapters. What it adds is [`Weather`]: every operation asks
+//! it before it is executed, and it may refuse, execute and then lose the answer, keep the request on its way
+//! and let it arrive later, wait, or never come back (a crash of the caller).
+//!
+//! # Fault model
+//!
+//! Injected: an error before the operation; an error after it took effect; a request that its sender gave up
+//! and that arrives later; duplicate delivery (visibility that ends while somebody works); throttling; a
+//! store that refuses everything; a caller that stops at any operation. Not injected: a store that loses
+//! acknowledged writes or returns stale reads, since Azure Storage is strongly consistent.
+
+mod blobs;
+mod queues;
+mod tables;
+mod weather;
+mod world;
+
+pub use weather::{Fair, OperationInfo, Verdict, Weather};
+pub use world::SimWorld;

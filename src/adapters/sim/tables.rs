@@ -1,0 +1,222 @@
+//! Simulated tables.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::world::{Inner, SimWorld, State};
+use crate::model::entity::EntityError;
+use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, limits, odata};
+use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
+
+/// All tables, by their canonical names.
+#[derive(Default, Clone)]
+pub(super) struct Tables(BTreeMap<String, Table>);
+
+#[derive(Clone)]
+struct Table {
+    name: TableName,
+    rows: BTreeMap<EntityKey, Stored>,
+}
+
+#[derive(Clone)]
+struct Stored {
+    properties: BTreeMap<String, EdmValue>,
+    etag: ETag,
+    timestamp: EdmDateTime,
+}
+
+/// Why an operation failed: its class and words.
+type Refusal = (ErrorClass, &'static str);
+
+impl Tables {
+    fn rows(&mut self, table: &TableName) -> Result<&mut BTreeMap<EntityKey, Stored>, Refusal> {
+        match self.0.get_mut(&*table.canonical()) {
+            Some(table) => Ok(&mut table.rows),
+            None => Err((ErrorClass::NotFound(Missing::Container), "the table does not exist")),
+        }
+    }
+}
+
+fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, Refusal> {
+    let serial = state.next_serial();
+    let now = inner.edm_now();
+    let timestamp = state.next_timestamp(now);
+    let rows = state.tables.rows(table)?;
+    let stored = rows.get(operation.key());
+    let current = match operation {
+        TableOperation::Insert(_) if stored.is_some() => return Err((ErrorClass::Conflict, "the entity exists already")),
+        TableOperation::Insert(_) | TableOperation::InsertOrReplace(_) | TableOperation::InsertOrMerge(_) => stored,
+        TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition) | TableOperation::Delete(_, condition) => {
+            let Some(current) = stored else { return Err((ErrorClass::NotFound(Missing::Item), "the entity does not exist")) };
+            match condition {
+                Condition::Matches(etag) if *etag != current.etag => {
+                    return Err((ErrorClass::Precondition, "the entity is at another ETag"));
+                }
+                Condition::Matches(_) | Condition::Any => Some(current),
+            }
+        }
+    };
+    let Some(entity) = operation.entity() else {
+        rows.remove(operation.key());
+        return Ok(None);
+    };
+    let mut properties = match operation {
+        TableOperation::InsertOrMerge(_) | TableOperation::Merge(..) => {
+            current.map(|current| current.properties.clone()).unwrap_or_default()
+        }
+        _ => BTreeMap::new(),
+    };
+    properties.extend(entity.properties.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let merged = Entity { key: entity.key.clone(), properties };
+    merged.check().map_err(|error| (class_of(&error), "the entity breaks a limit"))?;
+    let Ok(etag) = ETag::new(format!("W/\"sim-{serial}\"")) else { return Err((ErrorClass::Permanent, "no ETag")) };
+    rows.insert(merged.key, Stored { properties: merged.properties, etag: etag.clone(), timestamp });
+    Ok(Some(etag))
+}
+
+const fn class_of(error: &EntityError) -> ErrorClass {
+    match error {
+        EntityError::TooLarge(_) | EntityError::ValueTooLarge { .. } => ErrorClass::TooLarge,
+        EntityError::PropertyName(_) | EntityError::TooManyProperties(_) | EntityError::Character { .. } => ErrorClass::Permanent,
+    }
+}
+
+/// Checks what the service would refuse, before anything is sent.
+fn check(operation: &TableOperation) -> Result<(), (ErrorClass, Cow<'static, str>)> {
+    match operation.entity().map(Entity::check) {
+        Some(Err(error)) => Err((class_of(&error), error.to_string().into())),
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+fn check_transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), (ErrorClass, Option<usize>, Cow<'static, str>)> {
+    if operations.is_empty() || operations.len() > limits::TRANSACTION_OPERATIONS {
+        return Err((ErrorClass::Permanent, None, format!("a transaction has 1 to 100 operations, not {}", operations.len()).into()));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut bytes = 0;
+    for (index, operation) in operations.iter().enumerate() {
+        if operation.key().pk != *pk {
+            return Err((ErrorClass::Permanent, Some(index), "the operation is of another partition".into()));
+        }
+        if !seen.insert(operation.key()) {
+            return Err((ErrorClass::Permanent, Some(index), "the entity occurs twice in the transaction".into()));
+        }
+        check(operation).map_err(|(class, message)| (class, Some(index), message))?;
+        bytes += operation.entity().map_or(0, odata::encoded_len);
+    }
+    if bytes > limits::TRANSACTION_BYTES {
+        return Err((ErrorClass::TooLarge, None, format!("the transaction has {bytes} bytes; at most 4 MiB are allowed").into()));
+    }
+    Ok(())
+}
+
+fn row(key: &EntityKey, stored: &Stored, select: Option<&[String]>) -> Row {
+    let selected = |name: &String| select.is_none_or(|select| select.contains(name));
+    let properties =
+        stored.properties.iter().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    Row { entity: Entity { key: key.clone(), properties }, etag: stored.etag.clone(), timestamp: Some(stored.timestamp) }
+}
+
+#[async_trait]
+impl TableStore for SimWorld {
+    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+        const NAME: &str = "Get Entity";
+        let what = What::Entity(table.clone(), key.clone());
+        let (table, key, select, subject) = (table.clone(), key.clone(), select.map(<[String]>::to_vec), what.clone());
+        let found = self.inner.send(NAME, what, false, move |state, inner| {
+            let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
+            Ok(rows.get(&key).map(|stored| row(&key, stored, select.as_deref())))
+        });
+        found.await
+    }
+
+    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+        let name = operation.name();
+        let what = What::Entity(table.clone(), operation.key().clone());
+        check(operation).map_err(|(class, message)| self.inner.error(class, name, what.clone(), &message))?;
+        let (table, operation, subject) = (table.clone(), operation.clone(), what.clone());
+        let result = self.inner.send(name, what, true, move |state, inner| {
+            apply(state, inner, &table, &operation).map_err(|(class, message)| inner.error(class, name, subject, message))
+        });
+        result.await
+    }
+
+    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+        const NAME: &str = "Entity Group Transaction";
+        let what = What::Partition(table.clone(), pk.clone());
+        check_transaction(pk, operations)
+            .map_err(|(class, index, message)| self.inner.error(class, NAME, what.clone(), &message).with_index(index))?;
+        let (table, operations, subject) = (table.clone(), operations.to_vec(), what.clone());
+        let result = self.inner.send(NAME, what, true, move |state, inner| {
+            let before = state.tables.clone();
+            let mut etags = Vec::with_capacity(operations.len());
+            for (index, operation) in operations.iter().enumerate() {
+                match apply(state, inner, &table, operation) {
+                    Ok(etag) => etags.push(etag),
+                    Err((class, message)) => {
+                        state.tables = before;
+                        return Err(inner.error(class, NAME, subject, message).with_index(Some(index)));
+                    }
+                }
+            }
+            Ok(etags)
+        });
+        result.await
+    }
+
+    async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
+        const NAME: &str = "Query Entities";
+        let what = What::Table(table.clone());
+        let (table, query, subject) = (table.clone(), query.clone(), what.clone());
+        let page = self.inner.send(NAME, what, false, move |state, inner| {
+            let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
+            let top = query.top.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS) as usize;
+            let after = query.continuation.as_ref().map(|c| (c.next_partition_key.as_str(), c.next_row_key.as_deref().unwrap_or_default()));
+            let mut matching = rows
+                .iter()
+                .filter(|(key, _)| after.is_none_or(|after| (key.pk.as_str(), key.rk.as_str()) >= after))
+                .filter(|(key, stored)| query.filter.as_ref().is_none_or(|filter| filter.matches(&row(key, stored, None))));
+            let found = matching.by_ref().take(top).map(|(key, stored)| row(key, stored, query.select.as_deref())).collect();
+            let continuation = matching.next().map(|(key, _)| Continuation {
+                next_partition_key: key.pk.as_str().to_owned(),
+                next_row_key: Some(key.rk.as_str().to_owned()),
+            });
+            Ok(Page { rows: found, continuation })
+        });
+        page.await
+    }
+
+    async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
+        let name = table.clone();
+        let created = self.inner.send("Create Table", What::Table(table.clone()), true, move |state, _| {
+            let canonical = name.canonical().into_owned();
+            let new = !state.tables.0.contains_key(&canonical);
+            if new {
+                state.tables.0.insert(canonical, Table { name, rows: BTreeMap::new() });
+            }
+            Ok(new)
+        });
+        created.await
+    }
+
+    async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
+        let name = table.clone();
+        let deleted = self.inner.send("Delete Table", What::Table(table.clone()), true, move |state, _| {
+            Ok(state.tables.0.remove(&*name.canonical()).is_some())
+        });
+        deleted.await
+    }
+
+    async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
+        let after = continuation.map(str::to_owned);
+        let page = self.inner.send("Query Tables", What::Service(crate::ports::Service::Table), false, move |state, _| {
+            let mut rest = state.tables.0.iter().filter(|(canonical, _)| after.as_ref().is_none_or(|after| *canonical >= after));
+            let tables = rest.by_ref().take(limits::PAGE_ROWS as usize).map(|(_, table)| table.name.clone()).collect();
+            Ok(TablePage { tables, continuation: rest.next().map(|(canonical, _)| canonical.clone()) })
+        });
+        page.await
+    }
+}

@@ -1,0 +1,49 @@
+//! What happens to each operation.
+
+use async_trait::async_trait;
+
+use crate::ports::{ErrorClass, What};
+
+/// Decides what happens to each operation. Called before every one, in the order in which they are sent.
+#[async_trait]
+pub trait Weather: Send + Sync {
+    /// What happens to this operation. May wait; never returning is a caller that crashed.
+    async fn before(&self, operation: &OperationInfo) -> Verdict;
+}
+
+/// An operation about to be executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationInfo {
+    /// How many operations came before it.
+    pub number: u64,
+    /// The operation, in the service's words.
+    pub name: &'static str,
+    /// What it is about.
+    pub what: What,
+    /// Whether it changes anything.
+    pub writes: bool,
+}
+
+/// What happens to an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is executed and answered.
+    Execute,
+    /// It is not executed, and fails with this class.
+    Fail(ErrorClass),
+    /// It is executed, and its answer is lost.
+    LoseAnswer,
+    /// Its sender is told nothing; it arrives when this many more operations have been executed.
+    ArriveLater(u64),
+}
+
+/// Everything is executed and answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fair;
+
+#[async_trait]
+impl Weather for Fair {
+    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+        Verdict::Execute
+    }
+}

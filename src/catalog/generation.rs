@@ -1,0 +1,53 @@
+//! Which generation of each view a catalog is.
+//!
+//! `migrate up` records every definition of a view and numbers it from 1. Footprints name the generation
+//! of the view that made an item, so that a worker with an older catalog never drops what a newer one
+//! made, and items of a view are dropped for good only once a migration has recorded that it is gone.
+
+use std::collections::BTreeMap;
+
+use super::TableRef;
+use crate::model::ViewName;
+
+/// The recorded generations of views.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Generations {
+    /// The generation of each view of this catalog; 1 where none is recorded.
+    pub current: BTreeMap<ViewName, u32>,
+    /// Views that a migration recorded as gone: their last generation, and the source they had.
+    pub retired: BTreeMap<ViewName, (u32, TableRef)>,
+}
+
+/// What a worker may do with an item that a footprint lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ViewStatus {
+    /// Its view is in this catalog, at this generation or an earlier one: keep it in step.
+    Known,
+    /// Its view is gone, and a migration said so: drop it.
+    Retired,
+    /// Its view is unknown, or of a later generation: this catalog is older than the data. Leave it alone.
+    Newer,
+}
+
+impl Generations {
+    /// The generation of a view of this catalog.
+    pub fn of(&self, view: &ViewName) -> u32 {
+        self.current.get(view).copied().unwrap_or(1)
+    }
+
+    /// What may be done with an item of this view and generation. `declared`: the catalog has the view.
+    pub fn status(&self, view: &ViewName, generation: u32, declared: bool) -> ViewStatus {
+        if declared && generation <= self.of(view) {
+            ViewStatus::Known
+        } else if self.retired.get(view).is_some_and(|(last, _)| !declared && generation <= *last) {
+            ViewStatus::Retired
+        } else {
+            ViewStatus::Newer
+        }
+    }
+
+    /// Whether a retired view had this source.
+    pub fn retired_source(&self, source: &TableRef) -> bool {
+        self.retired.values().any(|(_, had)| had == source)
+    }
+}

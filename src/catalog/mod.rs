@@ -1,0 +1,60 @@
+//! The catalog: which tables there are, what is derived from them, and where archives lie.
+//!
+//! Pure values. `config` reads it from TOML and checks it as a whole; `patterns` derives items by it;
+//! `reconcile` keeps them.
+
+mod archive;
+mod generation;
+mod view;
+
+pub use archive::{Archive, ArchiveTarget};
+pub use generation::{Generations, ViewStatus};
+pub use view::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::model::{TableName, ViewName};
+
+/// Everything that the configuration declares about data.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// Every table that is a source, a target or declared, by name: where it lies, spelled as declared.
+    pub tables: BTreeMap<TableName, TableRef>,
+    /// The views, by name.
+    pub views: BTreeMap<ViewName, Arc<View>>,
+    /// The archives, by name.
+    pub archives: BTreeMap<ViewName, Arc<Archive>>,
+    /// Which generation of each view this catalog is.
+    pub generations: Generations,
+}
+
+impl Catalog {
+    /// A known table, in whatever case it is spelled.
+    pub fn table(&self, name: &TableName) -> Option<&TableRef> {
+        self.tables.get(name)
+    }
+
+    /// The views whose source is this table, in order of their names.
+    pub fn views_of(&self, source: &TableRef) -> impl Iterator<Item = &Arc<View>> {
+        let source = source.clone();
+        self.views.values().filter(move |view| view.source == source)
+    }
+
+    /// Whether a primary of this table has footprints: a view has it as its source, or once had.
+    pub fn has_views(&self, source: &TableRef) -> bool {
+        self.views_of(source).next().is_some() || self.generations.retired_source(source)
+    }
+
+    /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
+    pub fn fingerprint(&self, source: &TableRef) -> String {
+        let mut hash = Sha256::new();
+        for view in self.views_of(source) {
+            hash.update(view.definition());
+            hash.update([0]);
+        }
+        hex::encode(&hash.finalize()[..8])
+    }
+}

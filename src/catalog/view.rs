@@ -1,0 +1,93 @@
+//! Views: declared kinds of derived data.
+
+use crate::model::condition::Condition;
+use crate::model::template::Template;
+use crate::model::{AccountName, TableName, ViewName};
+
+/// A table and the account it lies in.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableRef {
+    /// The account.
+    pub account: AccountName,
+    /// The table, spelled as declared.
+    pub table: TableName,
+}
+
+impl std::fmt::Display for TableRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.account == AccountName::main() { write!(f, "{}", self.table) } else { write!(f, "{}:{}", self.account, self.table) }
+    }
+}
+
+/// A declared kind of derived data.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Its name.
+    pub name: ViewName,
+    /// The table of its primaries.
+    pub source: TableRef,
+    /// Which primaries have items; all where absent.
+    pub when: Option<Condition>,
+    /// What is derived.
+    pub kind: ViewKind,
+    /// What happens when two primaries want one key.
+    pub on_conflict: OnConflict,
+}
+
+/// What a view derives.
+#[derive(Debug, Clone)]
+pub enum ViewKind {
+    /// Copies under another key.
+    SecondaryIndex(SecondaryIndex),
+}
+
+/// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
+#[derive(Debug, Clone)]
+pub struct SecondaryIndex {
+    /// Where the copies lie.
+    pub target: TableRef,
+    /// The copy's partition key.
+    pub partition_key: Template,
+    /// The copy's row key.
+    pub row_key: Template,
+    /// The properties copied; all of the user's own where absent.
+    pub select: Option<Vec<String>>,
+}
+
+/// What happens when two primaries want one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnConflict {
+    /// The first keeps it; the other's job is a permanent error that names the owner.
+    #[default]
+    Reject,
+    /// The last one to be reconciled takes it over.
+    LastWriter,
+}
+
+impl View {
+    /// A text that changes exactly when the view's definition does.
+    pub fn definition(&self) -> String {
+        let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
+        match &self.kind {
+            ViewKind::SecondaryIndex(index) => format!(
+                "{} secondary_index {}/{} when {when} to {}/{} {:?} {:?} select {:?} {:?}",
+                self.name,
+                self.source.account,
+                self.source.table.canonical(),
+                index.target.account,
+                index.target.table.canonical(),
+                index.partition_key.to_string(),
+                index.row_key.to_string(),
+                index.select,
+                self.on_conflict
+            ),
+        }
+    }
+
+    /// The kind, as the configuration spells it.
+    pub const fn kind_name(&self) -> &'static str {
+        match self.kind {
+            ViewKind::SecondaryIndex(_) => "secondary_index",
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Whether an entity satisfies a condition.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::tree::{Condition, Node};
+use crate::model::filter::compare_values;
+use crate::model::{EdmValue, Entity};
+
+impl Condition {
+    /// Whether an entity satisfies it. A comparison with a missing property is false.
+    pub fn holds(&self, entity: &Entity) -> bool {
+        self.root.holds(entity)
+    }
+}
+
+impl Node {
+    fn holds(&self, entity: &Entity) -> bool {
+        match self {
+            Self::All(nodes) => nodes.iter().all(|node| node.holds(entity)),
+            Self::Any(nodes) => nodes.iter().any(|node| node.holds(entity)),
+            Self::Not(node) => !node.holds(entity),
+            Self::Compare { property, op, value } => {
+                value_of(entity, property).is_some_and(|found| compare(&found, value).is_some_and(|ordering| op.holds(ordering)))
+            }
+            Self::In { property, values } => {
+                value_of(entity, property).is_some_and(|found| values.iter().any(|value| compare(&found, value) == Some(Ordering::Equal)))
+            }
+            Self::Exists { property } => value_of(entity, property).is_some(),
+            Self::StartsWith { property, prefix } => {
+                value_of(entity, property).is_some_and(|found| found.as_str().is_some_and(|text| text.starts_with(prefix.as_str())))
+            }
+        }
+    }
+}
+
+fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>> {
+    match property {
+        "PartitionKey" => Some(Cow::Owned(EdmValue::from(entity.key.pk.as_str()))),
+        "RowKey" => Some(Cow::Owned(EdmValue::from(entity.key.rk.as_str()))),
+        name => entity.get(name).map(Cow::Borrowed),
+    }
+}
+
+/// How two values compare: numbers by value whatever their types, others only with their own type.
+fn compare(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
+    match (Number::of(found), Number::of(wanted)) {
+        (Some(found), Some(wanted)) => found.compare(wanted),
+        (None, None) => compare_values(found, wanted),
+        (Some(_), None) | (None, Some(_)) => None,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Number {
+    Integer(i64),
+    Double(f64),
+}
+
+impl Number {
+    fn of(value: &EdmValue) -> Option<Self> {
+        match value {
+            EdmValue::Int32(number) => Some(Self::Integer(i64::from(*number))),
+            EdmValue::Int64(number) => Some(Self::Integer(*number)),
+            EdmValue::Double(number) => Some(Self::Double(*number)),
+            EdmValue::String(_) | EdmValue::Bool(_) | EdmValue::DateTime(_) | EdmValue::Guid(_) | EdmValue::Binary(_) => None,
+        }
+    }
+
+    fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => Some(a.cmp(&b)),
+            (Self::Double(a), Self::Double(b)) => a.partial_cmp(&b),
+            (Self::Integer(a), Self::Double(b)) => compare_mixed(a, b),
+            (Self::Double(a), Self::Integer(b)) => compare_mixed(b, a).map(Ordering::reverse),
+        }
+    }
+}
+
+/// Compares without rounding the integer to a Double, which would make 2^53 and 2^53 + 1 equal.
+fn compare_mixed(integer: i64, double: f64) -> Option<Ordering> {
+    const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+    if double.is_nan() {
+        return None;
+    }
+    if double >= TWO_TO_63 {
+        return Some(Ordering::Less);
+    }
+    if double < -TWO_TO_63 {
+        return Some(Ordering::Greater);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "whole and inside the range of i64, as checked above")]
+    let whole = double.trunc() as i64;
+    Some(integer.cmp(&whole).then_with(|| 0.0_f64.partial_cmp(&double.fract()).unwrap_or(Ordering::Equal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn large_integers_are_not_rounded() {
+        assert_eq!(compare_mixed(9_007_199_254_740_993, 9_007_199_254_740_992.0), Some(Ordering::Greater));
+        assert_eq!(compare_mixed(i64::MAX, 9_223_372_036_854_775_808.0), Some(Ordering::Less));
+        assert_eq!(compare_mixed(i64::MIN, -9_223_372_036_854_775_808.0), Some(Ordering::Equal));
+        assert_eq!(compare_mixed(-1, -1.5), Some(Ordering::Greater));
+        assert_eq!(compare_mixed(0, f64::NAN), None);
+        assert_eq!(compare_mixed(0, f64::NEG_INFINITY), Some(Ordering::Greater));
+    }
+
+    proptest! {
+        #[test]
+        fn small_numbers_compare_as_doubles_do(a in -1_000_000_i32..1_000_000, b in any::<f64>()) {
+            prop_assert_eq!(compare_mixed(i64::from(a), b), f64::from(a).partial_cmp(&b));
+        }
+    }
+}

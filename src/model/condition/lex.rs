@@ -1,0 +1,201 @@
+//! Words, values and signs of a condition.
+
+use std::fmt;
+use std::ops::Range;
+
+use uuid::Uuid;
+
+use super::parse::ConditionError;
+use crate::model::{Comparison, EdmDateTime, EdmValue};
+
+/// What a condition is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Token {
+    /// A property's name or a keyword.
+    Word(String),
+    /// A literal.
+    Value(EdmValue),
+    /// `== != < <= > >=`
+    Operator(Comparison),
+    /// `(`, `)`, `[`, `]` or `,`.
+    Sign(char),
+    /// Behind the last one.
+    End,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => write!(f, "{word:?}"),
+            Self::Value(EdmValue::String(_)) => f.write_str("a text"),
+            Self::Value(EdmValue::Bool(truth)) => write!(f, "\"{truth}\""),
+            Self::Value(EdmValue::DateTime(_)) => f.write_str("a datetime"),
+            Self::Value(EdmValue::Guid(_)) => f.write_str("a guid"),
+            Self::Value(_) => f.write_str("a number"),
+            Self::Operator(_) => f.write_str("an operator"),
+            Self::Sign(sign) => write!(f, "'{sign}'"),
+            Self::End => f.write_str("the end"),
+        }
+    }
+}
+
+pub(super) struct Lexer<'a> {
+    pub(super) text: &'a str,
+    pub(super) at: usize,
+}
+
+impl Lexer<'_> {
+    fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, ConditionError> {
+        Err(ConditionError { message: message.into(), condition: self.text.to_owned(), span })
+    }
+
+    /// The next token and where it stands.
+    pub(super) fn next(&mut self) -> Result<(Token, Range<usize>), ConditionError> {
+        let rest = self.text[self.at..].trim_start();
+        self.at = self.text.len() - rest.len();
+        let start = self.at;
+        let Some(first) = rest.chars().next() else { return Ok((Token::End, start..start)) };
+        let token = match first {
+            '(' | ')' | '[' | ']' | ',' => {
+                self.at += 1;
+                Token::Sign(first)
+            }
+            '"' => self.string()?,
+            '=' | '!' | '<' | '>' => self.operator(rest)?,
+            '0'..='9' | '-' | '+' | '.' => self.number()?,
+            'a'..='z' | 'A'..='Z' | '_' => self.word()?,
+            '&' | '|' => {
+                let word = if first == '&' { "and" } else { "or" };
+                let length = rest.chars().take_while(|c| *c == first).count();
+                return self.error(start..start + length, format!("write {word:?}"));
+            }
+            '\'' | '“' | '”' | '‘' | '’' => {
+                return self.error(start..start + first.len_utf8(), "texts are written in double quotes, such as \"Sales\"");
+            }
+            _ => {
+                return self.error(
+                    start..start + first.len_utf8(),
+                    format!("{first:?} has no meaning here; expected a property, a value, an operator or a parenthesis"),
+                );
+            }
+        };
+        Ok((token, start..self.at))
+    }
+
+    fn operator(&mut self, rest: &str) -> Result<Token, ConditionError> {
+        let start = self.at;
+        let (op, length) = match rest.as_bytes() {
+            [b'=', b'=', ..] => (Comparison::Equal, 2),
+            [b'!', b'=', ..] => (Comparison::NotEqual, 2),
+            [b'<', b'=', ..] => (Comparison::LessOrEqual, 2),
+            [b'>', b'=', ..] => (Comparison::GreaterOrEqual, 2),
+            [b'<', b'>', ..] => return self.error(start..start + 2, "write \"!=\""),
+            [b'<', ..] => (Comparison::Less, 1),
+            [b'>', ..] => (Comparison::Greater, 1),
+            [b'=', ..] => return self.error(start..start + 1, "write \"==\" to compare"),
+            _ => return self.error(start..start + 1, "write \"not\""),
+        };
+        self.at += length;
+        Ok(Token::Operator(op))
+    }
+
+    fn number(&mut self) -> Result<Token, ConditionError> {
+        let start = self.at;
+        let mut previous = ' ';
+        let length = self.text[start..]
+            .find(|c: char| {
+                let part = c.is_ascii_alphanumeric() || c == '.' || (matches!(c, '+' | '-') && matches!(previous, ' ' | 'e' | 'E'));
+                previous = c;
+                !part
+            })
+            .unwrap_or(self.text.len() - start);
+        self.at += length.max(1);
+        let text = &self.text[start..self.at];
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let unsigned = text.strip_prefix('-').unwrap_or(text);
+        if digits(unsigned) {
+            return match text.parse() {
+                Ok(number) => Ok(Token::Value(EdmValue::Int64(number))),
+                Err(_) => self.error(start..self.at, "the integer does not fit into Edm.Int64"),
+            };
+        }
+        // A digit on both sides of the point; so neither ".5", nor "inf", which the number parser would take.
+        let shaped = unsigned.starts_with(|c: char| c.is_ascii_digit())
+            && text.ends_with(|c: char| c.is_ascii_digit())
+            && !text.contains(".e")
+            && !text.contains(".E");
+        match text.parse::<f64>() {
+            Ok(number) if shaped && number.is_finite() => Ok(Token::Value(EdmValue::Double(number))),
+            _ => self.error(start..self.at, "not a number such as 42, -1, 4.2 or 1.5e3"),
+        }
+    }
+
+    fn word(&mut self) -> Result<Token, ConditionError> {
+        let start = self.at;
+        let rest = &self.text[start..];
+        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let word = &rest[..length];
+        self.at += length;
+        if !rest[length..].starts_with('\'') {
+            return Ok(match word {
+                "true" => Token::Value(EdmValue::Bool(true)),
+                "false" => Token::Value(EdmValue::Bool(false)),
+                _ => Token::Word(word.to_owned()),
+            });
+        }
+        let inner = start + length + 1;
+        let Some(quoted) = self.text[inner..].find('\'') else {
+            return self.error(start..self.text.len(), "the quote is not closed");
+        };
+        let (literal, span) = (&self.text[inner..inner + quoted], inner..inner + quoted);
+        self.at = span.end + 1;
+        match word {
+            "datetime" => match EdmDateTime::parse(literal) {
+                Ok(moment) => Ok(Token::Value(EdmValue::DateTime(moment))),
+                Err(error) => self.error(span, error.to_string()),
+            },
+            "guid" => match Uuid::parse_str(literal) {
+                Ok(guid) => Ok(Token::Value(EdmValue::Guid(guid))),
+                Err(_) => self.error(span, "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833"),
+            },
+            _ => self.error(start..start + length, format!("{word:?} is no kind of literal; known are datetime'…' and guid'…'")),
+        }
+    }
+
+    fn string(&mut self) -> Result<Token, ConditionError> {
+        let open = self.at;
+        let mut value = String::new();
+        let mut chars = self.text[open + 1..].char_indices().map(|(at, c)| (open + 1 + at, c));
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at = at + 1;
+                    return Ok(Token::Value(EdmValue::String(value)));
+                }
+                '\\' => match chars.next() {
+                    Some((_, '"')) => value.push('"'),
+                    Some((_, '\\')) => value.push('\\'),
+                    Some((_, 'n')) => value.push('\n'),
+                    Some((_, 'r')) => value.push('\r'),
+                    Some((_, 't')) => value.push('\t'),
+                    Some((_, 'u')) => {
+                        let rest = &self.text[at + 2..];
+                        let end = rest.find('}').filter(|end| (2..=7).contains(end));
+                        let code = end
+                            .and_then(|end| rest[..end].strip_prefix('{'))
+                            .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
+                            .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                        let Some((c, end)) = code.and_then(char::from_u32).zip(end) else {
+                            return self.error(at..at + 2, "a character is written as \\u{1F600}, one to six hex digits");
+                        };
+                        value.push(c);
+                        chars.nth(end);
+                    }
+                    _ => return self.error(at..at + 1, "unknown escape; known are \\\" \\\\ \\n \\r \\t \\u{…}"),
+                },
+                c => value.push(c),
+            }
+        }
+        self.error(open..self.text.len(), "the quote is not closed")
+    }
+}

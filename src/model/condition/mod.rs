@@ -1,0 +1,31 @@
+//! Conditions: which primaries a view applies to (`when = "IsManager == true"`).
+//!
+//! ```text
+//!   condition   = and { "or" and }                and = not { "and" not }
+//!   not         = "not" not | "(" condition ")" | test
+//!   test        = Property ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
+//!               | Property "in" "[" value { "," value } "]"
+//!               | "exists" "(" Property ")"
+//!               | "startsWith" "(" Property "," string ")"
+//!   value       = "text" | 42 | 4.2 | true | false | datetime'2026-11-20T15:00:00Z' | guid'…'
+//! ```
+//!
+//! Properties are the entity's, and `PartitionKey` and `RowKey`. Strings are written in double quotes, with `\"`, `\\`,
+//! `\n`, `\r`, `\t` and `\u{…}`; they compare bytewise, with regard to case.
+//!
+//! Int32, Int64 and Double compare by value with any number. Otherwise a comparison with a missing property, or of
+//! values whose types do not compare (a string with a number, anything with NaN), is false, also with `!=`;
+//! `not (X == 1)` is then true. `exists(P)` is true for an empty string too.
+//!
+//! Length and depth are bounded, and nothing panics on any text.
+
+mod evaluate;
+mod lex;
+mod parse;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use parse::ConditionError;
+pub use tree::Condition;

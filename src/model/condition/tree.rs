@@ -1,0 +1,52 @@
+//! The parsed condition.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::model::{Comparison, EdmValue};
+
+/// A parsed condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    pub(super) text: String,
+    pub(super) root: Node,
+}
+
+/// A part of a condition. `and` and `or` are flat, so that only parentheses and `not` make it deep.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Not(Box<Node>),
+    Compare { property: String, op: Comparison, value: EdmValue },
+    In { property: String, values: Vec<EdmValue> },
+    Exists { property: String },
+    StartsWith { property: String, prefix: String },
+}
+
+impl Condition {
+    /// The names of the properties used, `PartitionKey` and `RowKey` among them.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.root.collect(&mut names);
+        names
+    }
+}
+
+impl Node {
+    fn collect<'a>(&'a self, names: &mut BTreeSet<&'a str>) {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.collect(names)),
+            Self::Not(node) => node.collect(names),
+            Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
+                names.insert(property);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

@@ -1,0 +1,214 @@
+//! The filters of a field: what each takes and makes.
+
+use jiff::civil;
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::Offset;
+use sha2::{Digest as _, Sha256};
+
+use super::ordered;
+use crate::model::{EdmDateTime, EdmValue};
+
+/// Every filter's name, for "did you mean".
+pub(super) const NAMES: [&str; 9] = ["lower", "upper", "trim", "pad", "inverted_ticks", "date", "hash", "bucket", "slug"];
+
+/// Widest `pad`: the digits of the largest Int64, and one to spare.
+pub(super) const MAX_PAD: usize = 20;
+/// Digits of a whole SHA-256.
+pub(super) const MAX_HASH: usize = 64;
+/// Most buckets. A range lookup asks each of them.
+pub(super) const MAX_BUCKETS: u32 = 1_000;
+
+/// A filter of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyFilter {
+    /// `lower`: Unicode lower case.
+    Lower,
+    /// `upper`: Unicode upper case.
+    Upper,
+    /// `trim`: without white space at either end.
+    Trim,
+    /// `pad:8`: a number of at most so many digits, with zeros on its left. 1 to 20.
+    Pad(usize),
+    /// `inverted_ticks`: 19 digits, the latest moment first.
+    InvertedTicks,
+    /// `date:%Y%m%d`: strftime, in UTC.
+    Date(String),
+    /// `hash:3`: the first hex digits, in lower case, of the SHA-256 of the text. 1 to 64.
+    Hash(usize),
+    /// `bucket:16`: the first four bytes (big-endian) of the SHA-256 of the text modulo so many, in as many
+    /// digits as the last bucket has. 1 to 1,000.
+    Bucket(u32),
+    /// `slug`: lower case; every run of what is neither letter nor digit becomes one dash, none at either end.
+    Slug,
+}
+
+/// What flows through the filters of a field.
+pub(super) enum Value<'a> {
+    /// The property itself.
+    Typed(&'a EdmValue),
+    /// What a filter made of it.
+    Text(String),
+}
+
+impl Value<'_> {
+    /// The text that stands for the value, or why there is none.
+    pub(super) fn into_text(self) -> Result<String, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Typed(value) => match value {
+                EdmValue::String(text) => Ok(text.clone()),
+                EdmValue::Bool(truth) => Ok(truth.to_string()),
+                EdmValue::Int32(number) => Ok(number.to_string()),
+                EdmValue::Int64(number) => Ok(number.to_string()),
+                EdmValue::DateTime(moment) => Ok(moment.to_string()),
+                EdmValue::Guid(guid) => Ok(guid.hyphenated().to_string()),
+                EdmValue::Double(_) => {
+                    Err("is an Edm.Double, which has no one text to make a key of; use an integer or a string".to_owned())
+                }
+                EdmValue::Binary(_) => Err("is an Edm.Binary, which has no text to make a key of; use a string".to_owned()),
+            },
+        }
+    }
+
+    /// Whether there is nothing to make a key of.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) | Self::Typed(EdmValue::String(text)) => text.is_empty(),
+            Self::Typed(_) => false,
+        }
+    }
+
+    fn into_moment(self, filter: &str) -> Result<EdmDateTime, String> {
+        match self {
+            Self::Typed(EdmValue::DateTime(moment)) => Ok(*moment),
+            Self::Text(text) => parse_moment(&text, filter),
+            Self::Typed(EdmValue::String(text)) => parse_moment(text, filter),
+            Self::Typed(other) => Err(format!("is an {}; {filter} takes an Edm.DateTime, or text in RFC 3339", other.type_name())),
+        }
+    }
+
+    fn into_digits(self) -> Result<String, String> {
+        let type_name = match &self {
+            Self::Typed(value) => value.type_name(),
+            Self::Text(_) => EdmValue::String(String::new()).type_name(),
+        };
+        let text = match self {
+            Self::Typed(EdmValue::Bool(_) | EdmValue::Double(_) | EdmValue::DateTime(_) | EdmValue::Guid(_) | EdmValue::Binary(_)) => {
+                return Err(format!("is an {type_name}; pad takes an Edm.Int32, an Edm.Int64, or text of digits"));
+            }
+            Self::Typed(EdmValue::String(_) | EdmValue::Int32(_) | EdmValue::Int64(_)) | Self::Text(_) => self.into_text()?,
+        };
+        if text.starts_with('-') && text[1..].bytes().all(|b| b.is_ascii_digit()) {
+            return Err(format!("is {text}: a negative number cannot be padded, it would not sort as a number"));
+        }
+        if !text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(format!("is {:?}; pad takes a number, or text of digits", shortened(&text)));
+        }
+        Ok(text)
+    }
+}
+
+fn parse_moment(text: &str, filter: &str) -> Result<EdmDateTime, String> {
+    EdmDateTime::parse(text)
+        .map_err(|_| format!("is {:?}; {filter} takes an Edm.DateTime, or text such as 2026-11-20T15:00:00Z", shortened(text)))
+}
+
+/// At most 40 characters of a text.
+pub(super) fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+impl KeyFilter {
+    /// What the filter makes of a value, or what is wrong with the value.
+    pub(super) fn apply(&self, value: Value<'_>) -> Result<String, String> {
+        match self {
+            Self::Lower => Ok(value.into_text()?.to_lowercase()),
+            Self::Upper => Ok(value.into_text()?.to_uppercase()),
+            Self::Trim => Ok(value.into_text()?.trim().to_owned()),
+            Self::Pad(width) => {
+                let digits = value.into_digits()?;
+                if digits.len() > *width {
+                    return Err(format!("is {}, which does not fit into {width} digits", shortened(&digits)));
+                }
+                Ok(format!("{digits:0>width$}"))
+            }
+            Self::InvertedTicks => Ok(ordered::inverted_ticks(value.into_moment("inverted_ticks")?)),
+            Self::Date(format) => {
+                let moment = value.into_moment("date")?;
+                format_date(format, moment).map_err(|error| format!("is {moment}, which date:{format} cannot write: {error}"))
+            }
+            Self::Hash(digits) => Ok(hex::encode(Sha256::digest(value.into_text()?))[..*digits].to_owned()),
+            Self::Bucket(count) => {
+                let hash = Sha256::digest(value.into_text()?);
+                Ok(bucket_text(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) % count, *count))
+            }
+            Self::Slug => Ok(slug(&value.into_text()?)),
+        }
+    }
+
+    /// Characters of everything the filter makes, where that is one number.
+    pub const fn fixed_width(&self) -> Option<usize> {
+        match self {
+            Self::Pad(width) | Self::Hash(width) => Some(*width),
+            Self::InvertedTicks => Some(ordered::INVERTED_TICKS_DIGITS),
+            Self::Bucket(count) => Some(bucket_width(*count)),
+            Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug => None,
+        }
+    }
+
+    /// Every text that `bucket` makes, in order; nothing for other filters.
+    pub fn buckets(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Bucket(count) => Some((0..*count).map(|bucket| bucket_text(bucket, *count)).collect()),
+            Self::Lower | Self::Upper | Self::Trim | Self::Pad(_) | Self::InvertedTicks | Self::Date(_) | Self::Hash(_) | Self::Slug => {
+                None
+            }
+        }
+    }
+}
+
+const fn bucket_width(count: u32) -> usize {
+    match count.saturating_sub(1).checked_ilog10() {
+        Some(log) => log as usize + 1,
+        None => 1,
+    }
+}
+
+fn bucket_text(bucket: u32, count: u32) -> String {
+    format!("{bucket:0width$}", width = bucket_width(count))
+}
+
+fn slug(text: &str) -> String {
+    let mut slug = String::with_capacity(text.len());
+    for c in text.chars().flat_map(char::to_lowercase) {
+        if c.is_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    if slug.ends_with('-') {
+        slug.pop();
+    }
+    slug
+}
+
+/// Checks a strftime format by writing a date with it.
+pub(super) fn check_date_format(format: &str) -> Result<(), String> {
+    let sample = EdmDateTime::parse("2026-11-20T15:00:00Z").map_err(|error| error.to_string())?;
+    format_date(format, sample).map(|_| ())
+}
+
+fn format_date(format: &str, moment: EdmDateTime) -> Result<String, String> {
+    // A civil time and not a timestamp: the library's timestamps end before DateTime.MaxValue does.
+    let text = moment.to_string();
+    let civil: civil::DateTime = text.trim_end_matches('Z').parse().map_err(|error: jiff::Error| error.to_string())?;
+    let mut time = BrokenDownTime::from(civil);
+    time.set_offset(Some(Offset::UTC));
+    time.set_iana_time_zone(Some("UTC".to_owned()));
+    time.to_string(format).map_err(|error| error.to_string())
+}

@@ -1,0 +1,37 @@
+//! Key templates: literal text and `{Property|filter:arg|…}`, rendered into a key for each primary.
+//!
+//! ```text
+//!   "email_{PartitionKey}"          parse        [ Literal("email_"), Field(PartitionKey) ]
+//!                                  ──────▶                 │  render(entity)
+//!                                                          ▼
+//!                                                 Some(Key("email_Sales")) | None | RenderError
+//! ```
+//!
+//! - A property that is missing or empty, also one that its filters leave empty, means that this primary
+//!   has no such item: `None`, a sparse view. This holds for an empty PartitionKey or RowKey too.
+//! - What Azure forbids in keys is escaped as `%XX` of its UTF-8 bytes, `%` included, in values only. The
+//!   escaping is injective and reversible ([`escape`], [`unescape`]). It does not preserve order: a value
+//!   with a forbidden character sorts where its `%` does.
+//! - Without a filter, String renders as it is, Int32 and Int64 in decimal, Boolean as `true` or `false`, Guid
+//!   in lower case, DateTime as `2026-11-20T15:00:00.5Z` (the fraction only as long as it needs to be). Double
+//!   and Binary are permanent errors: a Double has many texts, a Binary has none.
+//! - `lower`, `upper`, `trim`, `slug`, `hash` and `bucket` work on that text. `pad` takes Int32, Int64 and text of
+//!   ASCII digits. `date` and `inverted_ticks` take DateTime and text in RFC 3339.
+//! - `{{` and `}}` are literal braces.
+//!
+//! Everything is bounded, and nothing panics on any text.
+
+mod cover;
+mod escape;
+mod filter;
+mod ordered;
+mod parse;
+mod render;
+#[cfg(test)]
+mod tests;
+
+pub use escape::{escape, unescape};
+pub use filter::KeyFilter;
+pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
+pub use parse::{Field, Part, Template, TemplateError};
+pub use render::RenderError;

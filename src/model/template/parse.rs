@@ -1,0 +1,244 @@
+//! The template itself, and its parser.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+
+use super::filter::{self, KeyFilter};
+use crate::model::caret::Caret;
+use crate::model::entity::valid_property_name;
+use crate::model::key::forbidden_in_key;
+use crate::model::limits;
+use crate::model::nearest::nearest;
+
+/// Longest template, in bytes. A key has at most 1,024.
+const MAX_BYTES: usize = 2_048;
+/// Most filters of one field.
+const MAX_FILTERS: usize = 8;
+
+/// A parsed key template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pub(super) text: String,
+    pub(super) parts: Vec<Part>,
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Text that is the same in every key: legal in keys, never empty, never beside another literal.
+    Literal(String),
+    /// What depends on the primary.
+    Field(Field),
+}
+
+/// `{Property|filter:arg|…}`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    pub(super) property: String,
+    pub(super) filters: Vec<KeyFilter>,
+    pub(super) span: Range<usize>,
+}
+
+impl Field {
+    /// The property's name; `PartitionKey` and `RowKey` are names too.
+    pub fn property(&self) -> &str {
+        &self.property
+    }
+
+    /// Its filters, in order.
+    pub fn filters(&self) -> &[KeyFilter] {
+        &self.filters
+    }
+}
+
+/// Why a text is not a template. Displayed in three lines: what is wrong, the template, and carets under the place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}\n{}", Caret::new(template, span))]
+pub struct TemplateError {
+    /// What is wrong, and what was expected.
+    pub message: String,
+    /// The whole text.
+    pub template: String,
+    /// Which bytes of it are wrong.
+    pub span: Range<usize>,
+}
+
+impl Template {
+    /// Parses a template.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        Parser { text, at: 0 }.template()
+    }
+
+    /// The parts, in order. No two literals stand side by side.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Field(field) => Some(field),
+            Part::Literal(_) => None,
+        })
+    }
+
+    /// The names of the properties used, `PartitionKey` and `RowKey` among them.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        self.fields().map(Field::property).collect()
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, TemplateError> {
+        Err(TemplateError { message: message.into(), template: self.text.to_owned(), span })
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn template(mut self) -> Result<Template, TemplateError> {
+        if self.text.len() > MAX_BYTES {
+            return self.error(MAX_BYTES..self.text.len(), format!("a template has at most {MAX_BYTES} bytes"));
+        }
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        while let Some(c) = self.rest().chars().next() {
+            let start = self.at;
+            if self.rest().starts_with("{{") || self.rest().starts_with("}}") {
+                literal.push(c);
+                self.at += 2;
+            } else if c == '{' {
+                if !literal.is_empty() {
+                    parts.push(Part::Literal(std::mem::take(&mut literal)));
+                }
+                parts.push(Part::Field(self.field()?));
+            } else if c == '}' {
+                return self.error(start..start + 1, "there is no '{' before this '}'; write }} for a literal brace");
+            } else if forbidden_in_key(c) {
+                return self.error(start..start + c.len_utf8(), format!("Azure Table storage forbids {c:?} in keys"));
+            } else {
+                literal.push(c);
+                self.at += c.len_utf8();
+            }
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        let fixed = parts.iter().map(|part| if let Part::Literal(text) = part { text.encode_utf16().count() } else { 0 }).sum::<usize>();
+        if fixed > limits::KEY_UTF16_UNITS {
+            return self.error(
+                0..self.text.len(),
+                format!("the literal text alone has {fixed} UTF-16 units; a key has at most {}", limits::KEY_UTF16_UNITS),
+            );
+        }
+        Ok(Template { text: self.text.to_owned(), parts })
+    }
+
+    /// From the opening brace to behind the closing one.
+    fn field(&mut self) -> Result<Field, TemplateError> {
+        let open = self.at;
+        let Some(length) = self.rest().find('}') else {
+            return self.error(open..self.text.len(), "this '{' is not closed; write {{ for a literal brace");
+        };
+        let close = open + length;
+        if let Some(inner) = self.text[open + 1..close].find('{') {
+            let inner = open + 1 + inner;
+            return self.error(inner..inner + 1, "a '{' inside of a field; write the field's '}' first");
+        }
+        self.at = close + 1;
+        let mut start = open + 1;
+        let mut segments = self.text[start..close].split('|').map(|segment| {
+            let span = start..start + segment.len();
+            start = span.end + 1;
+            (segment, span)
+        });
+        let (property, span) = segments.next().unwrap_or(("", open + 1..close));
+        self.check_property(property, &span)?;
+        let mut filters = Vec::new();
+        for (segment, span) in segments {
+            if filters.len() == MAX_FILTERS {
+                return self.error(span, format!("a field has at most {MAX_FILTERS} filters"));
+            }
+            filters.push(self.filter(segment, span)?);
+        }
+        Ok(Field { property: property.to_owned(), filters, span: open..close + 1 })
+    }
+
+    fn check_property(&self, name: &str, span: &Range<usize>) -> Result<(), TemplateError> {
+        if name == "Timestamp" {
+            return self.error(
+                span.clone(),
+                "Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest",
+            );
+        }
+        if matches!(name, "PartitionKey" | "RowKey") || valid_property_name(name) {
+            return Ok(());
+        }
+        if name.is_empty() {
+            return self.error(span.clone(), "expected a property name, such as {Email}");
+        }
+        self.error(span.clone(), format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+    }
+
+    fn filter(&self, segment: &str, span: Range<usize>) -> Result<KeyFilter, TemplateError> {
+        let (name, argument) = match segment.split_once(':') {
+            Some((name, argument)) => (name, Some(argument)),
+            None => (segment, None),
+        };
+        let argument_span = if argument.is_some() { span.start + name.len() + 1..span.end } else { span.clone() };
+        let plain = |filter: KeyFilter| match argument {
+            None => Ok(filter),
+            Some(_) => self.error(argument_span.clone(), format!("{name} takes no argument")),
+        };
+        let number = |least: u32, most: u32, example: &str| {
+            argument
+                .filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|text| text.parse::<u32>().ok())
+                .filter(|number| (least..=most).contains(number))
+                .map_or_else(
+                    || self.error(argument_span.clone(), format!("{name} takes a number from {least} to {most}, such as {name}:{example}")),
+                    Ok,
+                )
+        };
+        let width = |most: usize, example: &str| number(1, u32::try_from(most).unwrap_or(u32::MAX), example).map(|n| n as usize);
+        match name {
+            "lower" => plain(KeyFilter::Lower),
+            "upper" => plain(KeyFilter::Upper),
+            "trim" => plain(KeyFilter::Trim),
+            "slug" => plain(KeyFilter::Slug),
+            "inverted_ticks" => plain(KeyFilter::InvertedTicks),
+            "pad" => width(filter::MAX_PAD, "8").map(KeyFilter::Pad),
+            "hash" => width(filter::MAX_HASH, "3").map(KeyFilter::Hash),
+            "bucket" => number(1, filter::MAX_BUCKETS, "16").map(KeyFilter::Bucket),
+            "date" => {
+                let Some(format) = argument.filter(|format| !format.is_empty()) else {
+                    return self.error(argument_span, "date takes a strftime format, such as date:%Y%m%d");
+                };
+                match filter::check_date_format(format) {
+                    Ok(()) => Ok(KeyFilter::Date(format.to_owned())),
+                    Err(problem) => self.error(argument_span, format!("date takes a strftime format, such as date:%Y%m%d: {problem}")),
+                }
+            }
+            _ => {
+                let span = span.start..span.start + name.len();
+                match nearest(name, filter::NAMES) {
+                    Some(known) => self.error(span, format!("unknown filter {name:?}; did you mean {known:?}?")),
+                    None => self.error(span, format!("unknown filter {name:?}; known are {}", filter::NAMES.join(", "))),
+                }
+            }
+        }
+    }
+}

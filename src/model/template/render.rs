@@ -1,0 +1,77 @@
+//! Rendering.
+
+use super::escape::escape;
+use super::filter::Value;
+use super::parse::{Field, Part, Template};
+use crate::model::caret::Caret;
+use crate::model::{EdmValue, Entity, Key};
+
+/// Why a template cannot be rendered for an entity: a permanent error of its job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RenderError {
+    /// What is wrong, naming template and property.
+    pub message: String,
+}
+
+impl Template {
+    /// Renders the key for an entity. `None` where a property is missing or empty: a sparse view.
+    pub fn render(&self, entity: &Entity) -> Result<Option<Key>, RenderError> {
+        self.render_with(|property| match property {
+            "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
+            "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
+            name => entity.get(name).cloned(),
+        })
+    }
+
+    /// Renders the key for values from elsewhere, as [`render`](Self::render) does.
+    pub fn render_with(&self, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<Key>, RenderError> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => text.push_str(literal),
+                Part::Field(field) => {
+                    let rendered = match value_of(field.property()) {
+                        None => None,
+                        Some(value) => self.render_field(field, &value)?,
+                    };
+                    match rendered {
+                        None => return Ok(None),
+                        Some(rendered) => text.push_str(&rendered),
+                    }
+                }
+            }
+        }
+        match Key::new(text) {
+            Ok(key) => Ok(Some(key)),
+            Err(error) => Err(RenderError { message: format!("the template {:?} cannot be rendered: {error}", self.text) }),
+        }
+    }
+
+    /// What a field of this template becomes in a key for a value, escaped. `None` where it is empty.
+    pub fn render_field(&self, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
+        field.rendered(value).map_err(|problem| RenderError {
+            message: format!(
+                "the template {:?} cannot be rendered: the property {:?} {problem}\n{}",
+                self.text,
+                field.property,
+                Caret::new(&self.text, &field.span)
+            ),
+        })
+    }
+}
+
+impl Field {
+    fn rendered(&self, value: &EdmValue) -> Result<Option<String>, String> {
+        let mut value = Value::Typed(value);
+        for filter in &self.filters {
+            // An empty text has a hash too, and all primaries without a value would gather under it.
+            if value.is_empty() {
+                return Ok(None);
+            }
+            value = Value::Text(filter.apply(value)?);
+        }
+        let text = value.into_text()?;
+        Ok((!text.is_empty()).then(|| escape(&text)))
+    }
+}

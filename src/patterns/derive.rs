@@ -1,0 +1,111 @@
+//! From a primary to its items.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::{Catalog, OnConflict, TableRef, ViewKind};
+use crate::model::entity::EntityError;
+use crate::model::job::Primary;
+use crate::model::template::RenderError;
+use crate::model::{Entity, ItemAddress, ViewName, limits};
+
+/// An item that should exist.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// The row, its owner written on it.
+    pub entity: Entity,
+    /// The generation of its view.
+    pub generation: u32,
+    /// What happens when another primary has the key.
+    pub on_conflict: OnConflict,
+}
+
+/// Why a primary's items cannot be derived: a permanent error of its job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeriveError {
+    /// A key cannot be rendered.
+    #[error("view {view}: its {part} cannot be rendered for {primary}")]
+    Render {
+        /// The view.
+        view: ViewName,
+        /// Which template.
+        part: &'static str,
+        /// The primary.
+        primary: Primary,
+        /// Why.
+        #[source]
+        source: RenderError,
+    },
+    /// The derived row breaks a limit of the service.
+    #[error("view {view}: the item it derives from {primary} cannot be stored")]
+    Item {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// Which limit.
+        #[source]
+        source: EntityError,
+    },
+    /// Two views, or one view and its source, want one row.
+    #[error("the views {first} and {second} both derive {address} from {primary}: give one of them another key")]
+    SameRow {
+        /// One view.
+        first: ViewName,
+        /// The other.
+        second: ViewName,
+        /// The row.
+        address: ItemAddress,
+        /// The primary.
+        primary: Primary,
+    },
+    /// A view derives the primary's own row.
+    #[error("view {view} derives the row of {primary} itself: give the view another table, or a literal prefix in its row_key")]
+    OwnRow {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+    },
+    /// More than a footprint can list.
+    #[error("{primary} has {count} items; at most 1,000 are allowed for one primary")]
+    TooMany {
+        /// The primary.
+        primary: Primary,
+        /// How many.
+        count: usize,
+    },
+}
+
+/// The items that should exist because of a primary, by address; none for a primary that is absent.
+pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
+    let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
+    let Some(entity) = entity else { return Ok(items) };
+    let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
+    for view in catalog.views_of(source) {
+        if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
+            continue;
+        }
+        let derived = match &view.kind {
+            ViewKind::SecondaryIndex(index) => super::secondary_index::derive(view, index, &primary, entity)?.into_iter(),
+        };
+        for (address, entity) in derived {
+            if address.table == source.table && address.account == source.account && address.key == primary.key {
+                return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
+            }
+            if let Some(other) = items.keys().find(|other| same_row(other, &address)) {
+                return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
+            }
+            entity.check().map_err(|source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source }))?;
+            items.insert(address, Item { entity, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
+        }
+    }
+    if items.len() > limits::ITEMS_PER_PRIMARY {
+        return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));
+    }
+    Ok(items)
+}
+
+/// Whether two items would be one row.
+fn same_row(a: &ItemAddress, b: &ItemAddress) -> bool {
+    a.account == b.account && a.table == b.table && a.key == b.key
+}

@@ -1,0 +1,10 @@
+//! The patterns: pure functions from a primary to the items that should exist because of it.
+//!
+//! One file per kind of view. No tokio, no ports, no clock: the same primary and the same catalog always
+//! give the same items, which is what lets `reconcile` act on what a primary *is* rather than on what
+//! happened to it.
+
+mod derive;
+mod secondary_index;
+
+pub use derive::{DeriveError, Item, derive};

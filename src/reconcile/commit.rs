@@ -1,0 +1,203 @@
+//! Writing a primary: in one entity group transaction with those of its items that lie in its own
+//! partition, then on to the items elsewhere.
+//!
+//! The transaction is conditional on the primary's ETag, so it is also the pass's reading of the primary:
+//! what follows rests on the state that was written, not on one that may have changed since.
+
+use std::collections::BTreeMap;
+
+use super::execute::{Action, Failure};
+use super::failure::{permanent, storage};
+use super::pass::{Observation, Pass, Round};
+use super::plan::{Plan, State, Write};
+use crate::model::{ETag, Entity, EntityKey, ItemAddress, limits, odata};
+use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};
+
+/// What is to become of the primary.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    /// It is absent, and is inserted.
+    Insert(Entity),
+    /// It is replaced at its ETag.
+    Replace(Entity, ETag),
+    /// Some of its properties are set at its ETag.
+    Merge {
+        /// What is sent.
+        changes: Entity,
+        /// What it becomes.
+        merged: Entity,
+        /// Its ETag.
+        etag: ETag,
+    },
+    /// It is deleted at its ETag.
+    Delete(EntityKey, ETag),
+}
+
+/// How a commit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Commit {
+    /// The primary is written, and every item is in step.
+    Closed,
+    /// The primary is written; the rest lost a race and is to be reconciled.
+    Committed,
+    /// The primary was not written: look again.
+    Lost,
+    /// Nobody knows: look again.
+    Unanswered,
+}
+
+/// Bytes of a transaction that one operation takes beside its entity: part headers, URL and ETag.
+const OPERATION_OVERHEAD: usize = 4_096;
+
+/// The part of a plan that can go into the primary's own transaction.
+struct Group {
+    operations: Vec<TableOperation>,
+    /// What each operation after the first is about, and what it does.
+    items: Vec<(ItemAddress, Action)>,
+}
+
+impl Change {
+    /// What the primary becomes.
+    const fn result(&self) -> Option<&Entity> {
+        match self {
+            Self::Insert(entity) | Self::Replace(entity, _) | Self::Merge { merged: entity, .. } => Some(entity),
+            Self::Delete(..) => None,
+        }
+    }
+
+    fn operation(&self) -> TableOperation {
+        match self.clone() {
+            Self::Insert(entity) => TableOperation::Insert(entity),
+            Self::Replace(entity, etag) => TableOperation::Replace(entity, Condition::Matches(etag)),
+            Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, Condition::Matches(etag)),
+            Self::Delete(key, etag) => TableOperation::Delete(key, Condition::Matches(etag)),
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Writes the primary as `change` says, on the ground of what was seen, and brings its items in step.
+    pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+        if let Some(entity) = change.result() {
+            entity.check().map_err(|error| permanent(format!("writing the primary {}", self.primary), error))?;
+        }
+        if !self.has_views() {
+            return self.commit_alone(change).await;
+        }
+        let wanted = self.derive(change.result())?;
+        let state = change.result().map_or(State::Absent, |_| State::Present(None));
+        let plan = self.plan(&self.situation(seen, &wanted, state))?;
+        let Some(plan) = self.resolve(plan).await? else { return Ok(Commit::Lost) };
+        if plan.taken.iter().any(|taken| self.is_own_partition(&taken.address)) {
+            return Err(self.refuse_taken(seen, &plan).await);
+        }
+        let Some(etag) = self.announce(seen, &plan).await? else { return Ok(Commit::Lost) };
+
+        let group = self.group(change, &plan);
+        let etags = match self.send(self.tables()?, &group).await {
+            Ok(etags) => etags,
+            Err(error) => return self.lost(&group, change, error),
+        };
+        let mut etags = etags.into_iter();
+        let state = match etags.next().flatten() {
+            Some(etag) => State::Present(Some(etag)),
+            None => State::Absent,
+        };
+        let mut written = BTreeMap::new();
+        for ((address, action), etag) in group.items.iter().zip(etags) {
+            self.count(address, *action);
+            if let Some(etag) = etag {
+                written.insert(address.clone(), etag);
+            }
+        }
+        let rest = plan.without_drops(&group.items);
+        let Some(written) = self.carry_out(&rest, written).await? else { return Ok(Commit::Committed) };
+        Ok(match self.finish(seen, &wanted, state, &plan, etag, &written).await? {
+            Round::Closed => Commit::Closed,
+            Round::Again => Commit::Committed,
+        })
+    }
+
+    /// Writes a primary that has no items.
+    async fn commit_alone(&mut self, change: &Change) -> Result<Commit, Failure> {
+        match self.tables()?.apply(&self.source.table, &change.operation()).await {
+            Ok(_) => Ok(Commit::Closed),
+            Err(error) if error.is_lost_race() => Ok(Commit::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
+            Err(error) => Err(storage(format!("writing the primary {}", self.primary), error)),
+        }
+    }
+
+    fn is_own_partition(&self, address: &ItemAddress) -> bool {
+        address.account == self.source.account && address.table == self.source.table && address.key.pk == self.primary.key.pk
+    }
+
+    /// A key in the primary's own partition is taken: nothing is written, and what was announced for the
+    /// refused state is taken back.
+    async fn refuse_taken(&mut self, seen: &Observation, plan: &Plan) -> Failure {
+        let refused = self.taken_failure(plan);
+        match self.settle_from(seen).await {
+            Ok(()) => refused,
+            Err(failure) => failure,
+        }
+    }
+
+    /// Primary and own-partition items, as many as one transaction takes.
+    fn group(&self, change: &Change, plan: &Plan) -> Group {
+        let mut group = Group { operations: vec![change.operation()], items: Vec::new() };
+        let mut bytes = OPERATION_OVERHEAD + change.result().map_or(0, odata::encoded_len);
+        let writes = plan.writes.iter().map(|write| {
+            let action = if write.over.is_none() { Action::Create } else { Action::Update };
+            (&write.address, action, Write::operation(write))
+        });
+        let drops = plan.drops.iter().map(|(address, etag)| {
+            (address, Action::Delete, TableOperation::Delete(address.key.clone(), Condition::Matches(etag.clone())))
+        });
+        for (address, action, operation) in writes.chain(drops).filter(|(address, ..)| self.is_own_partition(address)) {
+            bytes += OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len);
+            if group.operations.len() == limits::TRANSACTION_OPERATIONS || bytes > limits::TRANSACTION_BYTES {
+                break;
+            }
+            group.operations.push(operation);
+            group.items.push((address.clone(), action));
+        }
+        group
+    }
+
+    async fn send(&self, tables: &dyn TableStore, group: &Group) -> Result<Vec<Option<ETag>>, StoreError> {
+        match group.operations.as_slice() {
+            [alone] => tables.apply(&self.source.table, alone).await.map(|etag| vec![etag]),
+            operations => tables.transact(&self.source.table, &self.primary.key.pk, operations).await,
+        }
+    }
+
+    fn lost(&mut self, group: &Group, change: &Change, error: StoreError) -> Result<Commit, Failure> {
+        if error.is_lost_race() {
+            match error.index {
+                Some(0) => {}
+                Some(index) if group.items.get(index - 1).is_some() => {
+                    self.touched.insert(group.items[index - 1].0.clone());
+                }
+                // The store does not say which: look at all.
+                _ => self.touched.extend(group.items.iter().map(|(address, _)| address.clone())),
+            }
+            return Ok(Commit::Lost);
+        }
+        if error.class == ErrorClass::Ambiguous {
+            self.touched.extend(group.items.iter().map(|(address, _)| address.clone()));
+            // An insert of the primary may still arrive, and its items with it; anything else fails its ETag.
+            self.unanswered |= matches!(change, Change::Insert(_));
+            return Ok(Commit::Unanswered);
+        }
+        Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))
+    }
+}
+
+impl Plan {
+    /// This plan without the drops that are done already.
+    fn without_drops(&self, done: &[(ItemAddress, Action)]) -> Self {
+        let mut rest = self.clone();
+        rest.drops.retain(|(address, _)| !done.iter().any(|(done, _)| done == address));
+        rest
+    }
+}

@@ -1,0 +1,140 @@
+//! The engine: the catalog, the stores and a clock, and what can be asked of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+
+use super::execute::{Delivery, Execute, Failure, Outcome, Summary, Work};
+use super::failure::permanent;
+use super::pass::Pass;
+use super::report::PlanReport;
+use super::{archive, delete, put, restore};
+use crate::catalog::{Archive, Catalog, TableRef};
+use crate::model::job::Primary;
+use crate::model::{Job, TableName, ViewName};
+use crate::ports::{Account, Clock, Stores};
+
+/// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
+/// How long views may be chained (a view's target that is another view's source).
+const LONGEST_CHAIN: u8 = 8;
+
+/// What an engine is made of.
+pub struct EngineParts {
+    /// The accounts.
+    pub stores: Stores,
+    /// What is derived from what.
+    pub catalog: Arc<Catalog>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// How long after a disturbed pass dropped items are looked at again.
+    pub recheck_after: Duration,
+}
+
+/// Executes jobs by the reconcile protocol.
+pub struct Engine {
+    pub(super) stores: Stores,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) recheck_after: Duration,
+}
+
+/// A job names something that the catalog does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Unknown {
+    #[error("the catalog has no table {0:?}: name it as a view's or archive's source, or declare [tables.{0}]")]
+    Table(TableName),
+    #[error("the catalog has no archive {0:?}: declare [archives.{0}]")]
+    Archive(ViewName),
+    #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
+    Chain(Primary),
+}
+
+impl Engine {
+    /// An engine.
+    pub fn new(parts: EngineParts) -> Self {
+        let EngineParts { stores, catalog, clock, recheck_after } = parts;
+        Self { stores, catalog, clock, recheck_after }
+    }
+
+    /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not
+    /// know it. Jobs of one primary are to run one after the other.
+    pub fn primary_of(&self, job: &Job) -> Option<Primary> {
+        let table = match job {
+            Job::Sync(primary) | Job::Delete { primary, .. } => &primary.table,
+            Job::Put(put) => &put.table,
+            Job::Archive { archive, .. } | Job::Restore { archive, .. } => &self.catalog.archives.get(archive)?.source.table,
+        };
+        Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key().clone() })
+    }
+
+    /// What reconciling a primary would do now.
+    pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
+        let source = self.table(&primary.table)?;
+        let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+        Pass::new(self, source, primary, None).report().await
+    }
+
+    pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
+        self.catalog.table(name).ok_or_else(|| permanent("finding the table", Unknown::Table(name.clone())))
+    }
+
+    pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
+        let archive = self.catalog.archives.get(name);
+        archive.map(AsRef::as_ref).ok_or_else(|| permanent("finding the archive", Unknown::Archive(name.clone())))
+    }
+
+    pub(super) fn account(&self, table: &TableRef) -> Result<&Account, Failure> {
+        self.stores.account(&table.account).map_err(|error| permanent("finding the account", error))
+    }
+
+    /// How long a taint lasts: as long as an old request may live, however the clocks differ.
+    pub(super) fn taint_for(&self) -> SignedDuration {
+        SignedDuration::try_from(self.recheck_after).unwrap_or(SignedDuration::MAX).saturating_add(CLOCK_SKEW)
+    }
+
+    /// A pass over one primary on behalf of a delivery.
+    pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Pass<'e>, Failure> {
+        let source = self.table(&primary.table)?;
+        let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+        Ok(Pass::new(self, source, primary, Some(delivery)))
+    }
+
+    /// Brings every item of a primary in step with it, from inside another pass.
+    pub(super) fn nested<'a>(
+        &'a self,
+        primary: &'a Primary,
+        delivery: Option<&'a Delivery>,
+        depth: u8,
+    ) -> BoxFuture<'a, Result<Summary, Failure>> {
+        Box::pin(async move {
+            if depth > LONGEST_CHAIN {
+                return Err(permanent("reconciling a chain of views", Unknown::Chain(primary.clone())));
+            }
+            let source = self.table(&primary.table)?;
+            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            let mut pass = Pass::new(self, source, primary, delivery);
+            pass.depth = depth;
+            pass.reconcile().await
+        })
+    }
+}
+
+#[async_trait]
+impl Execute for Engine {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        match work {
+            Work::Job(Job::Sync(primary)) => self.pass(primary, delivery)?.reconcile().await.map(Outcome::Done),
+            Work::Job(Job::Put(put)) => put::run(self, put, delivery).await,
+            Work::Job(Job::Delete { primary, if_match }) => delete::run(self, primary, if_match.as_ref(), delivery).await,
+            Work::Job(Job::Archive { archive, key, if_match }) => {
+                archive::run(self, self.archive(archive)?, key, if_match.as_ref(), delivery).await
+            }
+            Work::Job(Job::Restore { archive, key }) => restore::run(self, self.archive(archive)?, key, delivery).await,
+            Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
+        }
+    }
+}

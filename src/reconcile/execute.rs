@@ -1,0 +1,139 @@
+//! What a worker hands over and what it gets back.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Recheck;
+use crate::model::job::Stamp;
+use crate::model::{AccountName, Job, QueueName, ViewName};
+
+/// Executes work. The worker knows no more of the protocol than this.
+#[async_trait]
+pub trait Execute: Send + Sync {
+    /// Executes one piece of work, from the beginning, however often it was tried before. Dropping the
+    /// future at any point is safe: what it leaves behind is what a crash would leave.
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
+}
+
+/// One piece of work.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// A job that a client sent.
+    Job(Job),
+    /// A second look that an earlier pass asked for.
+    Recheck(Recheck),
+}
+
+/// How the work arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The message's id and when it was first enqueued.
+    pub stamp: Stamp,
+    /// How often the message was got, this time included.
+    pub dequeue_count: u32,
+    /// The account of the queue it came from.
+    pub account: AccountName,
+    /// Where a recheck is queued: `<queue>-recheck`.
+    pub recheck_queue: QueueName,
+}
+
+/// How work ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// What was asked for holds.
+    Done(Summary),
+    /// A condition of the job is unmet, or a later change has overtaken it: nothing was to be done.
+    Skipped {
+        /// Why, in words.
+        reason: String,
+        /// What was done beside (a reconcile follows in any case).
+        summary: Summary,
+    },
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// What happened to items, in order.
+    pub changes: Vec<ItemChange>,
+    /// Rounds beyond the first: races that were lost and run again.
+    pub extra_rounds: u32,
+}
+
+/// What happened to one item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemChange {
+    /// The item's view.
+    pub view: ViewName,
+    /// What happened.
+    pub action: Action,
+}
+
+/// What happened to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// It was inserted.
+    Create,
+    /// It was replaced.
+    Update,
+    /// It was deleted.
+    Delete,
+}
+
+impl Action {
+    /// The action's name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// How work ended badly.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}")]
+pub struct Failure {
+    /// What may be done about it.
+    pub class: FailureClass,
+    /// What was being done, in words ("reading the primary Employees(\"Sales\", \"7\")").
+    pub step: String,
+    /// Why it failed.
+    #[source]
+    pub cause: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// What may be done about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    /// Will fail again: poison.
+    Permanent,
+    /// The store's fault, or a lost race: release and try later, at least this long.
+    Transient {
+        /// How long the store asked to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The data was written by a newer catalog than this worker's: release, and receive nothing more.
+    OutdatedCatalog,
+}
+
+impl Failure {
+    /// A failure of a step.
+    pub fn new(class: FailureClass, step: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { class, step: step.into(), cause: cause.into() }
+    }
+
+    /// The step and every cause below it, on one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.step.clone();
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self.cause.as_ref());
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,41 @@
+//! From the errors below to what a worker may do about them.
+
+use super::execute::{Failure, FailureClass};
+use crate::ports::{ErrorClass, Missing, StoreError};
+
+/// What a worker may do about a storage error that the protocol has no answer to.
+pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
+    let class = match error.class {
+        // A table that does not exist, a refused request and a limit stay as they are until somebody acts.
+        ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => FailureClass::Permanent,
+        ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => FailureClass::Transient { retry_after },
+        // Credentials that are refused are refused for every job alike: a rotated key must not poison a backlog.
+        // A race that was lost where none was expected: the next run sees what there is.
+        ErrorClass::Refused
+        | ErrorClass::Ambiguous
+        | ErrorClass::Unauthorised
+        | ErrorClass::NotFound(Missing::Item)
+        | ErrorClass::Conflict
+        | ErrorClass::Precondition
+        | ErrorClass::LeaseLost => FailureClass::Transient { retry_after: None },
+    };
+    let step = step.into();
+    if error.class == ErrorClass::NotFound(Missing::Container) {
+        return Failure::new(class, format!("{step}: the table does not exist; `evenkeel migrate up` creates declared tables"), error);
+    }
+    Failure::new(class, step, error)
+}
+
+/// A failure that stays until somebody acts.
+pub(super) fn permanent(step: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
+    Failure::new(FailureClass::Permanent, step, cause)
+}
+
+/// The race was lost in every round.
+pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
+    Failure::new(
+        FailureClass::Transient { retry_after: None },
+        step,
+        format!("another writer changed the data in each of {rounds} rounds; the job is tried again later"),
+    )
+}

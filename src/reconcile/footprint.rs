@@ -1,0 +1,293 @@
+//! Footprints: the record of the items that a primary owns.
+//!
+//! One entity per primary in the table `EvenkeelFootprints` of the source's account, under PartitionKey
+//! `<table>~<pk>` so that the footprints of one source partition share entity group transactions. Every
+//! write of it is conditional on its own ETag, which is what orders concurrent passes.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::model::job::Primary;
+use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, TableName, limits};
+
+/// The table of footprints, in each account that has sources of views.
+pub const FOOTPRINTS: &str = "EvenkeelFootprints";
+/// The version of the format below.
+const VERSION: i32 = 1;
+/// UTF-16 units of one piece of the item list: a string property holds 32,768.
+const PIECE_UNITS: usize = 32_000;
+
+/// What is recorded of a primary.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Footprint {
+    /// The state of the primary at the last closed pass.
+    pub settled: Settled,
+    /// The items that exist, or may exist.
+    pub items: BTreeMap<ItemAddress, Entry>,
+    /// Until when a forgotten insert may still arrive.
+    pub tainted_until: Option<Timestamp>,
+}
+
+/// The state of the primary at the last closed pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Settled {
+    /// No pass has closed, or the last one could not reach everything.
+    #[default]
+    Never,
+    /// The primary was absent.
+    Absent,
+    /// The primary was at this ETag, and its table's views had this fingerprint.
+    At {
+        /// The primary's ETag.
+        etag: ETag,
+        /// `Catalog::fingerprint`.
+        fingerprint: String,
+    },
+}
+
+/// An item in a footprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The generation of its view.
+    pub generation: u32,
+    /// Its ETag at the last closed pass; nothing for one that is only announced.
+    pub etag: Option<ETag>,
+    /// A pass has announced to create or drop it, and its outcome is not recorded.
+    pub changing: bool,
+}
+
+/// A footprint that cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FootprintError {
+    /// Written by a later version, or by hand.
+    #[error(
+        "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}; if it was edited by hand, delete it and sync the primary again"
+    )]
+    Format {
+        /// The primary.
+        primary: Primary,
+        /// What is wrong.
+        problem: String,
+    },
+    /// More items than one entity can list.
+    #[error(
+        "{primary} has too many items, or items with too long keys, for its footprint: {count} items in {bytes} bytes; at most 1,000 items and 1 MiB are allowed"
+    )]
+    TooLarge {
+        /// The primary.
+        primary: Primary,
+        /// How many items.
+        count: usize,
+        /// How many bytes of list.
+        bytes: usize,
+    },
+}
+
+/// The wire form of one item: view, generation, account, table, pk, rk, ETag, changing.
+type WireItem = (String, u32, String, String, String, String, Option<String>, u8);
+
+/// The name of the table of footprints.
+pub fn table() -> TableName {
+    #[expect(clippy::expect_used, reason = "a constant that a test checks")]
+    TableName::new(FOOTPRINTS).expect("a valid table name")
+}
+
+/// Where the footprint of a primary lies. A partition key that would be too long is hashed.
+pub fn key(primary: &Primary) -> EntityKey {
+    let plain = format!("{}~{}", primary.table, primary.key.pk);
+    let pk = Key::new(plain).unwrap_or_else(|_| {
+        let hash = hex::encode(Sha256::digest(primary.key.pk.as_str()));
+        #[expect(clippy::expect_used, reason = "63 + 1 + 64 letters and digits are a key")]
+        Key::new(format!("{}~{hash}", primary.table)).expect("a short key")
+    });
+    EntityKey { pk, rk: primary.key.rk.clone() }
+}
+
+impl Footprint {
+    /// Whether some pass has announced changes whose outcome is not recorded.
+    pub fn is_changing(&self) -> bool {
+        self.items.values().any(|entry| entry.changing)
+    }
+
+    /// Whether a forgotten insert may still arrive.
+    pub fn is_tainted(&self, now: Timestamp) -> bool {
+        self.tainted_until.is_some_and(|until| until > now)
+    }
+
+    /// The entity that records this footprint.
+    pub fn encode(&self, primary: &Primary) -> Result<Entity, FootprintError> {
+        let mut entity = Entity::new(key(primary)).with("Version", VERSION);
+        match &self.settled {
+            Settled::Never => {}
+            Settled::Absent => entity = entity.with("Settled", "absent"),
+            Settled::At { etag, fingerprint } => {
+                entity = entity.with("Settled", format!("at {etag}")).with("Fingerprint", fingerprint.as_str());
+            }
+        }
+        if let Some(until) = self.tainted_until
+            && let Ok(until) = EdmDateTime::from_timestamp(until)
+        {
+            entity = entity.with("TaintedUntil", until);
+        }
+        let items: Vec<WireItem> = self
+            .items
+            .iter()
+            .map(|(address, entry)| {
+                (
+                    address.view.to_string(),
+                    entry.generation,
+                    address.account.to_string(),
+                    address.table.to_string(),
+                    address.key.pk.to_string(),
+                    address.key.rk.to_string(),
+                    entry.etag.as_ref().map(ToString::to_string),
+                    u8::from(entry.changing),
+                )
+            })
+            .collect();
+        // Strings and numbers always serialise.
+        let list = serde_json::to_string(&items).unwrap_or_default();
+        let too_large = |bytes| FootprintError::TooLarge { primary: primary.clone(), count: items.len(), bytes };
+        if items.len() > limits::ITEMS_PER_PRIMARY {
+            return Err(too_large(list.len()));
+        }
+        for (index, piece) in pieces(&list).enumerate() {
+            let name = if index == 0 { "Items".to_owned() } else { format!("Items_{index}") };
+            entity.properties.insert(name, EdmValue::String(piece.to_owned()));
+        }
+        entity.check().map_err(|_| too_large(list.len()))?;
+        Ok(entity)
+    }
+
+    /// Reads the entity that records a footprint.
+    pub fn decode(primary: &Primary, entity: &Entity) -> Result<Self, FootprintError> {
+        let wrong = |problem: String| FootprintError::Format { primary: primary.clone(), problem };
+        match entity.get("Version") {
+            Some(EdmValue::Int32(VERSION)) => {}
+            other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {VERSION}"))),
+        }
+        let settled = match entity.text("Settled") {
+            None => Settled::Never,
+            Some("absent") => Settled::Absent,
+            Some(text) => {
+                let etag =
+                    text.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok()).ok_or_else(|| wrong(format!("Settled is {text:?}")))?;
+                Settled::At { etag, fingerprint: entity.text("Fingerprint").unwrap_or_default().to_owned() }
+            }
+        };
+        let tainted_until = match entity.get("TaintedUntil") {
+            None => None,
+            Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
+            Some(_) => return Err(wrong("TaintedUntil is no Edm.DateTime".to_owned())),
+        };
+        let mut list = entity.text("Items").ok_or_else(|| wrong("Items is missing".to_owned()))?.to_owned();
+        for index in 1.. {
+            match entity.text(&format!("Items_{index}")) {
+                Some(piece) => list.push_str(piece),
+                None => break,
+            }
+        }
+        let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
+        let items = wire.into_iter().map(entry).collect::<Result<_, _>>().map_err(wrong)?;
+        Ok(Self { settled, items, tainted_until })
+    }
+}
+
+fn entry((view, generation, account, table, pk, rk, etag, changing): WireItem) -> Result<(ItemAddress, Entry), String> {
+    let address = ItemAddress {
+        view: view.try_into().map_err(|error| format!("Items: {error}"))?,
+        account: account.try_into().map_err(|error| format!("Items: {error}"))?,
+        table: table.try_into().map_err(|error| format!("Items: {error}"))?,
+        key: EntityKey::new(pk, rk).map_err(|error| format!("Items: {error}"))?,
+    };
+    let etag = etag.map(ETag::new).transpose().map_err(|error| format!("Items: {error}"))?;
+    Ok((address, Entry { generation, etag, changing: changing != 0 }))
+}
+
+/// Cuts a text into pieces of at most 32,000 UTF-16 units, never inside a character.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut units = 0;
+        let end = rest.char_indices().find(|(_, c)| {
+            units += c.len_utf16();
+            units > PIECE_UNITS
+        });
+        let (piece, tail) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+        rest = tail;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AccountName, ViewName};
+    use proptest::prelude::*;
+
+    fn primary(pk: &str) -> Primary {
+        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, "7").unwrap() }
+    }
+
+    fn address(rk: &str) -> ItemAddress {
+        ItemAddress {
+            view: ViewName::new("by_email").unwrap(),
+            account: AccountName::main(),
+            table: TableName::new("ByEmail").unwrap(),
+            key: EntityKey::new("p", rk).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_long_partition_key_is_hashed() {
+        assert_eq!(key(&primary("Sales")).pk.as_str(), "Employees~Sales");
+        let long = key(&primary(&"x".repeat(512)));
+        assert_eq!(long.pk.as_str().len(), "Employees~".len() + 64);
+        assert_eq!(table().as_str(), FOOTPRINTS);
+    }
+
+    #[test]
+    fn a_thousand_items_fit_and_one_more_is_refused() {
+        let mut footprint = Footprint::default();
+        for i in 0..1_000 {
+            let etag = Some(ETag::new(format!("W/\"datetime'2026-11-20T15%3A00%3A00.{i:07}Z'\"")).unwrap());
+            footprint.items.insert(address(&format!("{i:0>100}")), Entry { generation: 1, etag, changing: i % 2 == 0 });
+        }
+        let entity = footprint.encode(&primary("Sales")).unwrap();
+        assert!(entity.properties.contains_key("Items_1"));
+        assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint.clone()));
+        footprint.items.insert(address("one more"), Entry { generation: 1, etag: None, changing: true });
+        assert!(matches!(footprint.encode(&primary("Sales")), Err(FootprintError::TooLarge { count: 1_001, .. })));
+    }
+
+    #[test]
+    fn what_was_edited_by_hand_is_refused_and_not_guessed() {
+        let entity = Footprint::default().encode(&primary("Sales")).unwrap();
+        for broken in [entity.clone().with("Version", 2), entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
+            assert!(matches!(Footprint::decode(&primary("Sales"), &broken), Err(FootprintError::Format { .. })));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_footprint_survives(
+            keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
+            settled in 0..3_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
+        ) {
+            let settled = match settled {
+                0 => Settled::Never,
+                1 => Settled::Absent,
+                _ => Settled::At { etag: ETag::new("W/\"x\"").unwrap(), fingerprint: "abc".to_owned() },
+            };
+            let items = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true })).collect();
+            let footprint = Footprint { settled, items, tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()) };
+            let entity = footprint.encode(&primary("Sales")).unwrap();
+            prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What a pass will do: a pure function of what it has seen.
+//!
+//! Nothing here asks a store. A plan says what to announce, which items to write and under which
+//! condition, and what the footprint will say afterwards; `pass` walks it without choices of its own.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::footprint::{Entry, Footprint, Settled};
+use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
+use crate::model::item::Owner;
+use crate::model::job::Primary;
+use crate::model::{ETag, Entity, ItemAddress, Row, ViewName};
+use crate::patterns::Item;
+
+/// What a look at an item's row found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Look {
+    /// No row.
+    Absent,
+    /// This primary's item, at this ETag.
+    Ours(ETag),
+    /// Somebody else's row.
+    Taken {
+        /// Its ETag.
+        etag: ETag,
+        /// Its owner; nothing where evenkeel did not write it.
+        owner: Option<Owner>,
+    },
+}
+
+/// The state of the primary that a plan is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is, or is about to be, absent.
+    Absent,
+    /// It is at this ETag; nothing for one that is about to be written.
+    Present(Option<ETag>),
+}
+
+/// Everything that a plan depends on.
+#[derive(Debug)]
+pub(super) struct Situation<'a> {
+    /// The catalog.
+    pub(super) catalog: &'a Catalog,
+    /// The primary's table.
+    pub(super) source: &'a TableRef,
+    /// The footprint as read.
+    pub(super) footprint: &'a Footprint,
+    /// The looks taken before the primary was read.
+    pub(super) looks: &'a BTreeMap<ItemAddress, Look>,
+    /// The primary's state.
+    pub(super) state: State,
+    /// The items that should exist.
+    pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
+    /// Whether an old insert may be under way: the footprint was changing by somebody else's hand, or an
+    /// insert of this run is unanswered.
+    pub(super) disturbed: bool,
+    /// Now.
+    pub(super) now: Timestamp,
+    /// How long an old insert may be under way.
+    pub(super) taint_for: SignedDuration,
+}
+
+/// What a pass will do.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    /// Nothing to do, not even to close: everything is as this state wants it.
+    pub(super) settled: bool,
+    /// The footprint to write before any item is touched.
+    pub(super) announce: Option<Footprint>,
+    /// Items to write.
+    pub(super) writes: Vec<Write>,
+    /// Items to delete, each at its ETag.
+    pub(super) drops: Vec<(ItemAddress, ETag)>,
+    /// Items that are gone, or somebody else's, and leave the footprint.
+    pub(super) forget: Vec<ItemAddress>,
+    /// Wanted keys that somebody else has.
+    pub(super) taken: Vec<Taken>,
+}
+
+/// One item to write.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Write {
+    /// Where.
+    pub(super) address: ItemAddress,
+    /// The row.
+    pub(super) entity: Entity,
+    /// The generation of its view.
+    pub(super) generation: u32,
+    /// Replace at this ETag; insert where there is none.
+    pub(super) over: Option<ETag>,
+}
+
+/// A wanted key that somebody else has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The key.
+    pub(super) address: ItemAddress,
+    /// Who has it; nothing where evenkeel did not write the row.
+    pub(super) owner: Option<Owner>,
+}
+
+/// The footprint lists an item of a later generation of a view: this worker's catalog is too old to touch it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog"
+)]
+pub(super) struct OutdatedCatalog {
+    /// The view.
+    pub(super) view: ViewName,
+    /// The item's generation.
+    pub(super) found: u32,
+    /// The catalog's generation.
+    pub(super) known: u32,
+}
+
+/// What may be done with an item that the footprint lists.
+fn status(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> Result<ViewStatus, OutdatedCatalog> {
+    let declared = catalog.views.contains_key(&address.view);
+    let status = catalog.generations.status(&address.view, entry.generation, declared);
+    if status == ViewStatus::Newer && declared {
+        return Err(OutdatedCatalog { view: address.view.clone(), found: entry.generation, known: catalog.generations.of(&address.view) });
+    }
+    Ok(status)
+}
+
+/// The items of a footprint that this catalog may judge: not those of views that it does not know.
+pub(super) fn own_items<'a>(
+    catalog: &'a Catalog,
+    footprint: &'a Footprint,
+) -> impl Iterator<Item = Result<(&'a ItemAddress, &'a Entry), OutdatedCatalog>> {
+    footprint.items.iter().filter_map(|(address, entry)| match status(catalog, address, entry) {
+        Err(outdated) => Some(Err(outdated)),
+        Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
+        Ok(ViewStatus::Newer) => None,
+    })
+}
+
+/// Decides what a pass will do.
+pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
+    let Situation { catalog, source, footprint, looks, state, wanted, .. } = situation;
+    let own: BTreeMap<&ItemAddress, &Entry> = own_items(catalog, footprint).collect::<Result<_, _>>()?;
+    let changing = own.values().any(|entry| entry.changing);
+    let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look));
+
+    let mut plan = Plan { settled: false, announce: None, writes: Vec::new(), drops: Vec::new(), forget: Vec::new(), taken: Vec::new() };
+    if let State::Present(Some(etag)) = state
+        && let Settled::At { etag: settled, fingerprint } = &footprint.settled
+        && settled == etag
+        && *fingerprint == catalog.fingerprint(source)
+        && !changing
+        && !differed
+    {
+        plan.settled = true;
+        return Ok(plan);
+    }
+
+    let known = |address: &ItemAddress| match looks.get(address) {
+        Some(look) => look.clone(),
+        None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
+    };
+    for (address, item) in *wanted {
+        let write = |over| Write { address: address.clone(), entity: item.entity.clone(), generation: item.generation, over };
+        match known(address) {
+            Look::Absent => plan.writes.push(write(None)),
+            Look::Ours(etag) => plan.writes.push(write(Some(etag))),
+            Look::Taken { etag, owner } => match item.on_conflict {
+                OnConflict::LastWriter if owner.is_some() => plan.writes.push(write(Some(etag))),
+                OnConflict::LastWriter | OnConflict::Reject => plan.taken.push(Taken { address: address.clone(), owner }),
+            },
+        }
+    }
+    let unwanted = own.keys().copied().chain(looks.keys().filter(|address| !own.contains_key(address)));
+    for address in unwanted.filter(|address| !wanted.contains_key(*address)) {
+        match known(address) {
+            Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
+            Look::Absent | Look::Taken { .. } if own.contains_key(address) => plan.forget.push(address.clone()),
+            Look::Absent | Look::Taken { .. } => {}
+        }
+    }
+
+    let creates = plan.writes.iter().any(|write| write.over.is_none());
+    if creates || !plan.drops.is_empty() || changing || differed || situation.disturbed {
+        plan.announce = Some(announcement(situation, &plan));
+    }
+    Ok(plan)
+}
+
+/// Whether a look found something else than the footprint says.
+fn differs(entry: Option<&Entry>, look: &Look) -> bool {
+    match (entry, look) {
+        (None, Look::Absent | Look::Taken { .. }) => false,
+        (None, Look::Ours(_)) | (Some(_), Look::Absent | Look::Taken { .. }) => true,
+        (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
+    }
+}
+
+/// The footprint to write before any item is touched: it lists everything that may come to exist, and
+/// marks everything whose existence is about to change.
+fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
+    let mut footprint = situation.footprint.clone();
+    for write in &plan.writes {
+        let entry =
+            footprint.items.entry(write.address.clone()).or_insert(Entry { generation: write.generation, etag: None, changing: true });
+        entry.generation = entry.generation.max(write.generation);
+        match &write.over {
+            Some(etag) => entry.etag = Some(etag.clone()),
+            None => entry.changing = true,
+        }
+    }
+    for (address, etag) in &plan.drops {
+        let generation = situation.catalog.generations.of(&address.view);
+        let entry = footprint.items.entry(address.clone()).or_insert(Entry { generation, etag: None, changing: true });
+        entry.etag = Some(etag.clone());
+        entry.changing = true;
+    }
+    if situation.disturbed {
+        let until = situation.now.saturating_add(situation.taint_for).unwrap_or(Timestamp::MAX);
+        footprint.tainted_until = Some(footprint.tainted_until.map_or(until, |already| already.max(until)));
+    }
+    footprint
+}
+
+/// How a pass ends: the footprint to write last, and the keys that leave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Close {
+    /// The footprint to write.
+    pub(super) footprint: Footprint,
+    /// Keys that it no longer lists.
+    pub(super) removed: Vec<ItemAddress>,
+}
+
+/// Decides how a pass ends whose plan was carried out: `written` has the new ETag of every write.
+pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<ItemAddress, ETag>) -> Close {
+    let mut footprint = plan.announce.clone().unwrap_or_else(|| situation.footprint.clone());
+    let mut removed = Vec::new();
+    for write in &plan.writes {
+        let entry = Entry { generation: write.generation, etag: written.get(&write.address).cloned(), changing: false };
+        footprint.items.insert(write.address.clone(), entry);
+    }
+    let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(plan.taken.iter().map(|taken| &taken.address));
+    for address in gone {
+        if footprint.items.remove(address).is_some() {
+            removed.push(address.clone());
+        }
+    }
+    footprint.settled = match &situation.state {
+        // A key that somebody else has leaves work to do: the next sync of this state must try again.
+        _ if !plan.taken.is_empty() => Settled::Never,
+        State::Absent => Settled::Absent,
+        State::Present(None) => Settled::Never,
+        State::Present(Some(etag)) => Settled::At { etag: etag.clone(), fingerprint: situation.catalog.fingerprint(situation.source) },
+    };
+    if !footprint.is_tainted(situation.now) {
+        footprint.tainted_until = None;
+    }
+    Close { footprint, removed }
+}
+
+/// What a row at an item's address is to this primary.
+pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
+    let Some(row) = row else { return Look::Absent };
+    match Owner::of(&row.entity) {
+        Some(owner) if owner.primary == *primary && owner.view == address.view => Look::Ours(row.etag),
+        owner => Look::Taken { etag: row.etag, owner },
+    }
+}

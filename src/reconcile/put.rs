@@ -1,0 +1,184 @@
+//! `put`: writes a primary, and what lies in its own partition with it.
+
+use std::cmp::Ordering;
+
+use super::commit::{Change, Commit};
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Outcome};
+use super::failure::permanent;
+use super::pass::Observation;
+use crate::model::filter::compare_values;
+use crate::model::job::{Primary, Put, PutMode, Stamp};
+use crate::model::{Row, ViewName};
+
+/// What a `put` does about the row it finds.
+#[derive(Debug)]
+enum Decision {
+    /// This job has written it already.
+    Mine,
+    /// A condition is unmet.
+    Skip(String),
+    /// Write.
+    Write(Change),
+}
+
+/// Why a `put` cannot ever apply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum PutError {
+    #[error("\"newer_by\": {property:?} is {new} in the job and {stored} in the table; only values of one type can be compared")]
+    Incomparable { property: String, new: &'static str, stored: &'static str },
+    #[error("the row is an item of view {view}, derived from {primary}: put that primary instead")]
+    Derived { view: ViewName, primary: Primary },
+}
+
+pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let primary = Primary { table: put.table.clone(), key: put.entity.key.clone() };
+    let mut pass = engine.pass(&primary, delivery)?;
+    loop {
+        pass.next_round()?;
+        let seen = pass.observe().await?;
+        refuse_derived(&seen, &primary)?;
+        let decision = decide(put, seen.row.as_ref(), &delivery.stamp).map_err(|error| permanent(format!("putting {primary}"), error))?;
+        match decision {
+            Decision::Mine => {
+                pass.settle_from(&seen).await?;
+                return Ok(Outcome::Done(pass.summary));
+            }
+            Decision::Skip(reason) => {
+                // A crash may have left an earlier state of this primary half derived: see to it in any case.
+                pass.settle_from(&seen).await?;
+                return Ok(Outcome::Skipped { reason, summary: pass.summary });
+            }
+            Decision::Write(change) => match pass.commit(&seen, &change).await? {
+                Commit::Closed => return Ok(Outcome::Done(pass.summary)),
+                Commit::Committed => {
+                    pass.settle().await?;
+                    return Ok(Outcome::Done(pass.summary));
+                }
+                Commit::Lost | Commit::Unanswered => {}
+            },
+        }
+    }
+}
+
+/// A row that a view derived into its own source's table is not to be written by anybody else.
+pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
+    match &seen.derived_from {
+        None => Ok(()),
+        Some(owner) => {
+            let cause = PutError::Derived { view: owner.view.clone(), primary: owner.primary.clone() };
+            Err(permanent(format!("writing {primary}"), cause))
+        }
+    }
+}
+
+fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, PutError> {
+    if stored.and_then(|row| Stamp::of(&row.entity)).as_ref() == Some(stamp) {
+        return Ok(Decision::Mine);
+    }
+    if let Some(reason) = unmet(put, stored)? {
+        return Ok(Decision::Skip(reason));
+    }
+    let entity = stamp.on(put.entity.clone());
+    Ok(Decision::Write(match (stored, put.mode) {
+        (None, _) => Change::Insert(entity),
+        (Some(row), PutMode::Replace) => Change::Replace(entity, row.etag.clone()),
+        (Some(row), PutMode::Merge) => {
+            let merged = row.entity.clone().merged(&entity);
+            Change::Merge { changes: entity, merged, etag: row.etag.clone() }
+        }
+    }))
+}
+
+/// The condition that does not hold, in words.
+fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, PutError> {
+    let condition = &put.condition;
+    if condition.if_absent && stored.is_some() {
+        return Ok(Some("if_absent: the entity exists".to_owned()));
+    }
+    if let Some(wanted) = &condition.if_match {
+        match stored {
+            None => return Ok(Some(format!("if_match: the entity does not exist, so it is not at {wanted}"))),
+            Some(row) if row.etag != *wanted => return Ok(Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag))),
+            Some(_) => {}
+        }
+    }
+    if let Some(property) = &condition.newer_by
+        && let (Some(new), Some(old)) = (put.entity.get(property), stored.and_then(|row| row.entity.get(property)))
+    {
+        let incomparable = || PutError::Incomparable { property: property.clone(), new: new.type_name(), stored: old.type_name() };
+        if std::mem::discriminant(new) != std::mem::discriminant(old) {
+            return Err(incomparable());
+        }
+        // NaN is newer than nothing.
+        if compare_values(new, old) != Some(Ordering::Greater) {
+            return Ok(Some(format!("newer_by: {property} is not greater than the stored one")));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::job::PutCondition;
+    use crate::model::{ETag, Entity, EntityKey, TableName};
+
+    fn put(mode: PutMode, condition: PutCondition) -> Put {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 1).with("V", 5_i64);
+        Put { table: TableName::new("Employees").unwrap(), entity, mode, condition }
+    }
+
+    fn row(version: i64) -> Row {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("B", 2).with("V", version);
+        Row { entity, etag: ETag::new("e1").unwrap(), timestamp: None }
+    }
+
+    fn stamp(id: &str) -> Stamp {
+        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::UNIX_EPOCH }
+    }
+
+    #[test]
+    fn what_this_job_has_written_is_its_own_success() {
+        let mut stored = row(9);
+        stored.entity = stamp("m").on(stored.entity);
+        let condition = PutCondition { if_absent: true, ..PutCondition::default() };
+        assert!(matches!(decide(&put(PutMode::Replace, condition.clone()), Some(&stored), &stamp("m")), Ok(Decision::Mine)));
+        assert!(matches!(decide(&put(PutMode::Replace, condition), Some(&stored), &stamp("n")), Ok(Decision::Skip(_))));
+    }
+
+    #[test]
+    fn unmet_conditions_skip_and_met_ones_write() {
+        let at = |etag: &str| PutCondition { if_match: Some(ETag::new(etag).unwrap()), ..PutCondition::default() };
+        let newer = PutCondition { newer_by: Some("V".to_owned()), ..PutCondition::default() };
+        let decide = |condition: &PutCondition, stored: Option<&Row>| {
+            decide(&put(PutMode::Replace, condition.clone()), stored, &stamp("m")).unwrap()
+        };
+        assert!(matches!(decide(&at("e2"), Some(&row(1))), Decision::Skip(_)));
+        assert!(matches!(decide(&at("e1"), None), Decision::Skip(_)));
+        assert!(matches!(decide(&at("e1"), Some(&row(1))), Decision::Write(Change::Replace(..))));
+        assert!(matches!(decide(&newer, Some(&row(5))), Decision::Skip(_)));
+        assert!(matches!(decide(&newer, Some(&row(4))), Decision::Write(Change::Replace(..))));
+        assert!(matches!(decide(&newer, None), Decision::Write(Change::Insert(_))));
+    }
+
+    #[test]
+    fn values_of_two_types_are_an_error_and_no_guess() {
+        let mut stored = row(1);
+        stored.entity = stored.entity.with("V", "5");
+        let newer = PutCondition { newer_by: Some("V".to_owned()), ..PutCondition::default() };
+        assert!(decide(&put(PutMode::Replace, newer), Some(&stored), &stamp("m")).is_err());
+    }
+
+    #[test]
+    fn a_merge_derives_from_the_whole_entity() {
+        let Ok(Decision::Write(Change::Merge { changes, merged, .. })) =
+            decide(&put(PutMode::Merge, PutCondition::default()), Some(&row(1)), &stamp("m"))
+        else {
+            panic!("no merge");
+        };
+        assert!(!changes.properties.contains_key("B"));
+        assert_eq!(merged.get("B"), Some(&2.into()));
+        assert_eq!(merged.get("V"), Some(&5_i64.into()));
+    }
+}

@@ -1,0 +1,96 @@
+//! What reconciling a primary would do now, for people.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::execute::Failure;
+use super::pass::Pass;
+use super::plan::State;
+use crate::model::item::Owner;
+use crate::model::{EntityKey, ItemAddress};
+
+/// What reconciling a primary would do now.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlanReport {
+    /// The primary's table.
+    pub table: String,
+    /// The primary's key.
+    #[serde(flatten)]
+    pub key: EntityKey,
+    /// Whether the primary exists.
+    pub present: bool,
+    /// Whether everything is as it should be.
+    pub in_step: bool,
+    /// Items to insert.
+    pub create: Vec<ItemAddress>,
+    /// Items to replace.
+    pub update: Vec<ItemAddress>,
+    /// Items to delete.
+    pub delete: Vec<ItemAddress>,
+    /// Items that are gone already, or somebody else's, and leave the footprint.
+    pub forget: Vec<ItemAddress>,
+    /// Wanted keys that somebody else has, and whose they are.
+    pub taken: Vec<TakenItem>,
+}
+
+/// A wanted key that somebody else has.
+#[derive(Debug, Clone, Serialize)]
+pub struct TakenItem {
+    /// The key.
+    #[serde(flatten)]
+    pub address: ItemAddress,
+    /// Whose it is.
+    pub by: String,
+}
+
+impl Pass<'_> {
+    /// What this pass would do.
+    pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
+        let seen = self.observe().await?;
+        let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
+        let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
+        let plan = self.plan(&self.situation(&seen, &wanted, state))?;
+        let by = |owner: &Option<Owner>| match owner {
+            Some(owner) => owner.primary.to_string(),
+            None => "a row that evenkeel did not write".to_owned(),
+        };
+        let writes =
+            |fresh: bool| plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect();
+        let idle =
+            plan.writes.is_empty() && plan.drops.is_empty() && plan.forget.is_empty() && plan.taken.is_empty() && plan.announce.is_none();
+        // An absent primary that never had a footprint needs none.
+        let nothing = !self.has_views() || (seen.row.is_none() && idle);
+        Ok(PlanReport {
+            table: self.primary.table.to_string(),
+            key: self.primary.key.clone(),
+            present: seen.row.is_some(),
+            in_step: plan.settled || nothing,
+            create: writes(true),
+            update: writes(false),
+            delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
+            forget: plan.forget.clone(),
+            taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(&taken.owner) }).collect(),
+        })
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let presence = if self.present { "present" } else { "absent" };
+        writeln!(f, "{}{} is {presence}", self.table, self.key)?;
+        if self.in_step {
+            return writeln!(f, "in step: nothing to do");
+        }
+        let lists = [("create", &self.create), ("update", &self.update), ("delete", &self.delete), ("forget", &self.forget)];
+        for (verb, items) in lists {
+            for item in items {
+                writeln!(f, "{verb}  {item}")?;
+            }
+        }
+        for taken in &self.taken {
+            writeln!(f, "taken   {} by {}", taken.address, taken.by)?;
+        }
+        writeln!(f, "then close the footprint")
+    }
+}

@@ -1,0 +1,85 @@
+//! `restore`: the way back out of an archive.
+//!
+//! The source row is inserted, never written over: an entity that was created anew since is somebody's
+//! live data. The archived row is deleted at the ETag that was restored.
+
+use super::archive::joined;
+use super::commit::{Change, Commit};
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Outcome};
+use super::failure::permanent;
+use super::put::refuse_derived;
+use crate::catalog::{Archive, ArchiveTarget};
+use crate::model::job::{Primary, Stamp};
+use crate::model::{ETag, Entity, EntityKey};
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0} exists and was not restored by this job: delete or archive it first, or discard this job")]
+struct Exists(Primary);
+
+pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let ArchiveTarget::Table(target) = &archive.target;
+    let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
+    let mut kept = engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?;
+    // The version of the archived row that this run has restored.
+    let mut restored: Option<ETag> = None;
+    loop {
+        kept.next_round()?;
+        let found = kept.observe().await?;
+        let seen = source.observe().await?;
+        let mine = seen.row.as_ref().filter(|row| Stamp::of(&row.entity).as_ref() == Some(&delivery.stamp));
+        let gone = match &found.row {
+            None if mine.is_some() || restored.is_some() => Some(None),
+            None => Some(Some(format!("{} is not in archive {}", source.primary, archive.name))),
+            Some(row) if Stamp::of(&row.entity).is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) => {
+                Some(Some("it was archived again by a later job".to_owned()))
+            }
+            Some(_) => None,
+        };
+        if let Some(skipped) = gone {
+            source.settle_from(&seen).await?;
+            kept.settle_from(&found).await?;
+            let summary = joined(source, kept);
+            return Ok(match skipped {
+                None => Outcome::Done(summary),
+                Some(reason) => Outcome::Skipped { reason, summary },
+            });
+        }
+        let Some(row) = &found.row else { continue };
+        refuse_derived(&seen, &source.primary)?;
+        let properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let entity = || delivery.stamp.on(Entity { key: key.clone(), properties });
+        let change = match (&seen.row, mine) {
+            (None, _) => Some(Change::Insert(entity())),
+            // The archived row changed between the steps of this very run: the restored one follows.
+            (Some(stored), Some(_)) if restored.as_ref().is_some_and(|restored| *restored != row.etag) => {
+                Some(Change::Replace(entity(), stored.etag.clone()))
+            }
+            (Some(_), Some(_)) => None,
+            (Some(_), None) => {
+                return Err(permanent(
+                    format!("restoring {} from archive {}", source.primary, archive.name),
+                    Exists(source.primary.clone()),
+                ));
+            }
+        };
+        if let Some(change) = change {
+            match source.commit(&seen, &change).await? {
+                Commit::Closed => {}
+                Commit::Committed => source.settle().await?,
+                Commit::Lost | Commit::Unanswered => continue,
+            }
+            restored = Some(row.etag.clone());
+        } else {
+            source.settle_from(&seen).await?;
+        }
+        match kept.commit(&found, &Change::Delete(key.clone(), row.etag.clone())).await? {
+            Commit::Closed => return Ok(Outcome::Done(joined(source, kept))),
+            Commit::Committed => {
+                kept.settle().await?;
+                return Ok(Outcome::Done(joined(source, kept)));
+            }
+            Commit::Lost | Commit::Unanswered => {}
+        }
+    }
+}

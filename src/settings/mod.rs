@@ -1,0 +1,203 @@
+//! What the configuration says, as values that cannot be wrong.
+//!
+//! `config` reads files, the environment and flags into these; everything else only sees these. No I/O,
+//! no text formats, no secrets in `Debug`.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::model::{AccountName, QueueName};
+
+/// All settings beside the catalog.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `[accounts.*]`, at least `main`.
+    pub accounts: Vec<AccountSettings>,
+    /// `[worker]`
+    pub worker: WorkerSettings,
+    /// `[[queues]]`
+    pub queues: Vec<QueueSettings>,
+    /// `[http]`
+    pub http: HttpSettings,
+    /// `[migrate]`
+    pub migrate: MigrateSettings,
+}
+
+/// `[accounts.NAME]`
+#[derive(Debug, Clone)]
+pub struct AccountSettings {
+    /// The name that the catalog uses.
+    pub name: AccountName,
+    /// Where the account lives.
+    pub kind: AccountKind,
+}
+
+/// Where an account lives.
+#[derive(Debug, Clone)]
+pub enum AccountKind {
+    /// One SQLite file, for development, tests and small installations.
+    Embedded {
+        /// The database file; its folder is created.
+        path: PathBuf,
+    },
+    /// Azure Storage, or Azurite.
+    Azure(AzureAuth),
+}
+
+/// How to sign in to Azure Storage.
+#[derive(Debug, Clone)]
+pub enum AzureAuth {
+    /// A connection string (`UseDevelopmentStorage=true` works).
+    ConnectionString(SecretString),
+    /// The account's name and one of its keys.
+    Key {
+        /// The storage account's own name.
+        account: String,
+        /// The key, in Base64.
+        key: SecretString,
+        /// Endpoints other than Azure's public ones.
+        endpoints: Endpoints,
+    },
+    /// The account's name and an account SAS.
+    Sas {
+        /// The storage account's own name.
+        account: String,
+        /// The token, with or without a leading `?`.
+        token: SecretString,
+        /// Endpoints other than Azure's public ones.
+        endpoints: Endpoints,
+    },
+}
+
+/// Endpoints other than `https://<account>.<service>.core.windows.net`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Table storage.
+    pub table: Option<String>,
+    /// Queue storage.
+    pub queue: Option<String>,
+    /// Blob storage.
+    pub blob: Option<String>,
+}
+
+/// `[worker]`
+#[derive(Debug, Clone)]
+pub struct WorkerSettings {
+    /// Visibility timeout of a message in work, renewed at half. 10 s to 7 days.
+    pub lease: Duration,
+    /// Attempts after which a message is poisoned.
+    pub max_dequeue_count: u32,
+    /// How long a failed job waits before its next try.
+    pub retry_delay: Backoff,
+    /// After this a run is cancelled and released.
+    pub job_timeout: Duration,
+    /// How long after a disturbed pass dropped items are looked at again. At least `job_timeout` + 15 minutes:
+    /// the service accepts a request for 15 minutes after it was signed.
+    pub recheck_after: Duration,
+    /// Transient failures are retried this long after the message was first enqueued, whatever their count.
+    pub give_up_after: Duration,
+    /// How long running jobs may take to end after SIGTERM before they are released.
+    pub drain: Duration,
+    /// How long an empty queue is left alone.
+    pub poll: PollInterval,
+    /// How one storage request is retried.
+    pub storage_retry: RetryPolicy,
+}
+
+/// An exponential wait: n-th wait = min(min + rand(0.8, 1.2) · base · (2^n − 1), max).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// Shortest wait.
+    pub min: Duration,
+    /// What doubles.
+    pub base: Duration,
+    /// Longest wait.
+    pub max: Duration,
+}
+
+/// How often an empty queue is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PollInterval {
+    /// Right after work.
+    pub min: Duration,
+    /// After long idleness.
+    pub max: Duration,
+}
+
+/// How one storage request is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The waits between attempts.
+    pub backoff: Backoff,
+    /// Most attempts, the first included.
+    pub attempts: u32,
+}
+
+/// `[[queues]]`
+#[derive(Debug, Clone)]
+pub struct QueueSettings {
+    /// The queue's name. Its poison queue is `<name>-poison`, its recheck queue `<name>-recheck`.
+    pub name: QueueName,
+    /// The account it lies in.
+    pub account: AccountName,
+    /// Jobs in flight from this queue.
+    pub concurrency: usize,
+    /// How many queues share the work: 1 for the queue itself, else `<name>-00` and so on. At most 100.
+    pub shards: u32,
+    /// Operations this queue may carry; all where absent.
+    pub allow: Option<BTreeSet<String>>,
+}
+
+/// `[http]`
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Where health, metrics and the dashboard listen.
+    pub listen: SocketAddr,
+    /// Needed for any address but loopback, and for every change.
+    pub token: Option<SecretString>,
+}
+
+/// `[migrate]`
+#[derive(Debug, Clone, Copy)]
+pub struct MigrateSettings {
+    /// Whether `run` applies pending migrations itself.
+    pub auto: bool,
+}
+
+impl Backoff {
+    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    pub fn wait(&self, n: u32, unit: f64) -> Duration {
+        let growth = 2_f64.powi(i32::try_from(n.min(62)).unwrap_or(62)) - 1.0;
+        let seconds = self.min.as_secs_f64() + (0.8 + 0.4 * unit) * self.base.as_secs_f64() * growth;
+        Duration::from_secs_f64(seconds.min(self.max.as_secs_f64()))
+    }
+}
+
+impl QueueSettings {
+    /// The queues that carry this queue's jobs: itself, or its shards `<name>-00`, `<name>-01`, …
+    pub fn shard_names(&self) -> Vec<QueueName> {
+        if self.shards <= 1 {
+            return vec![self.name.clone()];
+        }
+        (0..self.shards).filter_map(|shard| self.name.with_suffix(&format!("-{shard:02}")).ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_their_maximum_and_never_vanish() {
+        let backoff = Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) };
+        assert_eq!(backoff.wait(1, 0.5), Duration::from_secs(4));
+        assert_eq!(backoff.wait(2, 0.5), Duration::from_secs(8));
+        assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(16));
+        assert!(backoff.wait(1, 0.0) >= backoff.min);
+        assert_eq!(backoff.wait(4_000_000_000, 0.9), Duration::from_mins(10));
+    }
+}
