@@ -13,3 +13,4 @@ pub mod patterns;
 pub mod ports;
 pub mod reconcile;
 pub mod settings;
+pub mod telemetry;

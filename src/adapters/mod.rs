@@ -1,7 +1,17 @@
-//! Adapters: what the ports look like from the inside of a real (or simulated) store.
+//! What implements the ports: one folder per store, and decorators that any port can wear.
 //!
-//! Adapters depend on [`ports`](crate::ports) and [`model`](crate::model) alone; nothing depends on them but
-//! the place that puts the program together.
+//! Adapters depend on [`ports`](crate::ports), [`model`](crate::model), `settings` and `telemetry` alone; nothing
+//! depends on them but `app`, the place that puts the program together.
 
 pub mod azure;
+pub mod circuit;
+pub mod embedded;
+pub mod layer;
+pub mod observe;
+pub mod pace;
+pub mod retry;
+#[cfg(test)]
+pub(crate) mod scripted;
 pub mod sim;
+pub mod system;
+pub mod wear;

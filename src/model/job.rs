@@ -429,7 +429,9 @@ impl Stamp {
 /// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.
 pub fn schema() -> Value {
     fn of<T: JsonSchema>(op: &str) -> Value {
-        let mut schema = schemars::SchemaGenerator::default().into_root_schema_for::<T>().to_value();
+        // Inlined: each alternative stands inside the whole, where a reference to its own root would point nowhere.
+        let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+        let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
         if let Some(object) = schema.as_object_mut() {
             object.remove("$schema");
             let properties = object.entry("properties").or_insert_with(|| Value::Object(Map::new()));

@@ -21,11 +21,11 @@ pub struct StoreError {
     /// The HTTP status, where there was one.
     pub status: Option<u16>,
     /// The service's error code ("EntityAlreadyExists"), where one was sent.
-    pub code: Option<String>,
+    pub code: Option<Box<str>>,
     /// The zero-based index of the operation of an entity group transaction that failed.
     pub index: Option<usize>,
     /// What happened, in words, without secrets.
-    pub message: String,
+    pub message: Box<str>,
     /// The cause below, scrubbed of secrets.
     #[source]
     pub cause: Option<Cause>,
@@ -219,14 +219,23 @@ impl fmt::Display for Subject {
 impl StoreError {
     /// An error with the parts every error has.
     pub fn new(class: ErrorClass, operation: &'static str, subject: Subject, message: impl Into<String>) -> Self {
-        Self { class, operation, subject: Box::new(subject), status: None, code: None, index: None, message: message.into(), cause: None }
+        Self {
+            class,
+            operation,
+            subject: Box::new(subject),
+            status: None,
+            code: None,
+            index: None,
+            message: message.into().into_boxed_str(),
+            cause: None,
+        }
     }
 
     /// With the HTTP status and, where one was sent, the service's code.
     #[must_use]
     pub fn with_status(mut self, status: u16, code: Option<String>) -> Self {
         self.status = Some(status);
-        self.code = code;
+        self.code = code.map(String::into_boxed_str);
         self
     }
 

@@ -13,7 +13,8 @@
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
-use super::pass::{Observation, Pass};
+use super::observation::Observation;
+use super::pass::Pass;
 use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::item::{SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::execute::{Action, Failure};
 use super::failure::{permanent, storage};
-use super::pass::{Observation, Pass, Round};
+use super::observation::Observation;
+use super::pass::{Pass, Round};
 use super::plan::{Plan, State, Write};
 use crate::model::{ETag, Entity, EntityKey, ItemAddress, limits, odata};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};

@@ -20,6 +20,7 @@ mod engine;
 mod execute;
 mod failure;
 pub mod footprint;
+mod observation;
 mod pass;
 mod plan;
 mod put;

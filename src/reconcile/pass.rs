@@ -21,12 +21,13 @@ use super::engine::Engine;
 use super::execute::{Action, Delivery, Failure, ItemChange, Summary};
 use super::failure::{lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
+use super::observation::Observation;
 use super::plan::{self, Look, Plan, Situation, State, Taken, Write};
 use super::recheck::Recheck;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmDateTime, Entity, ItemAddress, Row, limits};
+use crate::model::{ETag, Entity, ItemAddress, limits};
 use crate::patterns::{self, Item};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore, Ttl};
 
@@ -36,36 +37,6 @@ pub(super) const ROUNDS: u32 = 5;
 const CONCURRENT_REQUESTS: usize = 16;
 /// A recheck message stays well below the limit of a queue message, Base64 included.
 const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
-
-/// What a pass has seen.
-pub(super) struct Observation {
-    /// The footprint; empty where there is none.
-    pub(super) footprint: Footprint,
-    /// Its ETag; nothing where there is none.
-    pub(super) etag: Option<ETag>,
-    /// When it was last written, by the store's clock.
-    written: Option<EdmDateTime>,
-    /// What the looks found.
-    pub(super) looks: BTreeMap<ItemAddress, Look>,
-    /// The primary.
-    pub(super) row: Option<Row>,
-    /// The row is no primary, but an item of this primary in the same table.
-    pub(super) derived_from: Option<Owner>,
-}
-
-impl Observation {
-    /// Nothing seen yet.
-    pub(super) const fn blank() -> Self {
-        Self {
-            footprint: Footprint { settled: footprint::Settled::Never, items: BTreeMap::new(), tainted_until: None },
-            etag: None,
-            written: None,
-            looks: BTreeMap::new(),
-            row: None,
-            derived_from: None,
-        }
-    }
-}
 
 /// How a round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,7 +246,8 @@ impl<'e> Pass<'e> {
                     Err(failure) if failure.class != super::FailureClass::Permanent => return Err(failure),
                     Ok(_) | Err(_) => {}
                 }
-                freed |= self.touched.insert(address.clone());
+                self.touched.insert(address.clone());
+                freed = true;
             }
         }
         Ok((!freed).then_some(plan))

@@ -6,7 +6,7 @@ use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
-use super::pass::Observation;
+use super::observation::Observation;
 use crate::model::filter::compare_values;
 use crate::model::job::{Primary, Put, PutMode, Stamp};
 use crate::model::{Row, ViewName};

@@ -63,10 +63,19 @@ fn check(text: &str) -> Result<(), (ErrorClass, &'static str)> {
 }
 
 fn check_range(wait: Duration, least: u64) -> Result<(), (ErrorClass, &'static str)> {
-    if wait > Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS) || wait < Duration::from_secs(least).min(Duration::from_nanos(1)) {
+    if wait > Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS) || (least > 0 && wait.is_zero()) {
         Err((ErrorClass::Permanent, "the visibility timeout is out of range"))
     } else {
         Ok(())
+    }
+}
+
+fn check_ttl(delay: Duration, ttl: Ttl) -> Result<(), (ErrorClass, &'static str)> {
+    match ttl {
+        Ttl::After(ttl) if ttl.is_zero() || seconds(delay) >= seconds(ttl) => {
+            Err((ErrorClass::Permanent, "the message would expire before it is visible"))
+        }
+        Ttl::After(_) | Ttl::Never => Ok(()),
     }
 }
 
@@ -103,7 +112,8 @@ impl QueueStore for SimWorld {
     async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError> {
         const NAME: &str = "Put Message";
         let what = What::Queue(queue.clone());
-        check(text).and_then(|()| check_range(delay, 0)).map_err(refuse(&self.inner, NAME, &what))?;
+        let check = check(text).and_then(|()| check_range(delay, 0)).and_then(|()| check_ttl(delay, ttl));
+        check.map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, text, subject) = (queue.clone(), text.to_owned(), what.clone());
         let sent = self.inner.send(NAME, what, true, move |state, inner| {
             let now = inner.now();

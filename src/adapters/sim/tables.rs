@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::world::{Inner, SimWorld, State};
 use crate::model::entity::EntityError;
-use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, limits, odata};
+use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
 use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
 
 /// All tables, by their canonical names.
@@ -113,6 +113,23 @@ fn check_transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), (Err
     Ok(())
 }
 
+fn check_query(query: &Query) -> Result<(), &'static str> {
+    fn comparisons(filter: &Filter) -> usize {
+        match filter {
+            Filter::Compare { .. } => 1,
+            Filter::And(a, b) | Filter::Or(a, b) => comparisons(a) + comparisons(b),
+            Filter::Not(a) => comparisons(a),
+        }
+    }
+    if query.top.is_some_and(|top| top == 0 || top > limits::PAGE_ROWS) {
+        Err("a page has 1 to 1,000 rows")
+    } else if query.filter.as_ref().is_some_and(|filter| comparisons(filter) > 15) {
+        Err("a filter has at most 15 comparisons")
+    } else {
+        Ok(())
+    }
+}
+
 fn row(key: &EntityKey, stored: &Stored, select: Option<&[String]>) -> Row {
     let selected = |name: &String| select.is_none_or(|select| select.contains(name));
     let properties =
@@ -170,6 +187,7 @@ impl TableStore for SimWorld {
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         const NAME: &str = "Query Entities";
         let what = What::Table(table.clone());
+        check_query(query).map_err(|message| self.inner.error(ErrorClass::Permanent, NAME, what.clone(), message))?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
         let page = self.inner.send(NAME, what, false, move |state, inner| {
             let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;

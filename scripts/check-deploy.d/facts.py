@@ -1,0 +1,156 @@
+"""Facts that lie in several files of deploy/ and must agree: no schema sees them.
+
+    facts.py keda           prints the KEDA resources as a JSON array
+    facts.py agree          checks the facts; prints each, exits 1 where one does not hold
+"""
+
+import configparser
+import json
+import pathlib
+import re
+import sys
+
+import ruamel.yaml
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+# Drain, then releasing what is left and flushing logs: at least this much later may the worker be killed.
+MARGIN_SECONDS = 10
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def read_yaml(path):
+    return ruamel.yaml.YAML(typ="safe").load((DEPLOY / path).read_text())
+
+
+def read_toml(path):
+    return tomllib.loads(path.read_text())
+
+
+def seconds(text):
+    number, unit = re.fullmatch(r"(\d+)\s*([a-z]+)", str(text)).groups()
+    return int(number) * UNITS[unit]
+
+
+def keda():
+    folder = DEPLOY / "kubernetes" / "keda"
+    return [read_yaml(folder / name) for name in read_yaml(folder / "kustomization.yaml")["resources"]]
+
+
+def unit_file(path):
+    parser = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str
+    parser.read_string((DEPLOY / path).read_text())
+    return parser
+
+
+def compiled_in():
+    """Folders and files beside src/ that the program's code includes."""
+    for source in sorted((ROOT / "src").rglob("*.rs")):
+        text = source.read_text()
+        for path in re.findall(r'include_(?:str|bytes|dir)!\(\s*"([^"]+)"', text):
+            yield (source.parent / path).resolve().relative_to(ROOT).parts[0]
+        # rust-embed's and askama's folders are relative to the package.
+        for path in re.findall(r'#\[folder = "([^"]+)"\]', text):
+            yield pathlib.PurePath(path).parts[0]
+
+
+def facts():
+    version = read_toml(ROOT / "Cargo.toml")["package"]["version"]
+    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+    compose = read_yaml("docker/compose.yaml")
+    compose_config = read_toml(DEPLOY / "docker" / "config" / "default.toml")
+    config = read_toml(DEPLOY / "kubernetes" / "common" / "default.toml")
+    deployment = read_yaml("kubernetes/worker/deployment.yaml")
+    job = read_yaml("kubernetes/migrate/job.yaml")
+    service = unit_file("systemd/evenkeel.service")["Service"]
+    pod, job_pod = deployment["spec"]["template"]["spec"], job["spec"]["template"]["spec"]
+    scaled, authentication = sorted(keda(), key=lambda resource: resource["kind"])
+    trigger = scaled["spec"]["triggers"][0]
+    worker = compose["services"]["worker"]
+
+    drain = seconds(config["worker"]["drain"])
+    yield "the pod outlives the drain", pod["terminationGracePeriodSeconds"] >= drain + MARGIN_SECONDS
+    drain = seconds(compose_config["worker"]["drain"])
+    yield "the container outlives the drain", seconds(worker["stop_grace_period"]) >= drain + MARGIN_SECONDS
+    shipped = ROOT / "config" / "default.toml"
+    drain = seconds(read_toml(shipped)["worker"]["drain"]) if shipped.exists() else 25
+    yield "the service outlives the drain", seconds(service["TimeoutStopSec"]) >= drain + MARGIN_SECONDS
+
+    yield "the Dockerfile has Cargo.toml's version", f"ARG VERSION={version}\n" in dockerfile
+    yield "compose.yaml has Cargo.toml's version", worker["image"] == f"evenkeel:{version}"
+    for name in ("worker", "migrate"):
+        image = read_yaml(f"kubernetes/{name}/kustomization.yaml")["images"][0]
+        yield f"kubernetes/{name} has Cargo.toml's version", image["newTag"] == version
+    rust = read_toml(ROOT / "Cargo.toml")["package"]["rust-version"]
+    yield "the image is built with the declared Rust", f"RUST_IMAGE=rust:{rust}." in dockerfile
+    images = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE) + [compose["services"]["azurite"]["image"]]
+    yield "every base image is pinned to a version", all(re.search(r":\d+\.\d+", image) for image in images)
+
+    copied = set(re.findall(r"^COPY (\S+) ", dockerfile.split("\nFROM ")[1], re.MULTILINE)) | {"Cargo.toml", "Cargo.lock"}
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    yield "what is compiled in is copied into the build", set(compiled_in()) <= copied
+    yield "what is copied is there, and .dockerignore lets it through", all(
+        (ROOT / name).exists() and name in allowed for name in copied
+    )
+
+    for place, settings in (("docker", compose_config), ("kubernetes", config)):
+        yield f"{place}: reachable in its container, by token", (
+            settings["http"] == {"listen": "0.0.0.0:9464", "token_env": "EVENKEEL_TOKEN"}
+        )
+        yield f"{place}: only the migration migrates", settings["migrate"]["auto"] is False
+    environment = worker["environment"]
+    yield "compose.yaml gives what its configuration names", {
+        compose_config["accounts"]["main"]["connection_string_env"],
+        compose_config["http"]["token_env"],
+    } <= set(environment)
+    for name, spec in (("deployment", pod), ("job", job_pod)):
+        container = spec["containers"][0]
+        given = {variable["name"] for variable in container["env"]}
+        named = {config["accounts"]["main"]["connection_string_env"], config["http"]["token_env"]}
+        yield f"the {name} gives what its configuration names", named <= given
+        secrets = read_yaml("kubernetes/secret.example.yaml")
+        asked = [variable["valueFrom"]["secretKeyRef"] for variable in container["env"]]
+        yield f"the {name}'s secrets are in the example", all(
+            ref["name"] == secrets["metadata"]["name"] and ref["key"] in secrets["stringData"] for ref in asked
+        )
+        # What the namespace's "restricted" pod security standard asks for, and a read-only root beside.
+        context = container["securityContext"]
+        yield f"the {name} meets the restricted standard", (
+            context["allowPrivilegeEscalation"] is False
+            and context["readOnlyRootFilesystem"] is True
+            and context["capabilities"] == {"drop": ["ALL"]}
+            and spec["securityContext"]["runAsNonRoot"] is True
+            and spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        )
+        user = re.search(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE).groups()
+        yield f"the {name} runs as the image's user", user == (
+            str(spec["securityContext"]["runAsUser"]),
+            str(spec["securityContext"]["runAsGroup"]),
+        )
+
+    yield "the scaler scales the deployment", scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    yield "the scaler watches a queue that is worked on", trigger["metadata"]["queueName"] in [q["name"] for q in config["queues"]]
+    yield "a worker's share is its concurrency", trigger["metadata"]["queueLength"] == str(config["queues"][0]["concurrency"])
+    yield "hidden messages count as work", trigger["metadata"]["queueLengthStrategy"] == "all"
+    yield "the scaler signs in as declared", trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+
+
+def main():
+    if sys.argv[1:] == ["keda"]:
+        json.dump(keda(), sys.stdout)
+        return 0
+    broken = 0
+    for fact, holds in facts():
+        print(f"{'ok  ' if holds else 'FAIL'} {fact}")
+        broken += not holds
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

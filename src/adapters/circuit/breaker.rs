@@ -1,0 +1,196 @@
+//! When a circuit opens and closes: a state machine without clock of its own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::adapters::layer::{Evidence, Lane};
+
+/// Failures in a row that open a circuit.
+const FAILURES: u32 = 8;
+/// Lanes that must throttle before throttling counts as a failure of the service.
+const THROTTLED_LANES: usize = 3;
+/// Failures must last this long: one dropped connection pool fails many requests in one moment.
+const LASTING: Duration = Duration::from_secs(1);
+/// While a circuit is open, one request is sent this often to see whether it still has to be.
+const TRIAL_EVERY: Duration = Duration::from_secs(5);
+
+/// Whether a request may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The circuit is closed.
+    Closed,
+    /// It is open, and this request tries it.
+    Trial,
+    /// It is open; the next trial is this far away.
+    Open(Duration),
+}
+
+/// A change that is worth a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transition {
+    /// The circuit opened.
+    Opened,
+    /// It closed.
+    Closed,
+}
+
+/// The circuit of one service.
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    failures: Failures,
+    open: Option<Open>,
+}
+
+/// Failures with no answer in between.
+#[derive(Debug, Default)]
+struct Failures {
+    since: Option<Duration>,
+    refused: u32,
+    failed: u32,
+    throttled: u32,
+    throttled_lanes: BTreeSet<Lane>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    next_trial: Duration,
+    trying: bool,
+}
+
+impl Breaker {
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn admit(&mut self, now: Duration) -> Admission {
+        match &mut self.open {
+            None => Admission::Closed,
+            Some(open) if now < open.next_trial => Admission::Open(open.next_trial.saturating_sub(now)),
+            Some(open) if open.trying => Admission::Open(TRIAL_EVERY),
+            Some(open) => {
+                open.trying = true;
+                Admission::Trial
+            }
+        }
+    }
+
+    /// Takes in what a result says. `lane` is only looked at where the lane was throttled.
+    pub(super) fn record(&mut self, evidence: Evidence, lane: impl FnOnce() -> Lane, now: Duration) -> Option<Transition> {
+        match evidence {
+            Evidence::None => return None,
+            Evidence::Answered => {
+                self.failures = Failures::default();
+                return self.open.take().map(|_| Transition::Closed);
+            }
+            Evidence::Refused => self.failures.refused = self.failures.refused.saturating_add(1),
+            Evidence::Failed => self.failures.failed = self.failures.failed.saturating_add(1),
+            Evidence::Throttled => {
+                self.failures.throttled = self.failures.throttled.saturating_add(1);
+                if self.failures.throttled_lanes.len() < THROTTLED_LANES {
+                    self.failures.throttled_lanes.insert(lane());
+                }
+            }
+        }
+        let since = *self.failures.since.get_or_insert(now);
+        if let Some(open) = &mut self.open {
+            open.next_trial = now + TRIAL_EVERY;
+            return None;
+        }
+        if !self.failures.suffice(now.saturating_sub(since)) {
+            return None;
+        }
+        self.open = Some(Open { next_trial: now + TRIAL_EVERY, trying: false });
+        Some(Transition::Opened)
+    }
+
+    /// The trial ended, with or without a result: another may go when it is time.
+    pub(super) fn trial_over(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.trying = false;
+        }
+    }
+}
+
+impl Failures {
+    fn suffice(&self, lasted: Duration) -> bool {
+        let throttled = if self.throttled_lanes.len() >= THROTTLED_LANES { self.throttled } else { 0 };
+        let failures = self.refused.saturating_add(self.failed).saturating_add(throttled);
+        // Nobody listens: there is nothing to wait for.
+        self.refused >= FAILURES || (failures >= FAILURES && lasted >= LASTING)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Key, TableName};
+
+    fn partition(n: u32) -> Lane {
+        Lane::Partition(TableName::new("Employees").unwrap(), Key::new(n.to_string()).unwrap())
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// Feeds one piece of evidence after the other, from partitions in turn, and says after how many it opened.
+    fn opens_after(evidence: Evidence, partitions: u32, every: Duration, most: u32) -> Option<u32> {
+        let mut breaker = Breaker::default();
+        (0..most).find(|n| breaker.record(evidence, || partition(n % partitions), every * *n) == Some(Transition::Opened)).map(|n| n + 1)
+    }
+
+    #[test]
+    fn eight_refused_connections_open_it_at_once_and_other_failures_must_last_a_second() {
+        assert_eq!(opens_after(Evidence::Refused, 1, ms(0), 100), Some(8));
+        assert_eq!(opens_after(Evidence::Failed, 1, ms(0), 100), None);
+        assert_eq!(opens_after(Evidence::Failed, 1, ms(10), 200), Some(101));
+        assert_eq!(opens_after(Evidence::Failed, 1, ms(500), 100), Some(8));
+    }
+
+    #[test]
+    fn one_or_two_throttled_partitions_never_open_it_and_three_do() {
+        assert_eq!(opens_after(Evidence::Throttled, 1, ms(100), 10_000), None);
+        assert_eq!(opens_after(Evidence::Throttled, 2, ms(100), 10_000), None);
+        assert_eq!(opens_after(Evidence::Throttled, 3, ms(500), 100), Some(8));
+    }
+
+    #[test]
+    fn a_throttled_partition_beside_a_few_failures_does_not_open_it() {
+        let mut breaker = Breaker::default();
+        for n in 0..1_000 {
+            let evidence = if n < 7 { Evidence::Failed } else { Evidence::Throttled };
+            assert_eq!(breaker.record(evidence, || partition(1), ms(100 * n)), None);
+        }
+    }
+
+    #[test]
+    fn an_answer_in_between_starts_the_count_again() {
+        let mut breaker = Breaker::default();
+        for n in 0..100 {
+            let evidence = if n % 8 == 7 { Evidence::Answered } else { Evidence::Failed };
+            assert_eq!(breaker.record(evidence, || partition(1), ms(500 * n)), None);
+        }
+    }
+
+    #[test]
+    fn an_open_circuit_lets_one_trial_through_every_five_seconds_and_closes_on_any_answer() {
+        let mut breaker = Breaker::default();
+        for _ in 0..8 {
+            breaker.record(Evidence::Refused, || partition(1), ms(0));
+        }
+        assert_eq!(breaker.admit(ms(1_000)), Admission::Open(ms(4_000)));
+        assert_eq!(breaker.admit(ms(5_000)), Admission::Trial);
+        assert_eq!(breaker.admit(ms(5_000)), Admission::Open(TRIAL_EVERY));
+        assert_eq!(breaker.record(Evidence::Failed, || partition(1), ms(5_500)), None);
+        breaker.trial_over();
+        assert_eq!(breaker.admit(ms(5_500)), Admission::Open(TRIAL_EVERY));
+        assert_eq!(breaker.admit(ms(10_500)), Admission::Trial);
+        assert_eq!(breaker.record(Evidence::Answered, || partition(1), ms(10_600)), Some(Transition::Closed));
+        assert_eq!(breaker.admit(ms(10_600)), Admission::Closed);
+    }
+
+    #[test]
+    fn what_was_never_sent_is_no_evidence() {
+        assert_eq!(opens_after(Evidence::None, 3, ms(500), 100), None);
+    }
+}

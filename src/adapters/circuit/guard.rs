@@ -1,0 +1,164 @@
+//! The layer that asks the breakers before it sends, and tells them what came back.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::{BoxFuture, FutureExt, TryFutureExt, join3};
+use jiff::Timestamp;
+use metrics::gauge;
+
+use super::breaker::{Admission, Breaker, Transition};
+use crate::adapters::layer::{Evidence, Lane, Layer, Request};
+use crate::model::{AccountName, ContainerName, QueueName};
+use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, StoreError, StoreHealth};
+use crate::telemetry::names;
+
+/// The `code` of the error of a request that was not sent because its service's circuit is open.
+pub const CIRCUIT_OPEN: &str = "CircuitOpen";
+
+/// A queue and a container that need not exist: that they do not is an answer.
+const PROBED: &str = "evenkeel-probe";
+/// How long a probe may take. A service that needs longer for the cheapest question does not answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The circuits of the three services of one account.
+pub struct Circuit {
+    account: AccountName,
+    clock: Arc<dyn Clock>,
+    inner: Account,
+    probed: (QueueName, ContainerName),
+    tables: Mutex<State>,
+    queues: Mutex<State>,
+    blobs: Mutex<State>,
+}
+
+#[expect(clippy::expect_used, reason = "a constant")]
+fn probed() -> (QueueName, ContainerName) {
+    (QueueName::new(PROBED).expect("a queue name"), ContainerName::new(PROBED).expect("a container name"))
+}
+
+#[derive(Default)]
+struct State {
+    breaker: Breaker,
+    since: Timestamp,
+    reason: String,
+}
+
+impl Circuit {
+    /// Closed circuits around `inner`, which probes go to directly.
+    pub fn new(account: &AccountName, inner: Account, clock: Arc<dyn Clock>) -> Self {
+        let circuit = Self {
+            account: account.clone(),
+            clock,
+            inner,
+            probed: probed(),
+            tables: Mutex::default(),
+            queues: Mutex::default(),
+            blobs: Mutex::default(),
+        };
+        for service in [Service::Table, Service::Queue, Service::Blob] {
+            circuit.show(service, 0.0);
+        }
+        circuit
+    }
+
+    fn state(&self, service: Service) -> MutexGuard<'_, State> {
+        let state = match service {
+            Service::Table => &self.tables,
+            Service::Queue => &self.queues,
+            Service::Blob => &self.blobs,
+        };
+        state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, service: Service, open: f64) {
+        gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
+    }
+
+    fn record<T>(&self, service: Service, lane: impl FnOnce() -> Lane, result: &Result<T, StoreError>) {
+        let mut state = self.state(service);
+        let transition = state.breaker.record(Evidence::of(result), lane, self.clock.monotonic());
+        if let (Err(error), true) = (result, state.breaker.is_open()) {
+            state.reason = error.to_string();
+        }
+        match transition {
+            None => {}
+            Some(Transition::Opened) => {
+                state.since = self.clock.now();
+                self.show(service, 1.0);
+                tracing::warn!(account = %self.account, service = service.name(), reason = %state.reason,
+                    "the store does not answer: nothing is asked of it until it does");
+            }
+            Some(Transition::Closed) => {
+                self.show(service, 0.0);
+                tracing::info!(account = %self.account, service = service.name(), since = %state.since, "the store answers again");
+            }
+        }
+    }
+
+    async fn ask(&self, service: Service) {
+        if !self.state(service).breaker.is_open() {
+            return;
+        }
+        let question: BoxFuture<'_, Result<(), StoreError>> = match service {
+            Service::Table => self.inner.tables.list_tables(None).map_ok(drop).boxed(),
+            Service::Queue => self.inner.queues.approximate_count(&self.probed.0).map_ok(drop).boxed(),
+            Service::Blob => self.inner.blobs.list(&self.probed.1, "", None).map_ok(drop).boxed(),
+        };
+        // Without an answer the circuit stays as it is: there is nothing to record.
+        if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
+            self.record(service, || Lane::Service(service), &result);
+        }
+    }
+}
+
+impl Layer for Circuit {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        let service = request.op.service();
+        let admission = self.state(service).breaker.admit(self.clock.monotonic());
+        let _trial = match admission {
+            Admission::Closed => None,
+            Admission::Trial => Some(Trial { circuit: self, service }),
+            Admission::Open(next_trial) => {
+                let message = format!("not sent: the {} service does not answer ({})", service.name(), self.state(service).reason);
+                let class = ErrorClass::Transient { retry_after: Some(next_trial) };
+                let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
+                error.code = Some(CIRCUIT_OPEN.into());
+                return Err(error);
+            }
+        };
+        let result = send.await;
+        self.record(service, || request.target.lane(), &result);
+        result
+    }
+}
+
+/// The one request that tries an open circuit. Dropped, answered or not, it makes place for the next.
+struct Trial<'a> {
+    circuit: &'a Circuit,
+    service: Service,
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.circuit.state(self.service).breaker.trial_over();
+    }
+}
+
+#[async_trait]
+impl StoreHealth for Circuit {
+    fn open_circuits(&self) -> Vec<OpenCircuit> {
+        let open = |service| {
+            let state = self.state(service);
+            let circuit = || OpenCircuit { account: self.account.clone(), service, since: state.since, reason: state.reason.clone() };
+            state.breaker.is_open().then(circuit)
+        };
+        [Service::Table, Service::Queue, Service::Blob].into_iter().filter_map(open).collect()
+    }
+
+    async fn probe(&self) {
+        join3(self.ask(Service::Table), self.ask(Service::Queue), self.ask(Service::Blob)).await;
+    }
+}

@@ -1,0 +1,281 @@
+//! Blob storage.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::model::{BlobName, ContainerName, ETag, limits};
+use crate::ports::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What};
+
+use super::contents::{self, Header};
+use super::fault::Fault;
+use super::reclaim::{self, Dropped};
+use super::stamp;
+use super::store::EmbeddedStore;
+use super::writer::Writing;
+
+/// Most bytes of one write (Azure, "Put Blob": 5,000 MiB).
+const BLOB_BYTES: usize = 5_000 * 1_048_576;
+/// Most blobs on one page of a listing (Azure, "List Blobs": 5,000).
+const PAGE_BLOBS: usize = 5_000;
+
+#[async_trait]
+impl BlobStore for EmbeddedStore {
+    async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let name = container.clone();
+        self.write(
+            "Create Container",
+            || What::Container(container.clone()),
+            move |writing| {
+                let sql = "INSERT INTO containers (name) VALUES (?1) ON CONFLICT DO NOTHING";
+                Ok(writing.connection.prepare_cached(sql)?.execute([name.as_str()])? > 0)
+            },
+        )
+        .await
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let name = container.clone();
+        self.write(
+            "Delete Container",
+            || What::Container(container.clone()),
+            move |writing| {
+                let sql = "DELETE FROM containers WHERE name = ?1 RETURNING id";
+                let deleted = writing.connection.prepare_cached(sql)?.query_row([name.as_str()], |row| row.get(0)).optional()?;
+                let Some(id) = deleted else { return Ok(false) };
+                reclaim::remember(writing.connection, Dropped::Container, id)?;
+                writing.reclaim_later();
+                Ok(true)
+            },
+        )
+        .await
+    }
+
+    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        const NAME: &str = "Put Blob";
+        let what = || What::Blob(container.clone(), name.clone());
+        let header = check(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        let (place, condition) = (Place::of(container, name), upload.condition.clone());
+        self.write(NAME, what, move |writing| {
+            let slot = place.slot(writing.connection)?;
+            slot.admits(&condition)?;
+            let stamp = writing.stamp();
+            contents::write(writing.connection, stamp, &header, &content)?;
+            slot.set(writing, stamp, content.len() as u64)
+        })
+        .await
+    }
+
+    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
+        let place = Place::of(container, name);
+        self.read(
+            "Get Blob",
+            || What::Blob(container.clone(), name.clone()),
+            move |connection| {
+                let Some(version) = place.slot(connection)?.version else { return Ok(None) };
+                let content = contents::read(connection, version.stamp, version.length, range)?;
+                Ok(Some(Blob { content, properties: contents::properties(connection, version.stamp, version.length)? }))
+            },
+        )
+        .await
+    }
+
+    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
+        let place = Place::of(container, name);
+        self.read(
+            "Get Blob Properties",
+            || What::Blob(container.clone(), name.clone()),
+            move |connection| {
+                let version = place.slot(connection)?.version;
+                version.map(|version| contents::properties(connection, version.stamp, version.length)).transpose()
+            },
+        )
+        .await
+    }
+
+    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
+        let (place, condition) = (Place::of(container, name), if_match.cloned().map_or(BlobCondition::None, BlobCondition::Matches));
+        self.write(
+            "Delete Blob",
+            || What::Blob(container.clone(), name.clone()),
+            move |writing| {
+                let slot = place.slot(writing.connection)?;
+                let Some(version) = slot.version else { return Ok(false) };
+                slot.admits(&condition)?;
+                contents::remove(writing.connection, version.stamp)?;
+                let sql = "DELETE FROM blobs WHERE container_id = ?1 AND name = ?2";
+                writing.connection.prepare_cached(sql)?.execute((slot.container, slot.name))?;
+                Ok(true)
+            },
+        )
+        .await
+    }
+
+    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+        let (source, target) = (Place::of(from.0, from.1), Place::of(to.0, to.1));
+        self.write(
+            "Copy Blob",
+            || What::Blob(from.0.clone(), from.1.clone()),
+            move |writing| {
+                let version = source.slot(writing.connection)?.version;
+                let version = version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob to copy does not exist"))?;
+                let slot = target.slot(writing.connection)?;
+                let stamp = writing.stamp();
+                contents::copy(writing.connection, version.stamp, stamp)?;
+                slot.set(writing, stamp, version.length)
+            },
+        )
+        .await
+    }
+
+    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
+        let (name, prefix, from) = (container.clone(), prefix.to_owned(), marker.unwrap_or_default().max(prefix).to_owned());
+        let limit = self.page_limit(PAGE_BLOBS);
+        self.read(
+            "List Blobs",
+            || What::Container(container.clone()),
+            move |connection| {
+                let id = container_id(connection, &name)?;
+                let sql = "SELECT name, stamp, length FROM blobs WHERE container_id = ?1 AND name >= ?2 ORDER BY name";
+                let mut statement = connection.prepare_cached(sql)?;
+                let mut rows = statement.query((id, from))?;
+                let mut page = BlobPage { blobs: Vec::new(), marker: None };
+                while let Some(row) = rows.next()? {
+                    let name: String = row.get(0)?;
+                    // In order of their names, those that start with the prefix lie together.
+                    if !name.starts_with(&prefix) {
+                        break;
+                    }
+                    if page.blobs.len() >= limit {
+                        page.marker = Some(name);
+                        break;
+                    }
+                    let name = BlobName::new(name).map_err(Fault::corrupt)?;
+                    page.blobs.push(BlobItem { name, etag: stamp::blob_etag(row.get(1)?)?, length: row.get::<_, i64>(2)?.cast_unsigned() });
+                }
+                Ok(page)
+            },
+        )
+        .await
+    }
+}
+
+fn container_id(connection: &Connection, container: &ContainerName) -> Result<i64, Fault> {
+    let mut statement = connection.prepare_cached("SELECT id FROM containers WHERE name = ?1")?;
+    statement.query_row([container.as_str()], |row| row.get(0)).optional()?.ok_or_else(|| Fault::no_container("container"))
+}
+
+/// The names of a blob.
+struct Place {
+    container: ContainerName,
+    name: BlobName,
+}
+
+/// Where a blob lies or would lie.
+struct Slot<'a> {
+    container: i64,
+    name: &'a str,
+    version: Option<Version>,
+}
+
+/// A version of a blob.
+#[derive(Clone, Copy)]
+struct Version {
+    stamp: i64,
+    length: u64,
+}
+
+impl Place {
+    fn of(container: &ContainerName, name: &BlobName) -> Self {
+        Self { container: container.clone(), name: name.clone() }
+    }
+
+    fn slot(&self, connection: &Connection) -> Result<Slot<'_>, Fault> {
+        let container = container_id(connection, &self.container)?;
+        let mut statement = connection.prepare_cached("SELECT stamp, length FROM blobs WHERE container_id = ?1 AND name = ?2")?;
+        let version = statement
+            .query_row((container, self.name.as_str()), |row| {
+                Ok(Version { stamp: row.get(0)?, length: row.get::<_, i64>(1)?.cast_unsigned() })
+            })
+            .optional()?;
+        Ok(Slot { container, name: self.name.as_str(), version })
+    }
+}
+
+impl Slot<'_> {
+    /// Whether a write may go here.
+    fn admits(&self, condition: &BlobCondition) -> Result<(), Fault> {
+        match (condition, self.version) {
+            (BlobCondition::Absent, Some(_)) => Err(Fault::new(ErrorClass::Conflict, "the blob exists already")),
+            (BlobCondition::Matches(_), None) => Err(Fault::new(ErrorClass::Precondition, "the blob does not exist")),
+            (BlobCondition::Matches(etag), Some(version)) if stamp::blob_etag(version.stamp)? != *etag => {
+                Err(Fault::new(ErrorClass::Precondition, "the blob is at another ETag"))
+            }
+            (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => Ok(()),
+        }
+    }
+
+    /// Puts a version here, in place of the one before.
+    fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64) -> Result<ETag, Fault> {
+        if let Some(old) = self.version {
+            contents::remove(writing.connection, old.stamp)?;
+        }
+        let sql = "INSERT INTO blobs (container_id, name, stamp, length) VALUES (?1, ?2, ?3, ?4) \
+                   ON CONFLICT (container_id, name) DO UPDATE SET stamp = excluded.stamp, length = excluded.length";
+        writing.connection.prepare_cached(sql)?.execute((self.container, self.name, stamp, length.cast_signed()))?;
+        stamp::blob_etag(stamp)
+    }
+}
+
+/// Checks what is to be written against the service's limits.
+fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
+    if content.len() > BLOB_BYTES {
+        return Err(Fault::too_large(format!("a blob of {} bytes; Azure Blob storage takes {BLOB_BYTES} in one write", content.len())));
+    }
+    for (name, value) in [("Content-Type", &upload.content_type), ("Cache-Control", &upload.cache_control)] {
+        if let Some(value) = value
+            && !is_header_value(value)
+        {
+            return Err(Fault::permanent(format!("the {name} {value:?} is not printable ASCII without outer blanks")));
+        }
+    }
+    Ok(Header {
+        content_type: upload.content_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned()),
+        cache_control: upload.cache_control.clone(),
+        metadata: check_metadata(&upload.metadata)?,
+    })
+}
+
+/// Checks metadata. Returns it with its names in lower case.
+fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Fault> {
+    let mut lower = BTreeMap::new();
+    let mut size = 0;
+    for (name, value) in metadata {
+        let mut bytes = name.bytes();
+        let identifier =
+            bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_') && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !identifier {
+            return Err(Fault::permanent(format!(
+                "{name:?} is not a name of blob metadata: letters, digits and underscores, no digit first"
+            )));
+        }
+        if !is_header_value(value) {
+            return Err(Fault::permanent(format!("the metadata {name:?} is not printable ASCII without outer blanks: {value:?}")));
+        }
+        size += name.len() + value.len();
+        if lower.insert(name.to_ascii_lowercase(), value.clone()).is_some() {
+            return Err(Fault::permanent(format!("the metadata {name:?} is there twice in different case")));
+        }
+    }
+    if size > limits::METADATA_BYTES {
+        return Err(Fault::too_large(format!("{size} bytes of blob metadata; Azure Blob storage allows {}", limits::METADATA_BYTES)));
+    }
+    Ok(lower)
+}
+
+fn is_header_value(value: &str) -> bool {
+    value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim_matches(' ') == value
+}

@@ -1,0 +1,199 @@
+//! The layout of the file, its version, and how a connection to it is set up.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+/// The version of the layout below, in `PRAGMA user_version`.
+const VERSION: i64 = 1;
+/// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
+const APPLICATION: i64 = 0x6576_6b6c;
+
+/// How often a connection asks for a lock that another process holds, a millisecond apart: a writer that
+/// commits batch after batch leaves only short gaps, which SQLite's own growing pauses would keep missing.
+const LOCK_TRIES: i32 = 15_000;
+
+/// Notes on the layout:
+/// - `stamp` is the version of what a write left: unique in the file, ever rising, also the Timestamp.
+/// - Large properties lie apart (`properties` is null then): SQLite reads a whole record to compare its key.
+/// - A message's row number is the stamp of its put, so that equal visibility sorts by insertion.
+/// - `queues.messages` counts, so that the approximate count costs the same at any length.
+/// - `dropped` names the deleted tables, queues and containers whose contents are still to be reclaimed.
+const LAYOUT: &str = "
+CREATE TABLE store (
+    id INTEGER PRIMARY KEY CHECK (id = 1), identity INTEGER NOT NULL, last_stamp INTEGER NOT NULL
+) STRICT;
+INSERT INTO store VALUES (1, random(), 0);
+
+CREATE TABLE tables (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, canonical TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE entities (
+    table_id INTEGER NOT NULL, pk TEXT NOT NULL, rk TEXT NOT NULL, stamp INTEGER NOT NULL, properties BLOB,
+    PRIMARY KEY (table_id, pk, rk)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE large_entities (stamp INTEGER PRIMARY KEY, properties BLOB NOT NULL) STRICT;
+
+CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, messages INTEGER NOT NULL) STRICT;
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY, queue_id INTEGER NOT NULL, visible INTEGER NOT NULL, expires INTEGER, inserted INTEGER NOT NULL,
+    dequeues INTEGER NOT NULL, receipt INTEGER NOT NULL, text TEXT NOT NULL
+) STRICT;
+CREATE INDEX messages_by_visibility ON messages (queue_id, visible);
+
+CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE blobs (
+    container_id INTEGER NOT NULL, name TEXT NOT NULL, stamp INTEGER NOT NULL, length INTEGER NOT NULL,
+    PRIMARY KEY (container_id, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE blob_headers (stamp INTEGER PRIMARY KEY, content_type TEXT NOT NULL, cache_control TEXT, metadata TEXT NOT NULL) STRICT;
+CREATE TABLE blob_blocks (
+    id INTEGER PRIMARY KEY, stamp INTEGER NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL, UNIQUE (stamp, number)
+) STRICT;
+
+CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
+";
+
+/// Why a file cannot be opened as an embedded store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its folder cannot be made.
+    #[error("cannot create the folder of the embedded store {}", .path.display())]
+    Folder {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// SQLite cannot open or read it.
+    #[error("cannot open the embedded store {}", .path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// It is another program's.
+    #[error("{} is an SQLite file of another program, not an embedded store", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A newer version of this program wrote it.
+    #[error("the embedded store {} has layout version {found}; this program knows up to {known}: use a newer one", .path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version this program knows.
+        known: i64,
+    },
+    /// The file system does not support the write-ahead log (network file systems do not).
+    #[error("the file system of {} does not support SQLite's write-ahead log (journal mode {mode:?})", .path.display())]
+    NoWriteAheadLog {
+        /// The file.
+        path: PathBuf,
+        /// What it supports.
+        mode: String,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start a thread for the embedded store {}", .path.display())]
+    Thread {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Opens a connection that writes, creating folder, file and layout where there are none.
+pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
+    }
+    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(sqlite)?;
+    prepare_layout(path, &mut connection)?;
+    // One sync of the log per commit: what is acknowledged survives a power cut. (fullfsync is for macOS, where
+    // an ordinary sync stops at the drive's cache.)
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -16384;").map_err(sqlite)?;
+    // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
+    connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;").map_err(sqlite)?;
+    Ok(connection)
+}
+
+/// Opens a connection that only reads.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
+    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let connection = connect(path, OpenFlags::empty()).map_err(sqlite)?;
+    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
+    Ok(connection)
+}
+
+fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    connection.busy_handler(Some(|tries| {
+        std::thread::sleep(Duration::from_millis(1));
+        tries < LOCK_TRIES
+    }))?;
+    // Memory-mapped files and several processes do not go together.
+    connection.execute_batch("PRAGMA mmap_size = 0; PRAGMA foreign_keys = OFF;")?;
+    Ok(connection)
+}
+
+fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
+    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
+    connection.execute_batch("PRAGMA page_size = 8192;").map_err(sqlite)?;
+    let found = version(path, connection)?;
+    let mode = write_ahead_log(connection).map_err(sqlite)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(OpenError::NoWriteAheadLog { path: path.to_owned(), mode });
+    }
+    if found == VERSION {
+        return Ok(());
+    }
+    // Two processes may open a new file at once: who comes second finds the layout made.
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sqlite)?;
+    if version(path, &transaction)? == 0 {
+        transaction.execute_batch(LAYOUT).map_err(sqlite)?;
+        transaction.pragma_update(None, "application_id", APPLICATION).map_err(sqlite)?;
+        transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
+    }
+    transaction.commit().map_err(sqlite)
+}
+
+/// The layout's version, 0 for a file without one.
+fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
+    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sqlite);
+    let (application, found) = (number("application_id")?, number("user_version")?);
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sqlite)?;
+    if tables == 0 && application == 0 && found == 0 {
+        return Ok(0);
+    }
+    if application != APPLICATION || found < 1 {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
+    if found > VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION });
+    }
+    Ok(found)
+}
+
+/// Turns the write-ahead log on. Two processes that do so at once can meet in a way that SQLite's busy handler
+/// is not asked about, so this asks again itself.
+fn write_ahead_log(connection: &Connection) -> rusqlite::Result<String> {
+    let mut tries = 0;
+    loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && tries < 1_000 => tries += 1,
+            result => return result,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,53 @@
+//! Blobs with a layer around them.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{Layer, Layered, Op, Request, Target};
+use crate::model::{BlobName, ContainerName, ETag};
+use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, StoreError};
+
+#[async_trait]
+impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
+    async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let request = Request::new(Op::CreateContainer, Target::Container(container));
+        self.layer.call(request, self.inner.create_container(container)).await
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let request = Request::new(Op::DeleteContainer, Target::Container(container));
+        self.layer.call(request, self.inner.delete_container(container)).await
+    }
+
+    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        let request = Request::new(Op::PutBlob, Target::Blob(container, name));
+        self.layer.call(request, self.inner.put(container, name, content, upload)).await
+    }
+
+    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
+        let request = Request::new(Op::GetBlob, Target::Blob(container, name));
+        self.layer.call(request, self.inner.get(container, name, range)).await
+    }
+
+    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
+        let request = Request::new(Op::GetBlobProperties, Target::Blob(container, name));
+        self.layer.call(request, self.inner.properties(container, name)).await
+    }
+
+    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
+        let request = Request::new(Op::DeleteBlob, Target::Blob(container, name));
+        self.layer.call(request, self.inner.delete(container, name, if_match)).await
+    }
+
+    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+        let request = Request::new(Op::CopyBlob, Target::Blob(to.0, to.1));
+        self.layer.call(request, self.inner.copy(from, to)).await
+    }
+
+    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
+        let request = Request::new(Op::ListBlobs, Target::Container(container));
+        self.layer.call(request, self.inner.list(container, prefix, marker)).await
+    }
+}

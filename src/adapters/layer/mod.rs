@@ -1,0 +1,23 @@
+//! What every port can wear, and how.
+//!
+//! A [`Layer`] sees each storage request as a [`Request`] (the operation and what it is about) beside the
+//! future that would send it. It may look at the result, or refuse without polling the future, in which case
+//! nothing was sent. [`Layered`] puts a layer around a port: it implements all three ports in full, so a new
+//! method of a port does not compile until every layer sees it.
+//!
+//! ```text
+//! retry ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
+//! ```
+//!
+//! Retrying is no [`Layer`]: what may be repeated depends on each operation's own result.
+
+mod blobs;
+mod layered;
+mod op;
+mod queues;
+mod request;
+mod tables;
+
+pub use layered::{Layer, Layered};
+pub use op::Op;
+pub use request::{Evidence, Lane, Request, Target};

@@ -1,0 +1,221 @@
+//! Which lanes are held, and for how long: a state machine without clock or chance of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::adapters::layer::Lane;
+
+/// The shortest time for which a lane is held.
+pub const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest time for which a lane is held unless the service asks for more.
+pub const LONGEST: Duration = Duration::from_secs(15);
+/// Most lanes remembered. A lane takes up to about 2 KiB (two long keys), so 20 MiB at worst.
+const CAPACITY: usize = 10_000;
+/// A lane nobody asked for is forgotten this long after its hold ended, and starts at the shortest hold again.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
+/// A `Retry-After` beyond this is a mistake on the way, not the service's wish.
+const LONGEST_ASKED: Duration = Duration::from_mins(10);
+
+/// Whether a request may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Its lane is free.
+    Free,
+    /// Its lane was held, and this request asks whether it is free again.
+    Probe,
+    /// Not for this long.
+    Held(Duration),
+}
+
+/// What became of a request that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The lane works.
+    Answered,
+    /// It is busy, and asked for this wait where it said so.
+    Throttled(Option<Duration>),
+    /// No answer.
+    Unknown,
+}
+
+/// The lanes that are held.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    held: BTreeMap<Lane, Hold>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    until: Duration,
+    length: Duration,
+    probing: bool,
+}
+
+impl Lanes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub(super) fn admit(&mut self, lane: &Lane, now: Duration) -> Admission {
+        match self.held.get_mut(lane) {
+            None => Admission::Free,
+            Some(hold) if now < hold.until => Admission::Held(hold.until.saturating_sub(now)),
+            Some(hold) if hold.probing => Admission::Held(hold.length),
+            Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {
+                self.held.remove(lane);
+                Admission::Free
+            }
+            Some(hold) => {
+                hold.probing = true;
+                Admission::Probe
+            }
+        }
+    }
+
+    /// Takes in what became of a request. `spread` (0.8 to 1.2) keeps workers from probing in step.
+    pub(super) fn settle(&mut self, lane: Lane, probe: bool, verdict: Verdict, now: Duration, spread: f64) {
+        let held = self.held.get(&lane).copied();
+        let hold = match (verdict, held) {
+            (Verdict::Answered, _) => {
+                // An answer to a request that was sent before the hold began says nothing about the time since.
+                if probe {
+                    self.held.remove(&lane);
+                }
+                return;
+            }
+            (Verdict::Throttled(asked), Some(hold)) if !probe => {
+                // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
+                Hold { until: hold.until.max(now + asked_wait(asked)), ..hold }
+            }
+            (Verdict::Throttled(asked), held) => {
+                let length = held.map_or(SHORTEST, |hold| (hold.length * 2).min(LONGEST));
+                Hold { until: now + length.mul_f64(spread).max(asked_wait(asked)), length, probing: false }
+            }
+            (Verdict::Unknown, Some(hold)) if probe => Hold { until: now + hold.length.mul_f64(spread), probing: false, ..hold },
+            (Verdict::Unknown, _) => return,
+        };
+        if held.is_none() {
+            self.make_room(now);
+        }
+        self.held.insert(lane, hold);
+    }
+
+    /// The probe's caller went away: the next request may probe.
+    pub(super) fn abandon(&mut self, lane: &Lane) {
+        if let Some(hold) = self.held.get_mut(lane) {
+            hold.probing = false;
+        }
+    }
+
+    fn make_room(&mut self, now: Duration) {
+        if self.held.len() < CAPACITY {
+            return;
+        }
+        self.held.retain(|_, hold| now < hold.until + FORGOTTEN_AFTER);
+        if self.held.len() >= CAPACITY {
+            // All are recent: the one that ends first loses least.
+            if let Some(first) = self.held.iter().min_by_key(|(_, hold)| hold.until).map(|(lane, _)| lane.clone()) {
+                self.held.remove(&first);
+            }
+        }
+    }
+}
+
+fn asked_wait(asked: Option<Duration>) -> Duration {
+    asked.unwrap_or_default().min(LONGEST_ASKED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::QueueName;
+
+    const BUSY: Verdict = Verdict::Throttled(None);
+
+    fn lane(name: &str) -> Lane {
+        Lane::Queue(QueueName::new(name).unwrap())
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_burst_of_refusals_holds_the_lane_once() {
+        let mut lanes = Lanes::default();
+        for _ in 0..64 {
+            lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        }
+        assert_eq!(lanes.admit(&lane("hot"), ms(40)), Admission::Held(ms(60)));
+        assert_eq!(lanes.admit(&lane("calm"), ms(40)), Admission::Free);
+    }
+
+    #[test]
+    fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
+        let mut lanes = Lanes::default();
+        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        let (mut now, mut holds) = (ms(100), Vec::new());
+        for _ in 0..9 {
+            assert_eq!(lanes.admit(&lane("hot"), now), Admission::Probe);
+            assert!(matches!(lanes.admit(&lane("hot"), now), Admission::Held(_)), "a second probe beside the first");
+            lanes.settle(lane("hot"), true, BUSY, now, 1.0);
+            let Admission::Held(hold) = lanes.admit(&lane("hot"), now) else { panic!("not held") };
+            holds.push(hold.as_millis());
+            now += hold;
+        }
+        assert_eq!(holds, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000]);
+    }
+
+    #[test]
+    fn a_probe_that_succeeds_frees_the_lane_and_the_next_hold_is_short_again() {
+        let mut lanes = Lanes::default();
+        lanes.settle(lane("hot"), false, Verdict::Throttled(Some(ms(5_000))), ms(0), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(4_999)), Admission::Held(ms(1)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(5_000)), Admission::Probe);
+        lanes.settle(lane("hot"), true, Verdict::Answered, ms(5_010), 1.0);
+        assert!(lanes.is_empty());
+        lanes.settle(lane("hot"), false, BUSY, ms(6_000), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(6_000)), Admission::Held(ms(100)));
+    }
+
+    #[test]
+    fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
+        let mut lanes = Lanes::default();
+        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), false, Verdict::Answered, ms(1), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1)), Admission::Held(ms(99)));
+    }
+
+    #[test]
+    fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
+        let mut lanes = Lanes::default();
+        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe);
+        lanes.settle(lane("hot"), true, Verdict::Unknown, ms(200), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(200)), Admission::Held(ms(100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe);
+        lanes.abandon(&lane("hot"));
+        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe);
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_keeps_what_is_held_longest() {
+        let mut lanes = Lanes::default();
+        for n in 0..CAPACITY + 10 {
+            lanes.settle(lane(&format!("lane-{n}")), false, BUSY, ms(n as u64), 1.0);
+        }
+        assert_eq!(lanes.held.len(), CAPACITY);
+        assert!(lanes.held.contains_key(&lane(&format!("lane-{}", CAPACITY + 9))));
+        let later = FORGOTTEN_AFTER + ms(1_000_000);
+        lanes.settle(lane("fresh"), false, BUSY, later, 1.0);
+        assert_eq!(lanes.held.len(), 1);
+    }
+
+    #[test]
+    fn a_lane_nobody_asked_for_in_five_minutes_is_forgotten() {
+        let mut lanes = Lanes::default();
+        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100) + FORGOTTEN_AFTER), Admission::Free);
+        assert!(lanes.is_empty());
+    }
+}

@@ -1,0 +1,94 @@
+//! The layer that asks the lanes before it sends.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::lanes::{Admission, Lanes, Verdict};
+use crate::adapters::layer::{Evidence, Lane, Layer, Request};
+use crate::model::AccountName;
+use crate::ports::{Chance, Clock, ErrorClass, StoreError};
+
+/// The `code` of the error of a request that was not sent because its lane is held.
+pub const LANE_HELD: &str = "LaneHeld";
+
+/// Paces the requests to one account.
+pub struct Pace {
+    account: AccountName,
+    clock: Arc<dyn Clock>,
+    chance: Arc<dyn Chance>,
+    lanes: Mutex<Lanes>,
+}
+
+impl Pace {
+    /// Paces the requests to one account. Nothing is held at first.
+    pub fn new(account: &AccountName, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
+        Self { account: account.clone(), clock, chance, lanes: Mutex::default() }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        // Every change of a lane is one assignment, so a panic leaves nothing half done.
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, lane: Lane, probe: bool, verdict: Verdict) {
+        self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.between(0.8, 1.2));
+    }
+}
+
+impl Layer for Pace {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
+        let admission = {
+            let mut lanes = self.lanes();
+            if lanes.is_empty() { Admission::Free } else { lanes.admit(&request.target.lane(), self.clock.monotonic()) }
+        };
+        let probe = match admission {
+            Admission::Free => None,
+            Admission::Probe => Some(Probe { pace: self, lane: Some(request.target.lane()) }),
+            Admission::Held(remaining) => {
+                let class = ErrorClass::Throttled { retry_after: Some(remaining) };
+                let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
+                let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
+                error.code = Some(LANE_HELD.into());
+                return Err(error);
+            }
+        };
+        let result = send.await;
+        let verdict = match Evidence::of(&result) {
+            Evidence::Answered => Verdict::Answered,
+            Evidence::Throttled => Verdict::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
+            Evidence::Refused | Evidence::Failed => Verdict::Unknown,
+            // The lane was not asked: what is known about it stays as it is.
+            Evidence::None => return result,
+        };
+        match (probe, verdict) {
+            (Some(probe), verdict) => probe.settle(verdict),
+            (None, Verdict::Throttled(_)) => self.settle(request.target.lane(), false, verdict),
+            (None, Verdict::Answered | Verdict::Unknown) => {}
+        }
+        result
+    }
+}
+
+/// The one request that may ask whether a held lane is free again. Dropped unsettled, it makes place for
+/// another.
+struct Probe<'a> {
+    pace: &'a Pace,
+    lane: Option<Lane>,
+}
+
+impl Probe<'_> {
+    fn settle(mut self, verdict: Verdict) {
+        if let Some(lane) = self.lane.take() {
+            self.pace.settle(lane, true, verdict);
+        }
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            self.pace.lanes().abandon(&lane);
+        }
+    }
+}

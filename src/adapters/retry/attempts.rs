@@ -1,0 +1,152 @@
+//! The attempts of one request.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backoff::backoff::Backoff;
+use futures::future::BoxFuture;
+use metrics::counter;
+
+use super::Schedule;
+use super::rules::{Next, Unanswered};
+use crate::adapters::layer::Op;
+use crate::ports::{Chance, ErrorClass, StoreError};
+use crate::telemetry::names;
+
+/// A port whose requests are tried again: itself the same port.
+pub struct Retry<S: ?Sized> {
+    pub(super) inner: Arc<S>,
+    schedule: Schedule,
+    chance: Arc<dyn Chance>,
+}
+
+/// How a request ended, and whether one of its attempts before the last went unanswered.
+pub(super) struct Ended<T> {
+    pub(super) result: Result<T, StoreError>,
+    pub(super) unanswered: bool,
+}
+
+impl<S: ?Sized> Retry<S> {
+    /// Puts retries around a port.
+    pub fn new(inner: Arc<S>, schedule: impl Into<Schedule>, chance: Arc<dyn Chance>) -> Self {
+        Self { inner, schedule: schedule.into(), chance }
+    }
+
+    /// Runs attempts until one succeeds, one may not be repeated, or they are used up.
+    pub(super) async fn attempts<'a, T: Send + 'a>(
+        &'a self,
+        op: Op,
+        rule: Unanswered,
+        mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
+    ) -> Ended<T> {
+        let course = Course::default();
+        let waits = Waits { schedule: &self.schedule, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
+        let try_once = || {
+            let attempt = attempt();
+            let course = &course;
+            async move {
+                attempt.await.map_err(|error| {
+                    course.failed(error.class);
+                    match rule.after(error.class) {
+                        Next::Repeat => backoff::Error::transient(error),
+                        Next::End => backoff::Error::permanent(error),
+                    }
+                })
+            }
+        };
+        let notify = |error: StoreError, wait: Duration| {
+            counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => error.class.name()).increment(1);
+            tracing::debug!(op = op.label(), class = error.class.name(), wait_ms = wait.as_millis(), %error, "trying again");
+        };
+        let result = backoff::future::retry_notify(waits, try_once, notify).await;
+        let unanswered = course.unanswered_before_the_last(result.is_err());
+        let result = result.map_err(|mut error| {
+            error.class = rule.ends_with(error.class, unanswered);
+            error
+        });
+        Ended { result, unanswered }
+    }
+}
+
+impl Ended<bool> {
+    /// For a creation: what exists after an unanswered attempt was created by it.
+    pub(super) fn created(self) -> Result<bool, StoreError> {
+        self.result.map(|fresh| fresh || self.unanswered)
+    }
+
+    /// For a deletion of a table, queue or container: what is gone, or going (409), after an unanswered
+    /// attempt was deleted by it.
+    pub(super) fn deleted(self) -> Result<bool, StoreError> {
+        match self.result {
+            Ok(found) => Ok(found || self.unanswered),
+            Err(error) if self.unanswered && error.status == Some(409) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What happened so far. The driver of the attempts hands nothing from the operation to the waits, so both
+/// share this.
+#[derive(Default)]
+struct Course(Mutex<Failures>);
+
+#[derive(Default)]
+struct Failures {
+    last: Option<ErrorClass>,
+    unanswered: u32,
+}
+
+impl Course {
+    fn lock(&self) -> MutexGuard<'_, Failures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, class: ErrorClass) {
+        let mut failures = self.lock();
+        failures.last = Some(class);
+        failures.unanswered += u32::from(class == ErrorClass::Ambiguous);
+    }
+
+    fn last(&self) -> Option<ErrorClass> {
+        self.lock().last
+    }
+
+    fn unanswered_before_the_last(&self, ended_in_failure: bool) -> bool {
+        let failures = self.lock();
+        let last = u32::from(ended_in_failure && failures.last == Some(ErrorClass::Ambiguous));
+        failures.unanswered > last
+    }
+}
+
+/// The waits of one request. (`backoff`'s own exponential policy reads the machine's clock and a global random
+/// generator, and lets a Retry-After override every bound.)
+struct Waits<'a> {
+    schedule: &'a Schedule,
+    chance: &'a dyn Chance,
+    course: &'a Course,
+    made: u32,
+    waited: u32,
+    at_once: bool,
+}
+
+impl Backoff for Waits<'_> {
+    fn next_backoff(&mut self) -> Option<Duration> {
+        let last = self.course.last();
+        if self.made >= self.schedule.attempts() {
+            return None;
+        }
+        self.made += 1;
+        // A connection is refused while a server restarts or a pooled one has just been closed: the next
+        // address or moment may do.
+        if last == Some(ErrorClass::Refused) && !self.at_once {
+            self.at_once = true;
+            return Some(Duration::ZERO);
+        }
+        self.waited += 1;
+        let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
+        if asked > self.schedule.longest() {
+            return None;
+        }
+        Some(self.schedule.wait(self.waited, self.chance.unit())?.max(asked))
+    }
+}

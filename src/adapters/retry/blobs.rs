@@ -1,0 +1,56 @@
+//! Blobs whose requests are tried again.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::Retry;
+use super::rules::Unanswered;
+use crate::adapters::layer::Op;
+use crate::model::{BlobName, ContainerName, ETag};
+use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, StoreError};
+
+#[async_trait]
+impl BlobStore for Retry<dyn BlobStore> {
+    async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let rule = Unanswered::of(Op::CreateContainer);
+        self.attempts(Op::CreateContainer, rule, || self.inner.create_container(container)).await.created()
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
+        let rule = Unanswered::of(Op::DeleteContainer);
+        self.attempts(Op::DeleteContainer, rule, || self.inner.delete_container(container)).await.deleted()
+    }
+
+    async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of_upload(&upload.condition);
+        self.attempts(Op::PutBlob, rule, || self.inner.put(container, name, content.clone(), upload)).await.result
+    }
+
+    async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
+        let rule = Unanswered::of(Op::GetBlob);
+        self.attempts(Op::GetBlob, rule, || self.inner.get(container, name, range.clone())).await.result
+    }
+
+    async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
+        let rule = Unanswered::of(Op::GetBlobProperties);
+        self.attempts(Op::GetBlobProperties, rule, || self.inner.properties(container, name)).await.result
+    }
+
+    async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
+        let rule = Unanswered::of_blob_deletion(if_match);
+        let ended = self.attempts(Op::DeleteBlob, rule, || self.inner.delete(container, name, if_match)).await;
+        ended.result.map(|deleted| deleted || ended.unanswered)
+    }
+
+    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of(Op::CopyBlob);
+        self.attempts(Op::CopyBlob, rule, || self.inner.copy(from, to)).await.result
+    }
+
+    async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
+        let rule = Unanswered::of(Op::ListBlobs);
+        self.attempts(Op::ListBlobs, rule, || self.inner.list(container, prefix, marker)).await.result
+    }
+}

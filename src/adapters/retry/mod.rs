@@ -1,0 +1,42 @@
+//! Retries of one storage request, bounded, by class.
+//!
+//! Requests that were not executed (`Refused`, `Throttled`, `Transient`) are repeated, whatever they are. A
+//! request whose outcome is unknown (`Ambiguous`: it was sent, and no whole answer came back) is repeated only
+//! where that is harmless, or where the answer to the repetition says what became of the first:
+//!
+//! | Operation, outcome unknown | | A repetition may meet, and that means |
+//! | --- | --- | --- |
+//! | get, query, list, peek, count, properties | repeated | – |
+//! | create table, queue, container | repeated | exists: created |
+//! | delete table, queue, container | repeated | gone, or 409 (being deleted): deleted |
+//! | delete entity or blob at an ETag | repeated | gone: deleted. 412 or another ETag: a lost race, as ever |
+//! | delete entity or blob unconditionally | surfaced | (could delete what was created since) |
+//! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |
+//! | insert-or-replace, insert-or-merge | surfaced | (could overwrite a newer write) |
+//! | put message | repeated | a duplicate message: at-least-once, and jobs bear it |
+//! | get messages | surfaced as `Transient` | (what was got is hidden, and comes again after its visibility timeout) |
+//! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
+//! | delete message | repeated | `LeaseLost`: deleted |
+//! | put blob unconditionally, copy blob | repeated | the same content once more |
+//! | put blob under a condition | surfaced | (409 or 412 would hide an own success) |
+//!
+//! An error that ends a request after one of its attempts went unanswered stays `Ambiguous`, whatever the last
+//! attempt said, unless nothing but a read was asked. Everything else (400, 403, 404, 409, 412, 413, 501, 505)
+//! is never repeated.
+//!
+//! The waits are those of [`Schedule`]: the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
+//! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends
+//! the request at once, so that the job is released with that delay and its slot is free for others.
+
+mod attempts;
+mod blobs;
+mod queues;
+mod rules;
+mod schedule;
+mod tables;
+
+#[cfg(test)]
+mod tests;
+
+pub use attempts::Retry;
+pub use schedule::Schedule;

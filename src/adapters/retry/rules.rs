@@ -1,0 +1,118 @@
+//! What may be repeated: pure decisions.
+
+use crate::adapters::layer::Op;
+use crate::model::ETag;
+use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
+
+/// What to do about an attempt that went unanswered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// Repeat: it changed nothing.
+    RepeatRead,
+    /// Repeat: harmless, or the repetition's answer tells.
+    RepeatWrite,
+    /// Leave it to the caller.
+    Surface,
+    /// Leave it to the caller, as a failure that changed nothing that lasts.
+    SurfaceAsTransient,
+}
+
+/// What to do after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Try again, if attempts are left.
+    Repeat,
+    /// End here.
+    End,
+}
+
+impl Unanswered {
+    /// The rule for an operation that does not depend on a condition; see the table in the module's story.
+    pub(super) const fn of(op: Op) -> Self {
+        match op {
+            Op::GetEntity
+            | Op::QueryEntities
+            | Op::ListTables
+            | Op::PeekMessages
+            | Op::GetQueueMetadata
+            | Op::GetBlob
+            | Op::GetBlobProperties
+            | Op::ListBlobs => Self::RepeatRead,
+            Op::CreateTable
+            | Op::DeleteTable
+            | Op::CreateQueue
+            | Op::DeleteQueue
+            | Op::PutMessage
+            | Op::DeleteMessage
+            | Op::CreateContainer
+            | Op::DeleteContainer
+            | Op::CopyBlob => Self::RepeatWrite,
+            Op::GetMessages => Self::SurfaceAsTransient,
+            Op::InsertEntity
+            | Op::InsertOrReplaceEntity
+            | Op::InsertOrMergeEntity
+            | Op::UpdateEntity
+            | Op::MergeEntity
+            | Op::DeleteEntity
+            | Op::Transact
+            | Op::UpdateMessage
+            | Op::PutBlob
+            | Op::DeleteBlob => Self::Surface,
+        }
+    }
+
+    /// The rule for one write of one entity.
+    pub(super) const fn of_table_operation(operation: &TableOperation) -> Self {
+        match operation {
+            TableOperation::Delete(_, Condition::Matches(_)) => Self::RepeatWrite,
+            TableOperation::Delete(_, Condition::Any)
+            | TableOperation::Insert(_)
+            | TableOperation::InsertOrReplace(_)
+            | TableOperation::InsertOrMerge(_)
+            | TableOperation::Replace(..)
+            | TableOperation::Merge(..) => Self::Surface,
+        }
+    }
+
+    /// The rule for writing a blob.
+    pub(super) const fn of_upload(condition: &BlobCondition) -> Self {
+        match condition {
+            BlobCondition::None => Self::RepeatWrite,
+            BlobCondition::Absent | BlobCondition::Matches(_) => Self::Surface,
+        }
+    }
+
+    /// The rule for deleting a blob.
+    pub(super) const fn of_blob_deletion(if_match: Option<&ETag>) -> Self {
+        if if_match.is_some() { Self::RepeatWrite } else { Self::Surface }
+    }
+
+    /// What to do after an attempt that failed with a class.
+    pub(super) const fn after(self, class: ErrorClass) -> Next {
+        match class {
+            ErrorClass::Refused | ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } => Next::Repeat,
+            ErrorClass::Ambiguous => match self {
+                Self::RepeatRead | Self::RepeatWrite => Next::Repeat,
+                Self::Surface | Self::SurfaceAsTransient => Next::End,
+            },
+            ErrorClass::NotFound(_)
+            | ErrorClass::Conflict
+            | ErrorClass::Precondition
+            | ErrorClass::LeaseLost
+            | ErrorClass::Permanent
+            | ErrorClass::Unauthorised
+            | ErrorClass::TooLarge => Next::End,
+        }
+    }
+
+    /// The class with which a request ends whose last attempt failed with `class`, after earlier attempts one
+    /// of which went unanswered, or none.
+    pub(super) const fn ends_with(self, class: ErrorClass, unanswered: bool) -> ErrorClass {
+        match (self, class) {
+            (Self::SurfaceAsTransient, ErrorClass::Ambiguous) => ErrorClass::Transient { retry_after: None },
+            // The last attempt was not executed, but an earlier one may have been.
+            (Self::RepeatWrite, class) if unanswered && class.is_transient() => ErrorClass::Ambiguous,
+            (_, class) => class,
+        }
+    }
+}

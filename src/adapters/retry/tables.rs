@@ -1,0 +1,52 @@
+//! Tables whose requests are tried again.
+
+use async_trait::async_trait;
+
+use super::Retry;
+use super::rules::Unanswered;
+use crate::adapters::layer::Op;
+use crate::model::{ETag, EntityKey, Key, Row, TableName};
+use crate::ports::{Page, Query, StoreError, TableOperation, TablePage, TableStore};
+
+#[async_trait]
+impl TableStore for Retry<dyn TableStore> {
+    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+        let rule = Unanswered::of(Op::GetEntity);
+        self.attempts(Op::GetEntity, rule, || self.inner.get(table, key, select)).await.result
+    }
+
+    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+        let rule = Unanswered::of_table_operation(operation);
+        let ended = self.attempts(Op::of(operation), rule, || self.inner.apply(table, operation)).await;
+        match ended.result {
+            // Only deletions at an ETag come here after an unanswered attempt.
+            Err(error) if ended.unanswered && error.is_missing_item() => Ok(None),
+            result => result,
+        }
+    }
+
+    async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+        let rule = Unanswered::of(Op::Transact);
+        self.attempts(Op::Transact, rule, || self.inner.transact(table, pk, operations)).await.result
+    }
+
+    async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
+        let rule = Unanswered::of(Op::QueryEntities);
+        self.attempts(Op::QueryEntities, rule, || self.inner.query(table, query)).await.result
+    }
+
+    async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
+        let rule = Unanswered::of(Op::CreateTable);
+        self.attempts(Op::CreateTable, rule, || self.inner.create_table(table)).await.created()
+    }
+
+    async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
+        let rule = Unanswered::of(Op::DeleteTable);
+        self.attempts(Op::DeleteTable, rule, || self.inner.delete_table(table)).await.deleted()
+    }
+
+    async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
+        let rule = Unanswered::of(Op::ListTables);
+        self.attempts(Op::ListTables, rule, || self.inner.list_tables(continuation)).await.result
+    }
+}

@@ -1,0 +1,58 @@
+//! An account dressed for work: observed, paced, guarded by circuits, with retries.
+//!
+//! ```text
+//! caller ─▶ retry ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
+//! ```
+//!
+//! Observation is innermost, so that it counts what is really sent. A request that pace or circuit withhold
+//! fails at once and passes through retry like an answer of the service: a short hold is waited for, a long one
+//! ends the request, and the job goes back to its queue.
+
+use std::sync::Arc;
+
+use super::circuit::Circuit;
+use super::layer::{Layer, Layered};
+use super::observe::{Observe, RequestCounts};
+use super::pace::Pace;
+use super::retry::{Retry, Schedule};
+use crate::model::AccountName;
+use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, TableStore};
+
+/// An account dressed for work, and what can be asked about it.
+#[derive(Clone)]
+pub struct Worn {
+    /// The account, to be used in place of the bare one.
+    pub account: Account,
+    /// Its circuits, for [`Circuits`](super::circuit::Circuits).
+    pub circuit: Arc<Circuit>,
+    /// What was sent to it.
+    pub counts: Arc<RequestCounts>,
+}
+
+/// Dresses an account. Install the metrics recorder first: gauges start at zero here.
+pub fn wear(name: &AccountName, bare: &Account, retry: impl Into<Schedule>, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Worn {
+    let schedule = retry.into();
+    let counts = Arc::new(RequestCounts::new());
+    let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
+    let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
+    let guarded = layered(&observed, &circuit);
+    let paced = layered(&guarded, &Arc::new(Pace::new(name, clock.clone(), chance.clone())));
+    let account = Account {
+        tables: Arc::new(Retry::<dyn TableStore>::new(paced.tables, schedule.clone(), chance.clone())),
+        queues: Arc::new(Retry::<dyn QueueStore>::new(paced.queues, schedule.clone(), chance.clone())),
+        blobs: Arc::new(Retry::<dyn BlobStore>::new(paced.blobs, schedule, chance.clone())),
+    };
+    Worn { account, circuit, counts }
+}
+
+/// An account with one layer around its three services.
+pub fn layered<L: Layer>(account: &Account, layer: &Arc<L>) -> Account {
+    Account {
+        tables: Arc::new(Layered::<dyn TableStore, L>::new(account.tables.clone(), layer.clone())),
+        queues: Arc::new(Layered::<dyn QueueStore, L>::new(account.queues.clone(), layer.clone())),
+        blobs: Arc::new(Layered::<dyn BlobStore, L>::new(account.blobs.clone(), layer.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The decorators together: what a worker would see through ten minutes of trouble.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use tokio::time::Instant;
+
+use super::{Worn, wear};
+use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
+use crate::adapters::layer::{Lane, Op};
+use crate::adapters::pace::LANE_HELD;
+use crate::adapters::scripted::{Answer, Arrival, Scripted};
+use crate::adapters::system::{SeededChance, SystemClock};
+use crate::model::{AccountName, Entity, EntityKey, Key, QueueName, TableName};
+use crate::ports::{Chance, Clock, ErrorClass, Missing, Query, Service, StoreHealth, TableOperation};
+use crate::settings::{Backoff, RetryPolicy};
+
+const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
+const BROKEN: Answer = Answer::Err(ErrorClass::Ambiguous, Some(500));
+
+fn dressed(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (Worn, Arc<Scripted>) {
+    let (bare, script) = Scripted::by(answer);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
+    let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    (wear(&AccountName::main(), &bare, RetryPolicy { backoff, attempts: 6 }, &clock, &chance), script)
+}
+
+fn table() -> TableName {
+    TableName::new("Employees").unwrap()
+}
+
+fn lane(pk: &str) -> Lane {
+    Lane::Partition(table(), Key::new(pk).unwrap())
+}
+
+async fn read(worn: &Worn, pk: &str) -> Result<(), (ErrorClass, Option<Box<str>>)> {
+    let key = EntityKey::new(pk, "7").unwrap();
+    worn.account.tables.get(&table(), &key, None).await.map(drop).map_err(|error| (error.class, error.code))
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() {
+    let (worn, script) = dressed(|arrival| if arrival.lane == lane("hot") { THROTTLED } else { Answer::Ok });
+    let start = Instant::now();
+    let (mut held, mut longest_in_place) = (0, Duration::ZERO);
+    while start.elapsed() < Duration::from_mins(10) {
+        let asked = Instant::now();
+        let (class, code) = read(&worn, "hot").await.unwrap_err();
+        longest_in_place = longest_in_place.max(asked.elapsed());
+        held += u32::from(code.as_deref() == Some(LANE_HELD));
+        // The job is released with what the store asked for; others go on in between.
+        for pk in ["calm", "quiet"] {
+            let asked = Instant::now();
+            read(&worn, pk).await.unwrap();
+            assert_eq!(asked.elapsed(), Duration::ZERO, "{pk} was delayed");
+        }
+        tokio::time::sleep(class.retry_after().unwrap_or_default().max(Duration::from_secs(1))).await;
+    }
+    let sent = script.arrivals().iter().filter(|arrival| arrival.lane == lane("hot")).count();
+    assert!(sent < 70, "{sent} requests were sent to a partition that refused all of them");
+    assert!(held > 20, "only {held} requests were withheld");
+    assert!(longest_in_place < Duration::from_secs(20), "a slot was held for {longest_in_place:?}");
+    assert!(worn.circuit.open_circuits().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_recovers_is_served_within_its_last_hold() {
+    let (worn, _) =
+        dressed(|arrival| if arrival.lane == lane("hot") && arrival.at < Duration::from_mins(2) { THROTTLED } else { Answer::Ok });
+    let start = Instant::now();
+    while let Err((class, _)) = read(&worn, "hot").await {
+        tokio::time::sleep(class.retry_after().unwrap_or(Duration::from_secs(1))).await;
+    }
+    assert!(start.elapsed() < Duration::from_secs(120 + 20), "{:?}", start.elapsed());
+    let asked = Instant::now();
+    join_all((0..64).map(|_| read(&worn, "hot"))).await.into_iter().collect::<Result<Vec<()>, _>>().unwrap();
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_whose_caller_goes_away_does_not_block_its_lane() {
+    let (worn, _) = dressed(|arrival| match arrival.at.as_millis() {
+        0..100 => THROTTLED,
+        100..60_000 => Answer::Silence,
+        _ => Answer::Ok,
+    });
+    assert!(tokio::time::timeout(Duration::from_secs(30), read(&worn, "hot")).await.is_err());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    read(&worn, "hot").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_as_a_whole_is_left_alone_until_it_answers_anything() {
+    let (worn, script) = dressed(|arrival| match arrival.at.as_secs() {
+        0..60 => BROKEN,
+        _ if arrival.op == Op::ListTables => Answer::Err(ErrorClass::Unauthorised, Some(403)),
+        _ => Answer::Ok,
+    });
+    let circuits = Circuits::new(vec![worn.circuit.clone()]);
+    let start = Instant::now();
+    let load = join_all((0..64).map(|_| read(&worn, "any")));
+    let watch = async {
+        while circuits.open_circuits().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        start.elapsed()
+    };
+    let (_, opened_after) = join(load, watch).await;
+    assert!((1.0..2.0).contains(&opened_after.as_secs_f64()), "open after {opened_after:?}");
+    let open = &circuits.open_circuits()[0];
+    assert_eq!((open.account.as_str(), open.service), ("main", Service::Table));
+    assert!(open.reason.contains("Get Entity"), "{}", open.reason);
+    assert!(worn.account.queues.approximate_count(&QueueName::new("evenkeel-jobs").unwrap()).await.is_err(), "queues have their own");
+
+    let before = script.requests();
+    let key = EntityKey::new("other", "7").unwrap();
+    let insert = TableOperation::Insert(Entity::new(key));
+    let table = table();
+    let inserts = join_all((0..64).map(|_| worn.account.tables.apply(&table, &insert))).await;
+    assert!(script.requests() - before <= 6, "an open circuit lets trials through, no more");
+    let withheld = inserts.iter().filter(|result| result.as_ref().is_err_and(|error| error.code.as_deref() == Some(CIRCUIT_OPEN)));
+    assert!(withheld.count() >= 58);
+
+    circuits.probe().await;
+    assert_eq!(circuits.open_circuits().len(), 1, "a probe that fails changes nothing");
+    tokio::time::sleep_until(start + Duration::from_secs(61)).await;
+    circuits.probe().await;
+    assert!(circuits.open_circuits().is_empty(), "403 is an answer");
+    read(&worn, "any").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_anybody_probing_a_trial_closes_the_circuit() {
+    let (worn, script) = dressed(|arrival| if arrival.at < Duration::from_mins(1) { ErrorClass::Refused.into() } else { Answer::Ok });
+    let start = Instant::now();
+    while read(&worn, "any").await.is_err() {}
+    assert!(script.requests() < 30, "{} requests in a minute of outage", script.requests());
+    assert!(start.elapsed() < Duration::from_secs(70), "{:?}", start.elapsed());
+    assert!(worn.circuit.open_circuits().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_all_over_opens_the_circuit_and_in_one_partition_never() {
+    let (worn, _) = dressed(|_| THROTTLED);
+    for n in 0..40 {
+        read(&worn, &format!("partition-{n}")).await.unwrap_err();
+    }
+    assert_eq!(worn.circuit.open_circuits().len(), 1);
+
+    let (worn, _) = dressed(|_| THROTTLED);
+    for _ in 0..400 {
+        read(&worn, "hot").await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(worn.circuit.open_circuits().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_is_counted_and_timed_and_what_was_withheld_is_not() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let (worn, _) = dressed(|arrival| match arrival.op {
+        Op::Transact => Answer::Err(ErrorClass::Conflict, Some(409)),
+        Op::PeekMessages => Answer::Silence,
+        Op::QueryEntities => Answer::Err(ErrorClass::NotFound(Missing::Container), None),
+        _ => Answer::Ok,
+    });
+    let before = worn.counts.snapshot();
+    read(&worn, "calm").await.unwrap();
+    let operations: Vec<_> = (0..100).map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap()))).collect();
+    worn.account.tables.transact(&table(), &Key::new("p").unwrap(), &operations).await.unwrap_err();
+    worn.account.tables.query(&table(), &Query::default()).await.unwrap_err();
+    let queue = QueueName::new("evenkeel-jobs").unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(3), worn.account.queues.peek(&queue, 1)).await.is_err());
+
+    let tally = worn.counts.snapshot().since(&before);
+    assert_eq!((tally.transactions(), tally.entities), (4, 101), "a transaction of 100 is one request and 100 entities");
+    assert_eq!((tally.of_service(Service::Table), tally.of_service(Service::Queue), tally.of_service(Service::Blob)), (3, 1, 0));
+    let text = recorder.handle().render();
+    for line in [
+        "evenkeel_storage_requests_total{account=\"main\",service=\"table\",op=\"get_entity\",status=\"ok\"} 1",
+        "evenkeel_storage_requests_total{account=\"main\",service=\"table\",op=\"transact\",status=\"409\"} 1",
+        "evenkeel_storage_requests_total{account=\"main\",service=\"table\",op=\"query_entities\",status=\"not_found\"} 1",
+        "evenkeel_storage_requests_total{account=\"main\",service=\"queue\",op=\"peek_messages\",status=\"cancelled\"} 1",
+        "evenkeel_storage_request_duration_seconds_sum{account=\"main\",service=\"queue\",op=\"peek_messages\",status=\"cancelled\"} 3",
+        "evenkeel_circuit_open{account=\"main\",service=\"blob\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Descriptions for the recorder, and zeros where nothing has happened yet.
+
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+
+use super::names::{self, Kind, METRICS};
+
+/// Registers the description and unit of every metric. Call once, after the recorder is installed and before
+/// anything is counted.
+pub fn describe() {
+    for metric in METRICS {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.unit, metric.description),
+            Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
+            Kind::Histogram => describe_histogram!(metric.name, metric.unit, metric.description),
+        }
+    }
+}
+
+/// Makes a queue's gauges and its poison and renewal counters report zero until something happens.
+/// (Counters of jobs appear with the first job of each `op`: the full cross product would be mostly noise.)
+pub fn announce_queue(queue: &str) {
+    for name in [names::JOBS_IN_FLIGHT, names::QUEUE_MESSAGES, names::QUEUE_OLDEST_AGE, names::LAST_POLL_TIMESTAMP] {
+        gauge!(name, names::QUEUE => queue.to_owned()).set(0.0);
+    }
+    for reason in names::POISON_REASONS {
+        counter!(names::POISONED_TOTAL, names::QUEUE => queue.to_owned(), names::REASON => reason).absolute(0);
+    }
+    for outcome in ["renewed", "lost", "failed"] {
+        counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => queue.to_owned(), names::OUTCOME => outcome).absolute(0);
+    }
+}
+
+/// Makes a view's gauges and item counters report zero until something happens.
+pub fn announce_view(view: &str) {
+    for name in [names::DRIFT_ITEMS, names::AUDIT_LAST_COMPLETED_TIMESTAMP] {
+        gauge!(name, names::VIEW => view.to_owned()).set(0.0);
+    }
+    for action in ["create", "update", "delete"] {
+        counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action).absolute(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_and_a_view_report_zero_before_anything_happened() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            describe();
+            announce_queue("evenkeel-jobs");
+            announce_view("employees_by_email");
+        });
+        let text = recorder.handle().render();
+        for line in [
+            "# HELP evenkeel_jobs_in_flight Jobs being run now",
+            "# TYPE evenkeel_jobs_in_flight gauge",
+            "evenkeel_jobs_in_flight{queue=\"evenkeel-jobs\"} 0",
+            "evenkeel_queue_oldest_age_seconds{queue=\"evenkeel-jobs\"} 0",
+            "evenkeel_poisoned_total{queue=\"evenkeel-jobs\",reason=\"exhausted\"} 0",
+            "evenkeel_drift_items{view=\"employees_by_email\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        }
+    }
+}

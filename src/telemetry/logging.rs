@@ -1,0 +1,217 @@
+//! Logs, on standard error: for people on a terminal, one JSON object per line elsewhere.
+//!
+//! The level comes from `-v` and `-q`, else from `EVENKEEL_LOG`, else from `RUST_LOG`, else it is `info`.
+//! Whatever is asked for, nothing below `INFO` is ever logged from the storage client and the HTTP stack:
+//! at `DEBUG` they print `Authorization` headers and URLs with SAS tokens.
+
+use std::io::IsTerminal;
+
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, FilterExt, FilterFn, ParseError, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{Layer, Registry};
+
+/// Beginnings of the targets that may print secrets below `INFO`. (`hyper` covers `hyper_util` and
+/// `hyper_rustls`; `h2` prints header frames.)
+const SECRETIVE: [&str; 5] = ["azure_", "reqwest", "hyper", "h2", "rustls"];
+
+/// How much the command line asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Verbosity {
+    /// How often `-v` was given.
+    pub verbose: u8,
+    /// How often `-q` was given.
+    pub quiet: u8,
+}
+
+/// What the environment asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogEnvironment {
+    /// `EVENKEEL_LOG`
+    pub evenkeel_log: Option<String>,
+    /// `RUST_LOG`
+    pub rust_log: Option<String>,
+}
+
+/// How a line of log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people, in colour.
+    Coloured,
+    /// For people.
+    Plain,
+    /// For machines: one JSON object per line.
+    Json,
+}
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// The text in a variable is not a filter.
+    #[error("{variable} is {text:?}, which is not a log filter such as \"debug\" or \"info,evenkeel::worker=trace\"")]
+    Filter {
+        /// The variable.
+        variable: &'static str,
+        /// Its text.
+        text: String,
+        /// What is wrong with it.
+        #[source]
+        cause: ParseError,
+    },
+    /// Somebody else has set up logging in this process.
+    #[error("logging is set up already")]
+    Already(#[source] TryInitError),
+}
+
+impl LogEnvironment {
+    /// Reads the process's environment.
+    pub fn read() -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|text: &String| !text.trim().is_empty());
+        Self { evenkeel_log: variable("EVENKEEL_LOG"), rust_log: variable("RUST_LOG") }
+    }
+}
+
+/// Sets up logging for the whole process. Call once, in `main`.
+pub fn init(verbosity: Verbosity) -> Result<(), LoggingError> {
+    let filter = filter(verbosity, &LogEnvironment::read())?;
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let format = format(std::io::stderr().is_terminal(), plain);
+    Registry::default().with(layer(filter, format, std::io::stderr)).try_init().map_err(LoggingError::Already)
+}
+
+/// The format for where standard error goes.
+const fn format(terminal: bool, no_colour: bool) -> LogFormat {
+    match (terminal, no_colour) {
+        (true, false) => LogFormat::Coloured,
+        (true, true) => LogFormat::Plain,
+        (false, _) => LogFormat::Json,
+    }
+}
+
+/// The filter that flags and environment ask for. Flags win, as everywhere.
+fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilter, LoggingError> {
+    let parse = |variable, text: &str| {
+        EnvFilter::builder().parse(text).map_err(|cause| LoggingError::Filter { variable, text: text.to_owned(), cause })
+    };
+    let asked = i16::from(verbosity.verbose) - i16::from(verbosity.quiet);
+    let level = match asked {
+        ..=-3 => "off",
+        -2 => "error",
+        -1 => "warn",
+        0 => match (&environment.evenkeel_log, &environment.rust_log) {
+            (Some(text), _) => return parse("EVENKEEL_LOG", text),
+            (None, Some(text)) => return parse("RUST_LOG", text),
+            (None, None) => "info",
+        },
+        1 => "info,evenkeel=debug",
+        2 => "debug,evenkeel=trace",
+        3.. => "trace",
+    };
+    Ok(EnvFilter::new(level))
+}
+
+/// Whether a line cannot hold a secret: its level is `INFO` or above, or it is not from the storage client
+/// or the HTTP stack. Both the target and the module count, since a target can be set freely.
+fn harmless(metadata: &Metadata<'_>) -> bool {
+    let secretive = |name: &str| SECRETIVE.iter().any(|start| name.starts_with(start));
+    *metadata.level() <= Level::INFO || !(secretive(metadata.target()) || metadata.module_path().is_some_and(secretive))
+}
+
+/// The layer that writes lines in a format to a writer.
+fn layer<S, W>(filter: EnvFilter, format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let cap: FilterFn<fn(&Metadata<'_>) -> bool> = filter_fn(harmless);
+    let filter = filter.and(cap);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed(),
+        LogFormat::Coloured => lines.with_ansi(true).with_filter(filter).boxed(),
+        LogFormat::Plain => lines.with_ansi(false).with_filter(filter).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(filter: EnvFilter, format: LogFormat, say: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = Registry::default().with(layer(filter, format, move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, say);
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn environment(evenkeel_log: Option<&str>, rust_log: Option<&str>) -> LogEnvironment {
+        LogEnvironment { evenkeel_log: evenkeel_log.map(str::to_owned), rust_log: rust_log.map(str::to_owned) }
+    }
+
+    #[test]
+    fn the_storage_client_and_the_http_stack_never_log_below_info_whatever_is_asked_for() {
+        for asked in ["trace", "trace,azure_core=trace", "azure_core::policies::transport=trace,reqwest=debug,hyper_util=trace"] {
+            let text = logged(EnvFilter::new(asked), LogFormat::Json, || {
+                tracing::debug!(target: "azure_core::policies::transport", "SharedKey secret");
+                tracing::trace!(target: "azure_data_tables", "SharedKey secret");
+                tracing::debug!(target: "reqwest::connect", "?sig=secret");
+                tracing::trace!(target: "hyper_util::client", "?sig=secret");
+                tracing::info!(target: "azure_core", "harmless");
+            });
+            assert!(!text.contains("secret"), "{asked}: {text}");
+        }
+        let text = logged(EnvFilter::new("trace"), LogFormat::Json, || tracing::info!(target: "azure_core", "harmless"));
+        assert!(text.contains("harmless"));
+    }
+
+    #[test]
+    fn flags_win_over_evenkeel_log_which_wins_over_rust_log() {
+        let of = |verbose, quiet, environment: &LogEnvironment| filter(Verbosity { verbose, quiet }, environment).unwrap().to_string();
+        assert_eq!(of(0, 0, &environment(None, None)), "info");
+        assert_eq!(of(0, 0, &environment(None, Some("warn"))), "warn");
+        assert_eq!(of(0, 0, &environment(Some("error"), Some("warn"))), "error");
+        assert_eq!(of(0, 1, &environment(Some("trace"), None)), "warn");
+        assert_eq!(of(1, 0, &environment(Some("error"), None)), "evenkeel=debug,info");
+        assert_eq!(of(0, 9, &environment(None, None)), "off");
+        assert_eq!(of(2, 2, &environment(None, None)), "info");
+    }
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_named() {
+        let error = filter(Verbosity::default(), &environment(Some("evenkeel=loud"), None)).unwrap_err();
+        assert!(error.to_string().starts_with("EVENKEEL_LOG is \"evenkeel=loud\""), "{error}");
+    }
+
+    #[test]
+    fn machines_get_one_json_object_per_line_and_people_get_words() {
+        let say = || tracing::info!(target: "evenkeel", queue = "evenkeel-jobs", "polled\nonce");
+        let json = logged(EnvFilter::new("info"), LogFormat::Json, say);
+        assert_eq!(json.lines().count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((value["queue"].as_str(), value["message"].as_str()), (Some("evenkeel-jobs"), Some("polled\nonce")));
+        assert!(logged(EnvFilter::new("info"), LogFormat::Plain, say).contains("queue=\"evenkeel-jobs\""));
+        assert_eq!(format(false, false), LogFormat::Json);
+        assert_eq!(format(true, true), LogFormat::Plain);
+    }
+}

@@ -1,0 +1,154 @@
+//! The contract of metric names and labels, in one place.
+//!
+//! A name here is never changed or reused; more may be added. Units are in the names. Labels take their
+//! values from configuration, from closed sets and from HTTP statuses, never from data: a key or a message id
+//! in a label would make a time series per entity.
+
+use metrics::Unit;
+
+/// Jobs that ended. Labels: [`QUEUE`], [`OP`], [`OUTCOME`].
+pub const JOBS_TOTAL: &str = "evenkeel_jobs_total";
+/// How long runs took, from start to settled. Labels: [`QUEUE`], [`OP`].
+pub const JOB_DURATION: &str = "evenkeel_job_duration_seconds";
+/// From enqueued to converged. Labels: [`QUEUE`].
+pub const LAG: &str = "evenkeel_lag_seconds";
+/// Jobs being run now. Labels: [`QUEUE`].
+pub const JOBS_IN_FLIGHT: &str = "evenkeel_jobs_in_flight";
+/// About how many messages the queue holds, hidden ones included. Labels: [`QUEUE`].
+pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
+/// Age of the oldest visible message. Labels: [`QUEUE`].
+pub const QUEUE_OLDEST_AGE: &str = "evenkeel_queue_oldest_age_seconds";
+/// When the queue was last asked for messages and answered, as Unix time; 0 for never. Labels: [`QUEUE`].
+pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
+/// Leases that were renewed, or not. Labels: [`QUEUE`], [`OUTCOME`].
+pub const LEASE_RENEWALS_TOTAL: &str = "evenkeel_lease_renewals_total";
+/// Messages moved to the poison queue. Labels: [`QUEUE`], [`REASON`].
+pub const POISONED_TOTAL: &str = "evenkeel_poisoned_total";
+/// Storage requests that were tried again. Labels: [`OP`], [`CLASS`].
+pub const RETRIES_TOTAL: &str = "evenkeel_retries_total";
+/// 1 while the service refuses as a whole, else 0. Labels: [`ACCOUNT`], [`SERVICE`].
+pub const CIRCUIT_OPEN: &str = "evenkeel_circuit_open";
+/// Storage requests that were sent. Labels: [`ACCOUNT`], [`SERVICE`], [`OP`], [`STATUS`].
+pub const STORAGE_REQUESTS_TOTAL: &str = "evenkeel_storage_requests_total";
+/// How long storage requests took. Labels: [`ACCOUNT`], [`SERVICE`], [`OP`], [`STATUS`].
+pub const STORAGE_REQUEST_DURATION: &str = "evenkeel_storage_request_duration_seconds";
+/// Derived items that were written or deleted. Labels: [`VIEW`], [`ACTION`].
+pub const ITEMS_TOTAL: &str = "evenkeel_items_total";
+/// Derived items that the last audit found wrong. Labels: [`VIEW`].
+pub const DRIFT_ITEMS: &str = "evenkeel_drift_items";
+/// When the last audit was completed, as Unix time; 0 for never. Labels: [`VIEW`].
+pub const AUDIT_LAST_COMPLETED_TIMESTAMP: &str = "evenkeel_audit_last_completed_timestamp_seconds";
+
+/// The queue's name, or its shard's.
+pub const QUEUE: &str = "queue";
+/// What was done: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
+/// decoded are `unknown`.
+pub const OP: &str = "op";
+/// How it ended. Jobs: `done`, `skipped`, `transient`, `permanent`, `exhausted`, `expired`; renewals:
+/// `renewed`, `lost`, `failed`.
+pub const OUTCOME: &str = "outcome";
+/// Why a message was poisoned: one of [`POISON_REASONS`].
+pub const REASON: &str = "reason";
+/// The class of a storage error (`throttled`, `refused`, `transient`, `ambiguous`).
+pub const CLASS: &str = "class";
+/// The account, as the configuration names it.
+pub const ACCOUNT: &str = "account";
+/// `table`, `queue` or `blob`.
+pub const SERVICE: &str = "service";
+/// [`OK`]; else the HTTP status of the answer (`503`), or the error's class where there was no answer
+/// (`refused`), or [`CANCELLED`].
+pub const STATUS: &str = "status";
+/// A value of [`STATUS`]: the service did what was asked.
+pub const OK: &str = "ok";
+/// A value of [`STATUS`]: the caller did not wait for the answer (a job's timeout, a drain).
+pub const CANCELLED: &str = "cancelled";
+/// The view's name.
+pub const VIEW: &str = "view";
+/// `create`, `update` or `delete`.
+pub const ACTION: &str = "action";
+
+/// The values of [`REASON`].
+pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+/// One metric of the contract.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// What it says, for people.
+    pub description: &'static str,
+}
+
+const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'static str], description: &'static str) -> Metric {
+    Metric { name, kind, unit, labels, description }
+}
+
+/// Every metric, in the order in which the documentation lists them.
+pub const METRICS: [Metric; 16] = [
+    metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
+    metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
+    metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
+    metric(Kind::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
+    metric(Kind::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),
+    metric(Kind::Gauge, Unit::Seconds, QUEUE_OLDEST_AGE, &[QUEUE], "Age of the oldest visible message, 0 where there is none"),
+    metric(
+        Kind::Gauge,
+        Unit::Seconds,
+        LAST_POLL_TIMESTAMP,
+        &[QUEUE],
+        "Unix time at which the queue last answered a request for messages, 0 for never",
+    ),
+    metric(Kind::Counter, Unit::Count, LEASE_RENEWALS_TOTAL, &[QUEUE, OUTCOME], "Renewals of leases, by how they ended"),
+    metric(Kind::Counter, Unit::Count, POISONED_TOTAL, &[QUEUE, REASON], "Messages moved to the poison queue, by reason"),
+    metric(Kind::Counter, Unit::Count, RETRIES_TOTAL, &[OP, CLASS], "Storage requests that were tried again, by what had failed"),
+    metric(Kind::Gauge, Unit::Count, CIRCUIT_OPEN, &[ACCOUNT, SERVICE], "1 while the storage service refuses as a whole, else 0"),
+    metric(
+        Kind::Counter,
+        Unit::Count,
+        STORAGE_REQUESTS_TOTAL,
+        &[ACCOUNT, SERVICE, OP, STATUS],
+        "Storage requests that were sent; an entity group transaction is one",
+    ),
+    metric(Kind::Histogram, Unit::Seconds, STORAGE_REQUEST_DURATION, &[ACCOUNT, SERVICE, OP, STATUS], "How long storage requests took"),
+    metric(Kind::Counter, Unit::Count, ITEMS_TOTAL, &[VIEW, ACTION], "Derived items that were written or deleted"),
+    metric(Kind::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong"),
+    metric(
+        Kind::Gauge,
+        Unit::Seconds,
+        AUDIT_LAST_COMPLETED_TIMESTAMP,
+        &[VIEW],
+        "Unix time at which the last audit was completed, 0 for never",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_their_units_and_no_name_is_used_twice() {
+        for (position, metric) in METRICS.iter().enumerate() {
+            assert!(metric.name.starts_with("evenkeel_"), "{}", metric.name);
+            assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+            assert!(METRICS[..position].iter().all(|other| other.name != metric.name), "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The contract of the storage ports, on the simulated account.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::model::AccountName;
+use evenkeel::ports::Clock;
+use jiff::Timestamp;
+
+#[macro_use]
+mod conformance;
+
+/// A clock that only moves when told to.
+#[derive(Default)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(1_795_000_000_000 + self.0.load(Ordering::SeqCst)).unwrap()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst).unsigned_abs())
+    }
+}
+
+async fn world() -> conformance::World {
+    let clock = Arc::new(Hands::default());
+    let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
+    let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
+        clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+        Box::pin(async {})
+    };
+    conformance::World::new(world.account(), pass, ())
+}
+
+contract_suite!(crate::world().await);

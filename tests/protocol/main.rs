@@ -1,0 +1,121 @@
+//! The reconcile protocol on a simulated account: every job, disturbed at every one of its operations.
+//!
+//! Each scenario is run once undisturbed to count its operations, then once for every operation and every
+//! disturbance: the worker crashes, the store refuses, the answer is lost, the request arrives much later,
+//! or another worker runs a whole job in between. Whatever happened, after redelivery and the rechecks
+//! the derived data must be what an independent recomputation gives, the footprints must list exactly that,
+//! and no plan may find anything to do.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+
+mod oracle;
+mod scenarios;
+mod world;
+
+use evenkeel::model::Job;
+use scenarios::{Scenario, all};
+use world::{Disturbance, Lab};
+
+const DISTURBANCES: [Disturbance; 6] = [
+    Disturbance::Crash,
+    Disturbance::Refuse,
+    Disturbance::Throttle,
+    Disturbance::LoseAnswer,
+    Disturbance::ArriveLater(2),
+    Disturbance::ArriveLater(9),
+];
+
+async fn undisturbed(scenario: &Scenario) -> u64 {
+    let lab = Lab::new();
+    (scenario.prepare)(lab.clone()).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.deliver(&(scenario.job)(), 1).await.expect("not disturbed").expect("the scenario's job succeeds");
+    let operations = lab.weather.counted();
+    lab.weather.calm();
+    lab.finish().await;
+    oracle::check(&lab, scenario.name).await;
+    operations
+}
+
+#[tokio::test]
+async fn every_job_undisturbed_leaves_everything_in_step() {
+    for scenario in all() {
+        assert!(undisturbed(&scenario).await > 0, "{}", scenario.name);
+    }
+}
+
+#[tokio::test]
+async fn every_job_disturbed_at_every_operation_converges() {
+    let mut runs = 0_u32;
+    for scenario in all() {
+        let operations = undisturbed(&scenario).await;
+        for disturbance in DISTURBANCES {
+            // One beyond the last: the worker stops after the job and before the message is deleted.
+            for at in 1..=operations + 1 {
+                let lab = Lab::new();
+                (scenario.prepare)(lab.clone()).await;
+                lab.weather.arm(at, disturbance);
+                lab.deliver_until_done(&(scenario.job)()).await;
+                lab.weather.calm();
+                lab.finish().await;
+                oracle::check(&lab, &format!("{}, {disturbance:?} at operation {at}", scenario.name)).await;
+                (scenario.verify)(lab).await;
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn every_job_disturbed_twice_converges() {
+    let mut runs = 0_u32;
+    for scenario in all() {
+        let operations = undisturbed(&scenario).await;
+        for first in [Disturbance::Crash, Disturbance::LoseAnswer, Disturbance::ArriveLater(4)] {
+            for second in [Disturbance::Crash, Disturbance::LoseAnswer, Disturbance::ArriveLater(4)] {
+                for at in 1..=operations {
+                    for gap in 1..=operations {
+                        let lab = Lab::new();
+                        (scenario.prepare)(lab.clone()).await;
+                        lab.weather.arm(at, first);
+                        lab.weather.arm(at + gap, second);
+                        lab.deliver_until_done(&(scenario.job)()).await;
+                        lab.weather.calm();
+                        lab.finish().await;
+                        oracle::check(&lab, &format!("{}, {first:?} at {at} and {second:?} {gap} later", scenario.name)).await;
+                        runs += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(runs > 5_000, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing() {
+    let mut runs = 0_u32;
+    for scenario in all() {
+        let operations = undisturbed(&scenario).await;
+        for (name, meddle) in scenarios::meddlers() {
+            for at in 1..=operations {
+                let lab = Lab::new();
+                (scenario.prepare)(lab.clone()).await;
+                lab.weather.arm(at, Disturbance::Meddle);
+                lab.weather.meddle(meddle(lab.clone()));
+                lab.deliver_until_done(&(scenario.job)()).await;
+                lab.weather.calm();
+                lab.finish().await;
+                let story = format!("{}, {name} before operation {at}", scenario.name);
+                oracle::check(&lab, &story).await;
+                // A put and a delete overwrite what came before them, as they were asked to.
+                if !matches!((scenario.job)(), Job::Put(_) | Job::Delete { .. }) {
+                    oracle::nothing_lost(&lab, &story).await;
+                }
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
+}

@@ -1,0 +1,231 @@
+//! The jobs that are disturbed, and who meddles with them.
+
+use evenkeel::model::Job;
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use crate::world::{Lab, employee, job, sync};
+
+type Step = fn(Lab) -> BoxFuture<'static, ()>;
+
+/// A job and the state it meets.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) prepare: Step,
+    pub(crate) job: fn() -> Job,
+    pub(crate) verify: Step,
+}
+
+fn put(entity: serde_json::Value, mode: &str) -> Job {
+    job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": mode}))
+}
+
+fn on_key(op: &str) -> Job {
+    match op {
+        "archive" | "restore" => job(&json!({"op": op, "archive": "former", "pk": "Sales", "rk": "1"})),
+        _ => job(&json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1"})),
+    }
+}
+
+async fn settled(lab: &Lab) {
+    lab.write(employee("1", "Ada@Contoso.com", "King").with("IsManager", true)).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+}
+
+fn anything(_: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async {})
+}
+
+pub(crate) fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "sync of a new employee",
+            prepare: |lab| Box::pin(async move { lab.write(employee("1", "ada@contoso.com", "King").with("IsManager", true)).await }),
+            job: || sync("Sales", "1"),
+            verify: anything,
+        },
+        Scenario {
+            name: "sync after the e-mail address changed",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.write(employee("1", "countess@contoso.com", "Lovelace")).await;
+                })
+            },
+            job: || sync("Sales", "1"),
+            verify: anything,
+        },
+        Scenario {
+            name: "sync after a change that moves no key",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.write(employee("1", "Ada@Contoso.com", "King").with("IsManager", true).with("FirstName", "Augusta")).await;
+                })
+            },
+            job: || sync("Sales", "1"),
+            verify: anything,
+        },
+        Scenario {
+            name: "sync after the e-mail address was removed",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.write(employee("1", "", "King")).await;
+                })
+            },
+            job: || sync("Sales", "1"),
+            verify: anything,
+        },
+        Scenario {
+            name: "sync after the employee was deleted",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.remove("Sales", "1").await;
+                })
+            },
+            job: || sync("Sales", "1"),
+            verify: anything,
+        },
+        Scenario {
+            name: "sync of an employee who takes over a freed e-mail address",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.write(employee("1", "other@contoso.com", "King")).await;
+                    lab.write(employee("2", "ada@contoso.com", "Byron")).await;
+                    lab.sync_later.lock().unwrap().push(sync("Sales", "1"));
+                })
+            },
+            job: || sync("Sales", "2"),
+            verify: |lab| {
+                Box::pin(async move {
+                    let row = lab.read("ByEmail", "email_Sales", "ada@contoso.com").await.expect("the address has an owner");
+                    assert_eq!(row.entity.text("ek_source"), Some("[\"Employees\",\"Sales\",\"2\"]"));
+                })
+            },
+        },
+        Scenario {
+            name: "put of a new employee",
+            prepare: anything,
+            job: || put(json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "ada@contoso.com", "LastName": "King"}), "replace"),
+            verify: |lab| Box::pin(async move { assert!(lab.read("Employees", "Sales", "1").await.is_some()) }),
+        },
+        Scenario {
+            name: "put that changes every key",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || {
+                put(json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}), "replace")
+            },
+            verify: |lab| {
+                Box::pin(async move {
+                    let row = lab.read("Employees", "Sales", "1").await.expect("the employee exists");
+                    assert_eq!(row.entity.text("LastName"), Some("Lovelace"));
+                })
+            },
+        },
+        Scenario {
+            name: "put that merges one property",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || put(json!({"PartitionKey": "Sales", "RowKey": "1", "LastName": "Lovelace"}), "merge"),
+            verify: |lab| {
+                Box::pin(async move {
+                    let row = lab.read("Employees", "Sales", "1").await.expect("the employee exists");
+                    assert_eq!((row.entity.text("LastName"), row.entity.text("FirstName")), (Some("Lovelace"), Some("Ada")));
+                })
+            },
+        },
+        Scenario {
+            name: "delete",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || on_key("delete"),
+            verify: |lab| Box::pin(async move { assert!(lab.read("Employees", "Sales", "1").await.is_none()) }),
+        },
+        Scenario {
+            name: "archive",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || on_key("archive"),
+            verify: archived,
+        },
+        Scenario {
+            name: "archive over an earlier archiving",
+            prepare: |lab| {
+                Box::pin(async move {
+                    lab.write(employee("1", "old@contoso.com", "Old")).await;
+                    lab.work(&on_key("archive")).await.unwrap();
+                    settled(&lab).await;
+                })
+            },
+            job: || on_key("archive"),
+            verify: archived,
+        },
+        Scenario {
+            name: "restore",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.work(&on_key("archive")).await.unwrap();
+                })
+            },
+            job: || on_key("restore"),
+            verify: |lab| {
+                Box::pin(async move {
+                    assert!(lab.read("FormerEmployees", "Sales", "1").await.is_none());
+                    let row = lab.read("Employees", "Sales", "1").await.expect("the employee is back");
+                    assert_eq!(row.entity.text("Email"), Some("Ada@Contoso.com"));
+                    assert!(row.entity.get("ek_archived_at").is_none());
+                })
+            },
+        },
+    ]
+}
+
+fn archived(lab: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        assert!(lab.read("Employees", "Sales", "1").await.is_none());
+        let row = lab.read("FormerEmployees", "Sales", "1").await.expect("the employee is archived");
+        assert_eq!(row.entity.text("Email"), Some("Ada@Contoso.com"));
+        assert!(row.entity.get("ek_archived_at").is_some());
+    })
+}
+
+/// Who does what in between: a client that writes, and another worker that does what the client asked for.
+pub(crate) fn meddlers() -> Vec<(&'static str, Step)> {
+    vec![
+        ("an update and its sync", |lab| {
+            Box::pin(async move {
+                lab.client_writes("1", "meddled@contoso.com").await;
+                drop(lab.work(&sync("Sales", "1")).await);
+            })
+        }),
+        ("an update whose sync comes later", |lab| {
+            Box::pin(async move {
+                lab.client_writes("1", "meddled@contoso.com").await;
+                lab.sync_later.lock().unwrap().push(sync("Sales", "1"));
+            })
+        }),
+        ("a deletion and its sync", |lab| {
+            Box::pin(async move {
+                lab.remove("Sales", "1").await;
+                drop(lab.work(&sync("Sales", "1")).await);
+            })
+        }),
+        ("a deletion, a new employee and their syncs", |lab| {
+            Box::pin(async move {
+                lab.remove("Sales", "1").await;
+                drop(lab.work(&sync("Sales", "1")).await);
+                lab.client_writes("1", "anew@contoso.com").await;
+                drop(lab.work(&sync("Sales", "1")).await);
+            })
+        }),
+        ("another employee who wants the address, and their sync", |lab| {
+            Box::pin(async move {
+                lab.write(employee("9", "ada@contoso.com", "Nine")).await;
+                drop(lab.work(&sync("Sales", "9")).await);
+                lab.sync_later.lock().unwrap().push(sync("Sales", "9"));
+            })
+        }),
+        ("the same job, done by another worker", |lab| Box::pin(async move { drop(lab.work(&sync("Sales", "1")).await) })),
+    ]
+}

@@ -1,0 +1,335 @@
+//! A laboratory: a simulated account, an engine on it, a clock, and weather that strikes at one operation.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel::model::condition::Condition;
+use evenkeel::model::job::{self, Stamp};
+use evenkeel::model::template::Template;
+use evenkeel::model::{AccountName, Entity, EntityKey, Job, QueueName, Row, TableName, ViewName};
+use evenkeel::ports::{Account, Clock, ErrorClass, MessageText, Query, Stores, TableOperation};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::sync::Notify;
+
+pub(crate) const RECHECK_AFTER: Duration = Duration::from_mins(26);
+
+/// What happens at the chosen operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    /// The worker stops.
+    Crash,
+    /// The store refuses.
+    Refuse,
+    /// The store is busy.
+    Throttle,
+    /// Executed, but the answer is lost.
+    LoseAnswer,
+    /// Given up by its sender, and executed some operations later.
+    ArriveLater(u64),
+    /// Somebody else does something first.
+    Meddle,
+}
+
+type Meddling = BoxFuture<'static, ()>;
+
+/// Strikes at chosen operations.
+#[derive(Default)]
+pub(crate) struct Strike {
+    at: Mutex<BTreeMap<u64, Disturbance>>,
+    counted: AtomicU64,
+    calm: AtomicBool,
+    crashed: Notify,
+    meddling: Mutex<Option<Meddling>>,
+}
+
+impl Strike {
+    pub(crate) fn arm(&self, at: u64, disturbance: Disturbance) {
+        self.at.lock().unwrap().insert(at, disturbance);
+        self.counted.store(0, Ordering::SeqCst);
+        self.calm.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn meddle(&self, meddling: Meddling) {
+        *self.meddling.lock().unwrap() = Some(meddling);
+    }
+
+    pub(crate) fn calm(&self) {
+        self.calm.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Weather for Strike {
+    async fn before(&self, operation: &OperationInfo) -> Verdict {
+        if self.calm.load(Ordering::SeqCst) {
+            return Verdict::Execute;
+        }
+        let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let disturbance = self.at.lock().unwrap().remove(&number);
+        match disturbance {
+            None => Verdict::Execute,
+            Some(Disturbance::Crash) => {
+                self.crashed.notify_one();
+                std::future::pending().await
+            }
+            Some(Disturbance::Refuse) => Verdict::Fail(ErrorClass::Refused),
+            Some(Disturbance::Throttle) => Verdict::Fail(ErrorClass::Throttled { retry_after: None }),
+            // A read that gets no answer is only a failed read.
+            Some(Disturbance::LoseAnswer | Disturbance::ArriveLater(_)) if !operation.writes => {
+                Verdict::Fail(ErrorClass::Transient { retry_after: None })
+            }
+            Some(Disturbance::LoseAnswer) => Verdict::LoseAnswer,
+            Some(Disturbance::ArriveLater(operations)) => Verdict::ArriveLater(operations),
+            Some(Disturbance::Meddle) => {
+                let meddling = self.meddling.lock().unwrap().take();
+                if let Some(meddling) = meddling {
+                    self.calm.store(true, Ordering::SeqCst);
+                    meddling.await;
+                    self.calm.store(false, Ordering::SeqCst);
+                }
+                Verdict::Execute
+            }
+        }
+    }
+}
+
+/// A clock that moves a little whenever it is read, and much when told to.
+#[derive(Default)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst)).unwrap()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst).unsigned_abs())
+    }
+}
+
+/// Everything that a test needs.
+#[derive(Clone)]
+pub(crate) struct Lab {
+    pub(crate) sim: SimWorld,
+    pub(crate) account: Account,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) weather: Arc<Strike>,
+    clock: Arc<Hands>,
+    messages: Arc<AtomicU64>,
+    /// What the meddling client wrote last: row key and e-mail address.
+    pub(crate) last_client_write: Arc<Mutex<Option<(String, String)>>>,
+    /// Jobs to run before the end.
+    pub(crate) sync_later: Arc<Mutex<Vec<Job>>>,
+}
+
+pub(crate) fn table(name: &str) -> TableName {
+    TableName::new(name).unwrap()
+}
+
+fn table_ref(name: &str) -> TableRef {
+    TableRef { account: AccountName::main(), table: table(name) }
+}
+
+fn index(name: &str, target: &str, pk: &str, rk: &str, when: Option<&str>, select: Option<&[&str]>) -> Arc<View> {
+    Arc::new(View {
+        name: ViewName::new(name).unwrap(),
+        source: table_ref("Employees"),
+        when: when.map(|when| Condition::parse(when).unwrap()),
+        kind: ViewKind::SecondaryIndex(SecondaryIndex {
+            target: table_ref(target),
+            partition_key: Template::parse(pk).unwrap(),
+            row_key: Template::parse(rk).unwrap(),
+            select: select.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        }),
+        on_conflict: OnConflict::Reject,
+    })
+}
+
+/// An inter-partition index that can collide, an intra-partition one, a sparse conditional one, an archive.
+fn catalog() -> Catalog {
+    let views = [
+        index("by_email", "ByEmail", "email_{PartitionKey}", "{Email|lower}", None, Some(&["FirstName", "Email"])),
+        index("by_name", "Employees", "{PartitionKey}", "name_{LastName}_{RowKey}", None, None),
+        index("managers", "Managers", "managers", "{PartitionKey}_{RowKey}", Some("IsManager == true"), Some(&["LastName"])),
+    ];
+    let archive = Archive {
+        name: ViewName::new("former").unwrap(),
+        source: table_ref("Employees"),
+        target: ArchiveTarget::Table(table_ref("FormerEmployees")),
+    };
+    Catalog {
+        tables: ["Employees", "ByEmail", "Managers", "FormerEmployees"].map(|name| (table(name), table_ref(name))).into(),
+        views: views.into_iter().map(|view| (view.name.clone(), view)).collect(),
+        archives: [(archive.name.clone(), Arc::new(archive))].into(),
+        ..Catalog::default()
+    }
+}
+
+fn recheck_queue() -> QueueName {
+    QueueName::new("jobs-recheck").unwrap()
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        let (clock, weather) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
+        weather.calm();
+        let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
+        let account = sim.account();
+        let stores = Stores::new([(AccountName::main(), account.clone())].into());
+        let parts = EngineParts { stores, catalog: Arc::new(catalog()), clock: clock.clone(), recheck_after: RECHECK_AFTER };
+        let lab = Self {
+            sim,
+            account,
+            engine: Arc::new(Engine::new(parts)),
+            weather,
+            clock,
+            messages: Arc::default(),
+            last_client_write: Arc::default(),
+            sync_later: Arc::default(),
+        };
+        futures::executor::block_on(async {
+            for name in ["Employees", "ByEmail", "Managers", "FormerEmployees", footprint::FOOTPRINTS] {
+                lab.account.tables.create_table(&table(name)).await.unwrap();
+            }
+            lab.account.queues.create_queue(&recheck_queue()).await.unwrap();
+        });
+        lab
+    }
+
+    pub(crate) fn wait(&self, duration: Duration) {
+        self.clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
+    /// A client writes an employee, as clients do.
+    pub(crate) async fn write(&self, entity: Entity) {
+        self.account.tables.apply(&table("Employees"), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    }
+
+    /// A client writes an employee, and remembers it.
+    pub(crate) async fn client_writes(&self, rk: &str, email: &str) {
+        self.write(employee(rk, email, "Meddled")).await;
+        *self.last_client_write.lock().unwrap() = Some((rk.to_owned(), email.to_owned()));
+    }
+
+    pub(crate) async fn remove(&self, pk: &str, rk: &str) {
+        let key = EntityKey::new(pk, rk).unwrap();
+        let operation = TableOperation::Delete(key, evenkeel::ports::Condition::Any);
+        drop(self.account.tables.apply(&table("Employees"), &operation).await);
+    }
+
+    pub(crate) async fn read(&self, name: &str, pk: &str, rk: &str) -> Option<Row> {
+        self.account.tables.get(&table(name), &EntityKey::new(pk, rk).unwrap(), None).await.unwrap()
+    }
+
+    pub(crate) async fn rows(&self, name: &str) -> Vec<Row> {
+        self.account.tables.query(&table(name), &Query::default()).await.unwrap().rows
+    }
+
+    /// A new message.
+    pub(crate) fn delivery(&self) -> Delivery {
+        let number = self.messages.fetch_add(1, Ordering::SeqCst);
+        Delivery {
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
+            dequeue_count: 1,
+            account: AccountName::main(),
+            recheck_queue: recheck_queue(),
+        }
+    }
+
+    /// Runs a job to its end as an undisturbed worker would, redelivering what failed for the moment.
+    pub(crate) async fn work(&self, job: &Job) -> Result<Outcome, Failure> {
+        let mut delivery = self.delivery();
+        loop {
+            match self.engine.execute(&Work::Job(job.clone()), &delivery).await {
+                Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) && delivery.dequeue_count < 20 => {
+                    delivery.dequeue_count += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Delivers a job once. Nothing where the worker crashed.
+    pub(crate) async fn deliver(&self, job: &Job, dequeue_count: u32) -> Option<Result<Outcome, Failure>> {
+        let delivery = Delivery { dequeue_count, stamp: Stamp { message_id: "the-job".to_owned(), enqueued: start() }, ..self.delivery() };
+        let work = Work::Job(job.clone());
+        tokio::select! {
+            biased;
+            () = self.weather.crashed.notified() => None,
+            result = self.engine.execute(&work, &delivery) => Some(result),
+        }
+    }
+
+    /// Delivers a job as often as it takes; a permanent failure ends it, as poison.
+    pub(crate) async fn deliver_until_done(&self, job: &Job) -> Option<Outcome> {
+        for dequeue_count in 1..=20 {
+            match self.deliver(job, dequeue_count).await {
+                Some(Ok(outcome)) => return Some(outcome),
+                Some(Err(failure)) if failure.class == FailureClass::Permanent => return None,
+                Some(Err(_)) | None => {}
+            }
+        }
+        panic!("{job:?} is not done after 20 deliveries");
+    }
+
+    /// Lets late requests arrive, time pass, and rechecks run, until none is queued.
+    pub(crate) async fn finish(&self) {
+        self.sim.settle();
+        let later = std::mem::take(&mut *self.sync_later.lock().unwrap());
+        for job in later {
+            drop(self.work(&job).await);
+        }
+        for _ in 0..20 {
+            self.wait(RECHECK_AFTER + Duration::from_mins(2));
+            let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
+            if messages.is_empty() {
+                return;
+            }
+            for message in messages {
+                let MessageText::Readable(text) = &message.text else { panic!("unreadable recheck") };
+                let delivery = Delivery {
+                    stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
+                    dequeue_count: message.dequeue_count,
+                    ..self.delivery()
+                };
+                let work = Work::Recheck(Recheck::decode(text).unwrap());
+                match self.engine.execute(&work, &delivery).await {
+                    Ok(_) => {}
+                    Err(failure) if failure.class == FailureClass::Permanent => {}
+                    Err(failure) => panic!("a recheck failed: {}", failure.chain()),
+                }
+                self.account.queues.delete(&recheck_queue(), &message.id, &message.pop_receipt).await.unwrap();
+            }
+        }
+        panic!("rechecks never end");
+    }
+}
+
+/// When the job of a scenario was enqueued: before everything that is done to the data afterwards.
+fn start() -> Timestamp {
+    Timestamp::from_millisecond(1_795_000_000_000).unwrap().saturating_add(SignedDuration::from_secs(30)).unwrap()
+}
+
+pub(crate) fn job(value: &serde_json::Value) -> Job {
+    job::decode(&value.to_string()).unwrap().job
+}
+
+pub(crate) fn sync(pk: &str, rk: &str) -> Job {
+    job(&json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}))
+}
+
+pub(crate) fn employee(rk: &str, email: &str, last_name: &str) -> Entity {
+    Entity::new(EntityKey::new("Sales", rk).unwrap()).with("FirstName", "Ada").with("LastName", last_name).with("Email", email)
+}
