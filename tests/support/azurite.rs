@@ -28,6 +28,11 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// All three services behind one port, as a [`Stub`](super::stub::Stub) plays them.
+    pub const fn same(port: u16) -> Self {
+        Self { blob: port, queue: port, table: port }
+    }
+
     /// A connection string to them.
     pub fn connection_string(self) -> String {
         let endpoint = |service: &str, port: u16| format!("{service}Endpoint=http://127.0.0.1:{port}/{ACCOUNT};");
@@ -166,9 +171,10 @@ fn npm_ci(folder: &Path) {
 #[expect(clippy::disallowed_methods, reason = "the age of a file on this machine's disk is no part of what is tested")]
 fn wait_for(lock: &Path) {
     std::thread::sleep(Duration::from_millis(200));
-    let age = File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
+    let age =
+        File::open(lock).and_then(|file| file.metadata()).and_then(|data| data.modified()).map(|at| SystemTime::now().duration_since(at));
     if let Ok(Ok(age)) = age
-        && age > Duration::from_secs(600)
+        && age > Duration::from_mins(10)
     {
         let _ = fs::remove_file(lock);
     }

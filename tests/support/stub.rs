@@ -359,7 +359,8 @@ impl Head {
         unread.drain(..end + 4);
         let mut lines = text.split("\r\n");
         let first = lines.next().unwrap_or_default().to_owned();
-        let headers = lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim().to_lowercase(), value.trim().to_owned()));
+        let headers =
+            lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim().to_lowercase(), value.trim().to_owned()));
         Ok(Some(Self { first, headers: headers.collect() }))
     }
 

@@ -13,7 +13,7 @@ pub(super) struct Amendment {
     headers: Vec<(&'static str, String)>,
     without: Vec<&'static str>,
     query: Vec<(&'static str, String)>,
-    body: Option<fn(&str) -> String>,
+    body: Vec<fn(&str) -> String>,
 }
 
 impl Amendment {
@@ -38,10 +38,10 @@ impl Amendment {
         self
     }
 
-    /// With the body rewritten.
+    /// With the body rewritten, after earlier rewritings.
     #[must_use]
     pub(super) fn body(mut self, rewrite: fn(&str) -> String) -> Self {
-        self.body = Some(rewrite);
+        self.body.push(rewrite);
         self
     }
 
@@ -85,8 +85,9 @@ impl Amendment {
         for (name, value) in &self.query {
             request.url_mut().query_pairs_mut().append_pair(name, value);
         }
-        if let (Some(rewrite), Body::Bytes(body)) = (self.body, request.body()) {
-            let body = rewrite(std::str::from_utf8(body)?);
+        if let (false, Body::Bytes(body)) = (self.body.is_empty(), request.body()) {
+            let body = std::str::from_utf8(body)?.to_owned();
+            let body = self.body.iter().fold(body, |body, rewrite| rewrite(&body));
             request.insert_header(CONTENT_LENGTH, body.len().to_string());
             request.set_body(body);
         }

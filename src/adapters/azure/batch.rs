@@ -52,7 +52,7 @@ pub(super) fn outcome(answer: &Answer, count: usize) -> Outcome {
             refusal.request_id = answer.header("x-ms-request-id").map(str::to_owned);
         }
         // Without an index in the message, the place of the part tells only where there is a part for each.
-        refusal.index = refusal.index.or((parts.len() == count).then_some(at)).filter(|index| *index < count);
+        refusal.index = refusal.index.or_else(|| (parts.len() == count).then_some(at)).filter(|index| *index < count);
         return Outcome::Failed(refusal);
     }
     if parts.len() != count {
@@ -110,12 +110,12 @@ mod tests {
     fn success(parts: &[(&str, &str)]) -> String {
         let mut body = "--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_2\r\n\r\n".to_owned();
         for (status, etag) in parts {
-            body += "--changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n";
-            body += &format!("HTTP/1.1 {status}\r\nDataServiceVersion: 1.0;\r\n");
-            if !etag.is_empty() {
-                body += &format!("ETag: {etag}\r\n");
-            }
-            body += "\r\n\r\n";
+            let etag = if etag.is_empty() { String::new() } else { format!("ETag: {etag}\r\n") };
+            let part = format!(
+                "--changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
+                 HTTP/1.1 {status}\r\nDataServiceVersion: 1.0;\r\n{etag}\r\n\r\n"
+            );
+            body.push_str(&part);
         }
         body + "--changesetresponse_2--\r\n--batchresponse_1--\r\n"
     }

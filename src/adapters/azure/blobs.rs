@@ -36,10 +36,11 @@ const CHUNK_BYTES: u64 = 8 << 20;
 const PUT_BYTES: usize = 5_000 << 20;
 /// How often a read that is overtaken by writes starts again.
 const READ_ATTEMPTS: usize = 4;
-/// How often, and how long apart, a pending copy is looked at: 5 minutes in all. Inside one account a copy is
-/// a matter of moments.
-const COPY_LOOKS: u32 = 300;
-const COPY_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses between looks at a pending copy double from the first to the last; inside one account a copy is a
+/// matter of moments. About 5 minutes in all.
+const COPY_LOOKS: u32 = 66;
+const COPY_FIRST_PAUSE: Duration = Duration::from_millis(50);
+const COPY_LAST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The blobs of an account.
 pub(super) struct AzureBlobs {
@@ -199,8 +200,10 @@ impl AzureBlobs {
 
     /// Waits until a copy that the service does later is done.
     async fn finished_copy(&self, to: Address<'_>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
+        let mut pause = COPY_FIRST_PAUSE;
         for _ in 0..COPY_LOOKS {
-            tokio::time::sleep(COPY_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(COPY_LAST_PAUSE);
             let answer = self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await?;
             match answer.header("x-ms-copy-status") {
                 Some("pending") => {}

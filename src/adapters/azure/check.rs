@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use crate::model::entity::EntityError;
-use crate::model::{Key, limits};
+use crate::model::{Filter, Key, limits};
 use crate::ports::error::Cause;
-use crate::ports::{ErrorClass, TableOperation};
+use crate::ports::{ErrorClass, Query, TableOperation};
 
 /// Bytes around one operation in the body of a transaction: the part's own headers, the request line with the
 /// endpoint, the headers of the request. Generous; the exact figure depends on the endpoint's name.
 const PART_BYTES: usize = 640;
+/// Most comparisons in one filter (Azure, "Querying tables and entities": 15 discrete comparisons).
+const COMPARISONS: usize = 15;
 
 /// Why a request is not sent.
 #[derive(Debug)]
@@ -48,8 +50,38 @@ pub(super) fn operation(operation: &TableOperation) -> Result<usize, Objection> 
 
 const fn class_of(error: &EntityError) -> ErrorClass {
     match error {
-        EntityError::ValueTooLarge { .. } | EntityError::TooLarge(_) | EntityError::TooManyProperties(_) => ErrorClass::TooLarge,
-        EntityError::PropertyName(_) | EntityError::Character { .. } => ErrorClass::Permanent,
+        EntityError::ValueTooLarge { .. } | EntityError::TooLarge(_) => ErrorClass::TooLarge,
+        EntityError::PropertyName(_) | EntityError::Character { .. } | EntityError::TooManyProperties(_) => ErrorClass::Permanent,
+    }
+}
+
+/// Why a query is not asked.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QueryError {
+    /// No rows, or more than a page holds.
+    #[error("a page of {0} rows cannot be asked for; Azure Table storage answers 1 to 1,000")]
+    Top(u32),
+    /// Too long a filter.
+    #[error("the filter has {0} comparisons; Azure Table storage allows 15")]
+    Comparisons(usize),
+}
+
+/// Checks a query: page size and length of the filter.
+pub(super) fn query(query: &Query) -> Result<(), QueryError> {
+    if let Some(top) = query.top.filter(|top| !(1..=limits::PAGE_ROWS).contains(top)) {
+        return Err(QueryError::Top(top));
+    }
+    match query.filter.as_ref().map_or(0, comparisons) {
+        many if many > COMPARISONS => Err(QueryError::Comparisons(many)),
+        _ => Ok(()),
+    }
+}
+
+fn comparisons(filter: &Filter) -> usize {
+    match filter {
+        Filter::Compare { .. } => 1,
+        Filter::And(left, right) | Filter::Or(left, right) => comparisons(left) + comparisons(right),
+        Filter::Not(inner) => comparisons(inner),
     }
 }
 
@@ -60,7 +92,7 @@ pub(super) fn transaction(pk: &Key, operations: &[TableOperation]) -> Result<(),
         return Err(whole(ErrorClass::Permanent, TransactionError::Empty));
     }
     if operations.len() > limits::TRANSACTION_OPERATIONS {
-        return Err(whole(ErrorClass::TooLarge, TransactionError::TooMany(operations.len())));
+        return Err(whole(ErrorClass::Permanent, TransactionError::TooMany(operations.len())));
     }
     let mut rows = BTreeSet::new();
     let mut bytes = PART_BYTES;
@@ -99,7 +131,7 @@ mod tests {
     fn what_the_service_would_refuse_is_named_with_its_index() {
         assert_eq!(objection(&[]), (ErrorClass::Permanent, None));
         let many: Vec<_> = (0..101).map(|i| insert("p", &i.to_string())).collect();
-        assert_eq!(objection(&many), (ErrorClass::TooLarge, None));
+        assert_eq!(objection(&many), (ErrorClass::Permanent, None));
         assert!(transaction(&Key::new("p").unwrap(), &many[..100]).is_ok());
         assert_eq!(objection(&[insert("p", "1"), insert("q", "2")]), (ErrorClass::Permanent, Some(1)));
         let delete = TableOperation::Delete(EntityKey::new("p", "1").unwrap(), Condition::Any);

@@ -12,6 +12,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::amend::Amend;
+use super::ascii::Wire;
 use super::blobs::AzureBlobs;
 use super::call::Caller;
 use super::queues::AzureQueues;
@@ -53,6 +54,7 @@ pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
         // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
+    let wire = if account.endpoints.are_azure() { Wire::Utf8 } else { Wire::Ascii };
     let caller = Caller::new(account.account.clone(), Scrubber::new(&account));
     let tables =
         TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone()).client_options(options()).build();
@@ -61,8 +63,8 @@ pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
     let blobs =
         ClientBuilder::with_location(location(&account.endpoints.blob), credentials).client_options(options()).blob_service_client();
     Ok(Account {
-        tables: Arc::new(AzureTables::new(caller.clone(), tables)),
-        queues: Arc::new(AzureQueues::new(caller.clone(), queues)),
+        tables: Arc::new(AzureTables::new(caller.clone(), tables, wire)),
+        queues: Arc::new(AzureQueues::new(caller.clone(), queues, wire)),
         blobs: Arc::new(AzureBlobs::new(caller, blobs, account.credential)),
     })
 }

@@ -15,7 +15,8 @@
 //!
 //! - [`settings`]: an account, its credential and its endpoints; [`connection_string`] reads one.
 //! - `transport`: one pooled HTTP client for the three services; hands the answer past the library.
-//! - `amend`: what the library cannot express is added to its requests before they are signed.
+//! - `amend`: what the library cannot express is added to its requests before they are signed; `ascii`: bodies
+//!   that an emulator does not destroy.
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](crate::ports::StoreError).
 //! - `tables`, `batch`, `check`; `queues`, `messages`; `blobs`, `listing`: the ports.
 //!
@@ -25,6 +26,7 @@
 //! whoever sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
 
 mod amend;
+mod ascii;
 mod batch;
 mod blobs;
 mod call;

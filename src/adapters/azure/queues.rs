@@ -9,6 +9,7 @@ use azure_storage_queues::{NumberOfMessages, PopReceipt, PopReceiptClient, Queue
 use jiff::Timestamp;
 
 use super::amend::Amendment;
+use super::ascii::{self, Wire};
 use super::call::{Caller, Failure};
 use super::classify::{Absent, Operation};
 use super::messages::{self, MessagePage, RawMessage};
@@ -34,18 +35,28 @@ const CAREFUL_GETS: u32 = limits::QUEUE_BATCH;
 pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
+    wire: Wire,
     /// Queues whose messages are got one by one, and for how many more times.
     careful: Mutex<HashMap<QueueName, u32>>,
 }
 
 impl AzureQueues {
     /// Over a client of the library.
-    pub(super) fn new(caller: Caller, service: QueueServiceClient) -> Self {
-        Self { caller, service, careful: Mutex::new(HashMap::new()) }
+    pub(super) fn new(caller: Caller, service: QueueServiceClient, wire: Wire) -> Self {
+        Self { caller, service, wire, careful: Mutex::new(HashMap::new()) }
     }
 
     fn queue(&self, queue: &QueueName) -> QueueClient {
         self.service.queue_client(queue.as_str())
+    }
+
+    /// What becomes of every text on its way.
+    fn text(&self) -> Amendment {
+        let amendment = Amendment::default().body(messages::with_carriage_returns);
+        match self.wire {
+            Wire::Utf8 => amendment,
+            Wire::Ascii => amendment.body(ascii::xml),
+        }
     }
 
     /// A lease on a message. An id that is none is refused here: in a URL an empty id, or one of dots, would
@@ -76,25 +87,33 @@ impl AzureQueues {
 
     /// A visibility timeout in whole seconds, rounded up.
     fn seconds(&self, operation: Operation, what: impl FnOnce() -> What, time: Duration, least: u64) -> Result<Duration, StoreError> {
-        let seconds = whole_seconds(time).max(least);
-        if seconds <= limits::QUEUE_VISIBILITY_SECONDS {
+        let seconds = whole_seconds(time);
+        if (least..=limits::QUEUE_VISIBILITY_SECONDS).contains(&seconds) {
             return Ok(Duration::from_secs(seconds));
         }
-        let message = format!("a visibility timeout of {seconds} s; Azure Queue storage allows 604,800 s (7 days)");
+        let message = format!("a visibility timeout of {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)");
         Err(self.caller.error(ErrorClass::Permanent, operation, what(), message))
     }
 
-    /// How many messages are asked for at once.
-    fn batch(&self, queue: &QueueName, max: u32) -> u32 {
-        let mut careful = self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match careful.get_mut(queue) {
-            Some(left) if *left > 1 => *left -= 1,
-            Some(_) => {
-                careful.remove(queue);
+    fn number(&self, operation: Operation, what: impl FnOnce() -> What, max: u32) -> Result<NumberOfMessages, StoreError> {
+        match u8::try_from(max) {
+            Ok(number) if (1..=limits::QUEUE_BATCH).contains(&max) => Ok(NumberOfMessages::new(number)),
+            _ => {
+                let message = format!("{max} messages cannot be asked for; Azure Queue storage returns 1 to 32");
+                Err(self.caller.error(ErrorClass::Permanent, operation, what(), message))
             }
-            None => return max,
         }
-        1
+    }
+
+    /// Whether messages are got one by one just now. Each question counts as one get.
+    fn is_careful(&self, queue: &QueueName) -> bool {
+        let mut careful = self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(left) = careful.get_mut(queue) else { return false };
+        *left -= 1;
+        if *left == 0 {
+            careful.remove(queue);
+        }
+        true
     }
 
     fn be_careful(&self, queue: &QueueName) {
@@ -102,8 +121,8 @@ impl AzureQueues {
         careful.insert(queue.clone(), CAREFUL_GETS);
     }
 
-    async fn get_page(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Answer, Failure> {
-        let call = self.queue(queue).get_messages().number_of_messages(number(max)).visibility_timeout(visibility);
+    async fn get_page(&self, queue: &QueueName, number: NumberOfMessages, visibility: Duration) -> Result<Answer, Failure> {
+        let call = self.queue(queue).get_messages().number_of_messages(number).visibility_timeout(visibility);
         self.caller.try_run(call.into_future()).await
     }
 
@@ -134,10 +153,6 @@ fn date(answer: &Answer) -> Option<Timestamp> {
 /// Whole seconds, rounded up: half a second would otherwise become none at all.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
-fn number(max: u32) -> NumberOfMessages {
-    NumberOfMessages::new(u8::try_from(max.clamp(1, limits::QUEUE_BATCH)).unwrap_or(1))
 }
 
 /// A message that was got. One without a receipt cannot be settled by anybody, and will come again.
@@ -180,12 +195,19 @@ impl QueueStore for AzureQueues {
         let what = || What::Queue(queue.clone());
         self.check_text(PUT, what, text)?;
         let delay = self.seconds(PUT, what, delay, 0)?;
-        let mut amendment = Amendment::default().body(messages::with_carriage_returns);
+        let mut amendment = self.text();
         let mut call = self.queue(queue).put_message(text).visibility_timeout(delay);
         match ttl {
             // The library has no word for it.
             Ttl::Never => amendment = amendment.query("messagettl", "-1"),
-            Ttl::After(time) => call = call.ttl(Duration::from_secs(whole_seconds(time).max(1))),
+            Ttl::After(time) => {
+                let lifetime = Duration::from_secs(whole_seconds(time));
+                if lifetime <= delay {
+                    let message = format!("a message that lives {} s cannot be hidden for {} s", lifetime.as_secs(), delay.as_secs());
+                    return Err(self.caller.error(ErrorClass::Permanent, PUT, what(), message));
+                }
+                call = call.ttl(lifetime);
+            }
         }
         let answer = self.caller.run(PUT, what, call.context(amendment.context()).into_future()).await?;
         let body = String::from_utf8_lossy(&answer.body);
@@ -198,13 +220,15 @@ impl QueueStore for AzureQueues {
     async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError> {
         let what = || What::Queue(queue.clone());
         let visibility = self.seconds(GET, what, visibility, 1)?;
-        let max = self.batch(queue, max);
-        let answer = match self.get_page(queue, max, visibility).await {
+        let number = self.number(GET, what, max)?;
+        let one = || NumberOfMessages::new(1_u8);
+        let careful = max > 1 && self.is_careful(queue);
+        let answer = match self.get_page(queue, if careful { one() } else { number }, visibility).await {
             // One message that the service itself cannot write down fails every batch it is in: without it the
             // others must still get through.
-            Err(Failure::Refusal(refusal)) if refusal.status == 500 && max > 1 => {
+            Err(Failure::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
                 self.be_careful(queue);
-                self.get_page(queue, 1, visibility).await
+                self.get_page(queue, one(), visibility).await
             }
             other => other,
         };
@@ -227,8 +251,8 @@ impl QueueStore for AzureQueues {
         let lease = self.lease(UPDATE, queue, id, pop_receipt)?;
         self.check_text(UPDATE, what, text)?;
         let visibility = self.seconds(UPDATE, what, visibility, 0)?;
-        let context = Amendment::default().body(messages::with_carriage_returns).context();
-        let answer = self.caller.run(UPDATE, what, lease.update(text, visibility).context(context).into_future()).await?;
+        let call = lease.update(text, visibility).context(self.text().context());
+        let answer = self.caller.run(UPDATE, what, call.into_future()).await?;
         let next_visible = answer.header("x-ms-time-next-visible").and_then(http_date::parse);
         let next_visible = next_visible.or_else(|| date(&answer)?.checked_add(visibility).ok());
         match (answer.header("x-ms-popreceipt"), next_visible) {
@@ -244,8 +268,9 @@ impl QueueStore for AzureQueues {
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        let call = self.queue(queue).peek_messages().number_of_messages(number(max));
-        let answer = self.caller.run(PEEK, || What::Queue(queue.clone()), call.into_future()).await?;
+        let what = || What::Queue(queue.clone());
+        let call = self.queue(queue).peek_messages().number_of_messages(self.number(PEEK, what, max)?);
+        let answer = self.caller.run(PEEK, what, call.into_future()).await?;
         let peeked =
             |RawMessage { id, text, dequeue_count, inserted, expires, .. }| PeekedMessage { id, text, dequeue_count, inserted, expires };
         Ok(self.page(PEEK, queue, &answer)?.messages.into_iter().map(peeked).collect())

@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::amend::Amendment;
+use super::ascii::{self, Wire};
 use super::batch::{self, Outcome};
 use super::call::{Caller, Failure};
 use super::check::{self, Objection};
@@ -45,12 +46,13 @@ fn json() -> Amendment {
 pub(super) struct AzureTables {
     caller: Caller,
     service: TableServiceClient,
+    wire: Wire,
 }
 
 impl AzureTables {
     /// Over a client of the library.
-    pub(super) const fn new(caller: Caller, service: TableServiceClient) -> Self {
-        Self { caller, service }
+    pub(super) const fn new(caller: Caller, service: TableServiceClient, wire: Wire) -> Self {
+        Self { caller, service, wire }
     }
 
     fn table(&self, table: &TableName) -> TableClient {
@@ -175,7 +177,11 @@ impl TableStore for AzureTables {
         let kind = write_of(operation);
         let what = || What::Entity(table.clone(), operation.key().clone());
         check::operation(operation).map_err(|objection| self.objected(kind, what(), objection))?;
-        let answer = self.caller.run(kind, what, self.send(table, operation, json().context())).await?;
+        let amendment = match self.wire {
+            Wire::Utf8 => json(),
+            Wire::Ascii => json().body(ascii::json::<{ limits::ENTITY_BYTES }>),
+        };
+        let answer = self.caller.run(kind, what, self.send(table, operation, amendment.context())).await?;
         match operation {
             TableOperation::Delete(..) => Ok(None),
             _ => self.caller.etag(kind, what, &answer).map(Some),
@@ -185,8 +191,12 @@ impl TableStore for AzureTables {
     async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
         let what = || What::Partition(table.clone(), pk.clone());
         check::transaction(pk, operations).map_err(|objection| self.objected(TRANSACT, what(), objection))?;
-        let context = Amendment::default().body(batch::without_content).context();
-        let answer = self.caller.run(TRANSACT, what, self.send_batch(table, pk, operations, context)).await?;
+        let amendment = Amendment::default().body(batch::without_content);
+        let amendment = match self.wire {
+            Wire::Utf8 => amendment,
+            Wire::Ascii => amendment.body(ascii::json::<{ limits::TRANSACTION_BYTES }>),
+        };
+        let answer = self.caller.run(TRANSACT, what, self.send_batch(table, pk, operations, amendment.context())).await?;
         match batch::outcome(&answer, operations.len()) {
             Outcome::Done(etags) => operations
                 .iter()
@@ -210,6 +220,7 @@ impl TableStore for AzureTables {
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         let what = || What::Table(table.clone());
+        check::query(query).map_err(|error| self.caller.invalid(ErrorClass::Permanent, QUERY, what(), error))?;
         let select = query.select.as_deref();
         let mut pages = self.table(table).query().context(json().context());
         if let Some(filter) = &query.filter {
@@ -219,7 +230,7 @@ impl TableStore for AzureTables {
             pages = pages.select(select);
         }
         if let Some(top) = query.top {
-            pages = pages.top(Top::new(top.clamp(1, limits::PAGE_ROWS)));
+            pages = pages.top(Top::new(top));
         }
         if let Some(continuation) = &query.continuation {
             pages = pages.initial_partition_key(continuation.next_partition_key.clone());

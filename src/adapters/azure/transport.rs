@@ -126,7 +126,7 @@ impl Transport {
             .connect_timeout(account.timeouts.connect)
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
-            .tcp_keepalive(Duration::from_secs(60))
+            .tcp_keepalive(Duration::from_mins(1))
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .referer(false)
             .retry(reqwest::retry::never());

@@ -1,0 +1,76 @@
+//! Blobs that change, are empty, are copied, are leased.
+
+use super::*;
+
+const CHUNK: usize = 8 << 20;
+
+/// Chunks of a blob of one byte more than a chunk.
+fn range(request: &Request, etag: &str, byte: u8) -> Reply {
+    let first = request.header("x-ms-range").or_else(|| request.header("range")).unwrap().starts_with("bytes=0-");
+    let (from, to) = if first { (0, CHUNK - 1) } else { (CHUNK, CHUNK) };
+    let answer =
+        Reply::status(206).header("ETag", format!("\"{etag}\"")).header("Content-Range", format!("bytes {from}-{to}/{}", CHUNK + 1));
+    answer.body(vec![byte; to - from + 1]).into()
+}
+
+#[tokio::test]
+async fn a_blob_that_is_overwritten_while_it_is_read_is_read_anew() {
+    let stub = Stub::start(|request| match request.number {
+        0 => range(request, "old", 1),
+        1 => Reply::status(412).header("x-ms-error-code", "ConditionNotMet").into(),
+        _ => range(request, "new", 2),
+    });
+    let read = connect(&stub).blobs.get(&blob().0, &blob().1, None).await.unwrap().unwrap();
+    assert_eq!((read.content.len(), read.properties.etag.as_str()), (CHUNK + 1, "\"new\""));
+    assert!(read.content.iter().all(|byte| *byte == 2));
+    assert_eq!(stub.requests()[1].header("if-match"), Some("\"old\""));
+}
+
+#[tokio::test]
+async fn a_blob_that_never_holds_still_is_given_up_for_now() {
+    let stub =
+        Stub::start(
+            |request| if request.number % 2 == 0 { range(request, &request.number.to_string(), 1) } else { Reply::status(412).into() },
+        );
+    assert_eq!(connect(&stub).blobs.get(&blob().0, &blob().1, None).await.unwrap_err().class, TRANSIENT);
+}
+
+#[tokio::test]
+async fn an_empty_blob_has_no_range() {
+    let stub = Stub::start(|request| match request.method.as_str() {
+        "GET" => Reply::status(416).header("x-ms-error-code", "InvalidRange").into(),
+        _ => Reply::status(200).header("ETag", "\"1\"").header("Content-Length", "0").into(),
+    });
+    let read = connect(&stub).blobs.get(&blob().0, &blob().1, None).await.unwrap().unwrap();
+    assert_eq!((read.content.len(), read.properties.length), (0, 0));
+}
+
+#[tokio::test]
+async fn a_copy_is_waited_for() {
+    let stub = Stub::start(|request| match (request.method.as_str(), request.number) {
+        ("PUT", _) => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        (_, 1) => Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        _ => Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", "success").into(),
+    });
+    let (container, name) = blob();
+    assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name)).await.unwrap().as_str(), "\"2\"");
+    let stub = Stub::start(|request| match request.method.as_str() {
+        "PUT" => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        _ => Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", "failed").into(),
+    });
+    assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name)).await.unwrap_err().class, TRANSIENT);
+}
+
+#[tokio::test]
+async fn a_blob_that_somebody_leased_may_be_free_later() {
+    let stub = Stub::always(Reply::status(412).header("x-ms-error-code", "LeaseIdMissing"));
+    let put = connect(&stub).blobs.put(&blob().0, &blob().1, Bytes::new(), &BlobUpload::default()).await;
+    assert_eq!(put.unwrap_err().class, TRANSIENT);
+}
+
+#[tokio::test]
+async fn bytes_damaged_on_their_way_are_sent_again() {
+    let stub = Stub::always(Reply::status(400).header("x-ms-error-code", "Md5Mismatch"));
+    let put = connect(&stub).blobs.put(&blob().0, &blob().1, Bytes::from_static(b"x"), &BlobUpload::default()).await;
+    assert_eq!(put.unwrap_err().class, TRANSIENT);
+}

@@ -1,0 +1,75 @@
+//! What lies between.
+
+use super::*;
+
+fn hasty(stub: &Stub) -> Account {
+    let timeouts = Timeouts { connect: Duration::from_secs(5), request: Duration::from_millis(100) };
+    azure::connect(Ports::same(stub.port()).settings().with_timeouts(timeouts)).unwrap()
+}
+
+#[tokio::test]
+async fn nobody_listening_means_nothing_was_sent() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let account = Ports::same(port).connect();
+    assert_eq!(account.tables.apply(&table(), &insert()).await.unwrap_err().class, ErrorClass::Refused);
+    assert_eq!(account.queues.peek(&queue(), 1).await.unwrap_err().class, ErrorClass::Refused);
+    let error = account.blobs.properties(&blob().0, &blob().1).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Refused);
+    assert!(!everything(&error).contains("http"), "{}", everything(&error));
+}
+
+#[tokio::test]
+async fn an_unknown_host_means_nothing_was_sent() {
+    let endpoint = |service: &str| Some(format!("http://{service}.invalid/devstoreaccount1"));
+    let overrides = EndpointOverrides { table: endpoint("table"), queue: endpoint("queue"), blob: endpoint("blob"), suffix: None };
+    let account = AzureAccount::with_key(AccountName::main(), "devstoreaccount1", &SecretString::from("a2V5"), &overrides).unwrap();
+    let account = azure::connect(account).unwrap();
+    assert_eq!(account.tables.apply(&table(), &insert()).await.unwrap_err().class, ErrorClass::Refused);
+}
+
+#[tokio::test]
+async fn a_broken_connection_leaves_writes_in_doubt() {
+    let stub = Stub::start(|_| Reply::Reset);
+    assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
+    assert_eq!(read(&stub).await.class, TRANSIENT);
+    assert_eq!(connect(&stub).queues.get(&queue(), 32, MINUTE).await.unwrap_err().class, ErrorClass::Ambiguous);
+    assert_eq!(stub.requests().len(), 3, "nothing was sent twice");
+}
+
+#[tokio::test]
+async fn silence_ends_with_the_timeout() {
+    let stub = Stub::start(|_| Reply::Silence);
+    let account = hasty(&stub);
+    let error = account.tables.apply(&table(), &insert()).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Ambiguous);
+    assert!(error.message.contains("time allowed"), "{error}");
+    assert_eq!(account.queues.approximate_count(&queue()).await.unwrap_err().class, TRANSIENT);
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_an_insert_is_told_by_what_is_there() {
+    let azurite = azurite::shared();
+    let table = TableName::new(format!("Stub{}", uuid::Uuid::new_v4().simple())).unwrap();
+    assert!(azurite.connect().tables.create_table(&table).await.unwrap());
+    let stub = Stub::start(|request| if request.number == 0 { Reply::ForwardThenReset } else { Reply::Forward }).forward_to(azurite.table);
+    let tables = connect(&stub).tables;
+    assert_eq!(tables.apply(&table, &insert()).await.unwrap_err().class, ErrorClass::Ambiguous);
+    assert_eq!(tables.apply(&table, &insert()).await.unwrap_err().class, ErrorClass::Conflict);
+    assert_eq!(tables.get(&table, &EntityKey::new("p", "r").unwrap(), None).await.unwrap().unwrap().entity, entity("p", "r"));
+}
+
+#[tokio::test]
+async fn a_restarted_service_is_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut azurite = azurite::Azurite::persistent(folder.path());
+    let account = azurite.ports.connect();
+    let table = TableName::new("Outage").unwrap();
+    assert!(account.tables.create_table(&table).await.unwrap());
+    account.tables.apply(&table, &insert()).await.unwrap();
+    azurite.stop();
+    // On a connection that was open a request may already be under way when it breaks; a new one cannot be had.
+    assert_eq!(azurite.ports.connect().tables.apply(&table, &insert()).await.unwrap_err().class, ErrorClass::Refused);
+    assert!(account.tables.apply(&table, &insert()).await.unwrap_err().class.is_transient());
+    azurite.restart();
+    assert_eq!(account.tables.apply(&table, &insert()).await.unwrap_err().class, ErrorClass::Conflict);
+}

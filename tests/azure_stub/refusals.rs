@@ -1,0 +1,120 @@
+//! What a service says when it refuses.
+
+use super::*;
+
+#[tokio::test]
+async fn a_busy_service_says_when_to_come_again() {
+    let busy = Stub::always(Reply::status(503).like_azure().header("Retry-After", "7").body(odata("ServerBusy")));
+    assert_eq!(write(&busy, insert()).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) });
+    let busy = Stub::always(Reply::status(503).like_azure().body(odata("ServerBusy")));
+    let error = write(&busy, insert()).await;
+    assert_eq!(
+        (error.class, error.status, error.code.as_deref()),
+        (ErrorClass::Throttled { retry_after: None }, Some(503), Some("ServerBusy"))
+    );
+    let throttled = Stub::always(
+        Reply::status(429).header("Retry-After", "Fri, 20 Nov 2026 15:00:09 GMT").header("Date", "Fri, 20 Nov 2026 15:00:00 GMT"),
+    );
+    assert_eq!(read(&throttled).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(9)) });
+}
+
+#[tokio::test]
+async fn a_refused_request_is_sent_once() {
+    let busy = Stub::always(Reply::status(503));
+    write(&busy, insert()).await;
+    assert_eq!(busy.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
+    for (status, body) in
+        [(500, odata("OperationTimedOut")), (500, odata("InternalError")), (502, "<html>Bad Gateway".into()), (504, String::new())]
+    {
+        let stub = Stub::always(Reply::status(status).body(body));
+        assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous, "{status}");
+        assert_eq!(read(&stub).await.class, TRANSIENT, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
+    let stub = Stub::always(Reply::status(409).like_azure().body(odata("TableBeingDeleted")));
+    let account = connect(&stub);
+    let wait = ErrorClass::Transient { retry_after: Some(Duration::from_secs(40)) };
+    assert_eq!(account.tables.create_table(&table()).await.unwrap_err().class, wait);
+    assert!(!account.tables.delete_table(&table()).await.unwrap());
+    for code in ["QueueBeingDeleted", "ContainerBeingDeleted"] {
+        let stub = Stub::always(Reply::status(409).header("x-ms-error-code", code).body(xml(code)));
+        let account = connect(&stub);
+        assert_eq!(account.queues.create_queue(&queue()).await.unwrap_err().class, wait);
+        assert_eq!(account.blobs.create_container(&blob().0).await.unwrap_err().class, wait);
+    }
+}
+
+#[tokio::test]
+async fn codes_of_live_tables_are_read_from_the_body() {
+    let answer = |status, code: &str| Stub::always(Reply::status(status).like_azure().body(odata(code)));
+    let stub = answer(404, "TableNotFound");
+    assert_eq!(read(&stub).await.class, ErrorClass::NotFound(Missing::Container));
+    assert_eq!(write(&stub, replace()).await.class, ErrorClass::NotFound(Missing::Container));
+    let stub = answer(404, "ResourceNotFound");
+    let account = connect(&stub);
+    assert_eq!(account.tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.unwrap(), None);
+    assert_eq!(write(&stub, replace()).await.class, ErrorClass::NotFound(Missing::Item));
+    assert!(!account.tables.delete_table(&table()).await.unwrap());
+    assert_eq!(write(&answer(409, "EntityAlreadyExists"), insert()).await.class, ErrorClass::Conflict);
+    assert_eq!(write(&answer(412, "UpdateConditionNotSatisfied"), replace()).await.class, ErrorClass::Precondition);
+    assert!(!connect(&answer(409, "TableAlreadyExists")).tables.create_table(&table()).await.unwrap());
+}
+
+#[tokio::test]
+async fn statuses_say_enough_where_no_code_comes() {
+    for (status, class) in [
+        (404, ErrorClass::NotFound(Missing::Item)),
+        (409, ErrorClass::Conflict),
+        (412, ErrorClass::Precondition),
+        (413, ErrorClass::TooLarge),
+        (408, TRANSIENT),
+        (400, ErrorClass::Permanent),
+        (401, ErrorClass::Unauthorised),
+        (403, ErrorClass::Unauthorised),
+        (501, ErrorClass::Permanent),
+        (505, ErrorClass::Permanent),
+        (304, ErrorClass::Precondition),
+        (419, ErrorClass::Permanent),
+        (449, TRANSIENT),
+        (599, ErrorClass::Ambiguous),
+        (777, ErrorClass::Permanent),
+    ] {
+        let error = write(&Stub::always(Reply::status(status)), replace()).await;
+        assert_eq!((error.class, error.status), (class, Some(status)), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn redirections_are_not_followed() {
+    let stub = Stub::always(Reply::status(302).header("Location", "http://127.0.0.1:1/elsewhere"));
+    let error = write(&stub, insert()).await;
+    assert_eq!(error.class, ErrorClass::Permanent);
+    assert!(error.message.contains("redirection"), "{error}");
+    assert_eq!(stub.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn refused_credentials_come_with_advice() {
+    let stub = Stub::always(Reply::status(403).body(odata("AuthenticationFailed")));
+    let error = write(&stub, insert()).await;
+    assert_eq!(error.class, ErrorClass::Unauthorised);
+    assert!(error.message.contains("clock") && error.message.contains("key"), "{error}");
+}
+
+#[tokio::test]
+async fn a_lost_lease_has_two_codes() {
+    for (status, code) in [(400, "PopReceiptMismatch"), (404, "MessageNotFound")] {
+        let stub = Stub::always(Reply::status(status).header("x-ms-error-code", code).body(xml(code)));
+        let queues = connect(&stub).queues;
+        let id = "7d6eb5c1-0002-0000-0000-000000000000";
+        assert_eq!(queues.delete(&queue(), id, "receipt").await.unwrap_err().class, ErrorClass::LeaseLost);
+        assert_eq!(queues.update(&queue(), id, "receipt", "x", MINUTE).await.unwrap_err().class, ErrorClass::LeaseLost);
+    }
+}
