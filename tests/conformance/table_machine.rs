@@ -65,18 +65,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Default)]
 struct Model {
     rows: BTreeMap<Key, (Entity, ETag)>,
-    old: Vec<ETag>,
+    /// With the row each belonged to: rows written by one transaction may share an ETag.
+    old: Vec<(Key, ETag)>,
 }
 
 impl Model {
+    fn retired(&self) -> Option<ETag> {
+        self.old.last().map(|(_, etag)| etag.clone())
+    }
+
     fn operation(&self, op: &Op) -> TableOperation {
         let address = key("p", &op.row.to_string());
         let entity = Entity::new(address.clone()).with(format!("P{}", op.property), op.value);
         let current = self.rows.get(&address.rk).map(|(_, etag)| etag.clone());
         let etag = match op.version {
             Version::Any => None,
-            Version::Current => current.or_else(|| self.old.last().cloned()),
-            Version::Old => self.old.last().cloned(),
+            Version::Current => current.or_else(|| self.retired()),
+            Version::Old => self.retired(),
         };
         let condition = etag.map_or(Condition::Any, Condition::Matches);
         match op.verb {
@@ -119,12 +124,12 @@ impl Model {
     fn accept(&mut self, operation: &TableOperation, outcome: Option<Entity>, etag: Option<ETag>) -> Result<(), String> {
         let rk = operation.key().rk.clone();
         if let Some((_, retired)) = self.rows.remove(&rk) {
-            self.old.push(retired);
+            self.old.push((rk.clone(), retired));
         }
         match (outcome, etag) {
             (None, None) => Ok(()),
-            (Some(_), Some(etag)) if self.old.contains(&etag) || self.rows.values().any(|(_, taken)| *taken == etag) => {
-                Err(format!("{etag} was given twice"))
+            (Some(_), Some(etag)) if self.old.iter().any(|old| *old == (rk.clone(), etag.clone())) => {
+                Err(format!("{etag} was given to the row {rk} twice"))
             }
             (Some(entity), Some(etag)) => {
                 self.rows.insert(rk, (entity, etag));
