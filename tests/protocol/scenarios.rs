@@ -116,7 +116,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             name: "put that changes every key",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
             job: || {
-                put(json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}), "replace")
+                put(&json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}), "replace")
             },
             verify: |lab| {
                 Box::pin(async move {
