@@ -1,6 +1,8 @@
 //! The contract of the storage ports, on stores that wear what every store wears in production: observation,
 //! circuits, pacing and retries must not change what a port promises.
 
+#![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -84,9 +86,9 @@ fn gusty_world() -> World {
 }
 
 mod embedded {
-    contract_suite!(crate::embedded_world());
+    contract_suite!(embedded_world());
 }
 
 mod gusty {
-    contract_suite!(crate::gusty_world());
+    contract_suite!(gusty_world());
 }
