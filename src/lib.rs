@@ -8,7 +8,9 @@
 
 pub mod adapters;
 pub mod catalog;
+pub mod config;
 pub mod model;
+pub mod ops;
 pub mod patterns;
 pub mod ports;
 pub mod reconcile;

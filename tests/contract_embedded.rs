@@ -1,4 +1,5 @@
 //! The contract of the storage ports, on the embedded store.
+#![expect(clippy::unwrap_used, reason = "a world that cannot be made fails its test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,14 +59,14 @@ fn world(options: &Options) -> World {
     World::new(account, pass, folder)
 }
 
-fn short_pages() -> Options {
+fn short_options() -> Options {
     Options { short_pages: Some(Arc::new(Counted(AtomicU64::new(20_261_120)))) }
 }
 
 mod plain {
-    contract_suite!(crate::world(&crate::Options::default()));
+    contract_suite!(world(&Options::default()));
 }
 
 mod short_pages {
-    contract_suite!(crate::world(&crate::short_pages()));
+    contract_suite!(world(&short_options()));
 }

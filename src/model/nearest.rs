@@ -19,19 +19,22 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein distance, one row of the table at a time.
+/// Edits between two words, a swap of two neighbours being one edit (optimal string alignment), row by row of its table.
 fn edits(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+    let mut before = vec![0; b.len() + 1];
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let substituted = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = substituted.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
         }
+        before = std::mem::replace(&mut above, row);
     }
-    row[b.len()]
+    above[b.len()]
 }
 
 #[cfg(test)]
@@ -45,7 +48,7 @@ mod tests {
         assert_eq!(nearest("lowr", known), Some("lower"));
         assert_eq!(nearest("partitionkey", known), Some("partition_key"));
         assert_eq!(nearest("RowKey", known), Some("row_key"));
-        assert_eq!(nearest("wehn", known), None);
+        assert_eq!(nearest("wehn", known), Some("when"));
         assert_eq!(nearest("retention", known), None);
         assert_eq!(nearest("", known), None);
     }

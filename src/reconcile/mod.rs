@@ -20,6 +20,7 @@ mod engine;
 mod execute;
 mod failure;
 pub mod footprint;
+mod items;
 mod observation;
 mod pass;
 mod plan;
@@ -27,6 +28,8 @@ mod put;
 mod recheck;
 mod report;
 mod restore;
+mod second_look;
+mod taken;
 
 pub use engine::{Engine, EngineParts};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};

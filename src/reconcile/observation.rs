@@ -1,10 +1,15 @@
 //! What a pass has seen: footprint, looks and primary, read in this order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::footprint::{Footprint, Settled};
-use super::plan::Look;
-use crate::model::item::Owner;
+use super::execute::Failure;
+use super::failure::{permanent, storage};
+use super::footprint::{self, Footprint, Settled};
+use super::items::gather;
+use super::pass::Pass;
+use super::plan::{self, Look};
+use crate::catalog::ViewStatus;
+use crate::model::item::{self, Owner};
 use crate::model::{ETag, EdmDateTime, ItemAddress, Row};
 
 /// What a pass has seen.
@@ -34,5 +39,52 @@ impl Observation {
             row: None,
             derived_from: None,
         }
+    }
+}
+
+impl Pass<'_> {
+    /// Reads the footprint, then the keys to look at, then the primary.
+    pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
+        let mut seen = Observation::blank();
+        if self.has_views() {
+            let key = footprint::key(&self.primary);
+            let step = || format!("reading the footprint of {}", self.primary);
+            let row = self.tables()?.get(&footprint::table(), &key, None).await.map_err(|error| storage(step(), error))?;
+            if let Some(row) = row {
+                seen.footprint = Footprint::decode(&self.primary, &row.entity).map_err(|error| permanent(step(), error))?;
+                seen.etag = Some(row.etag);
+                seen.written = row.timestamp;
+            }
+            seen.looks = self.look(&seen.footprint).await?;
+        }
+        let step = || format!("reading the primary {}", self.primary);
+        let row = self.tables()?.get(&self.source.table, &self.primary.key, None).await.map_err(|error| storage(step(), error))?;
+        match row {
+            // A row derived from its own table is nobody's source of truth.
+            Some(row) if item::is_derived_within(&self.source.table, &row.entity) => seen.derived_from = Owner::of(&row.entity),
+            row => seen.row = row,
+        }
+        Ok(seen)
+    }
+
+    /// Looks at what some pass has announced and at what this run has touched.
+    async fn look(&self, footprint: &Footprint) -> Result<BTreeMap<ItemAddress, Look>, Failure> {
+        let catalog = &self.engine.catalog;
+        let changing = footprint.items.iter().filter(|(_, entry)| entry.changing).map(|(address, _)| address);
+        let mut addresses: BTreeSet<&ItemAddress> = changing.chain(&self.touched).collect();
+        // What an unknown view made is left alone.
+        addresses.retain(|address| {
+            let generation = footprint.items.get(*address).map_or(0, |entry| entry.generation);
+            catalog.generations.status(&address.view, generation, catalog.views.contains_key(&address.view)) != ViewStatus::Newer
+        });
+        let select = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
+        let looks = addresses.into_iter().map(|address| self.look_at(address, &select)).collect();
+        gather(looks).await.into_iter().collect()
+    }
+
+    async fn look_at(&self, address: &ItemAddress, select: &[String]) -> Result<(ItemAddress, Look), Failure> {
+        let row = self.target(address)?.get(&address.table, &address.key, Some(select)).await;
+        let row = row.map_err(|error| storage(format!("looking at {address}"), error))?;
+        Ok((address.clone(), plan::look(address, &self.primary, row)))
     }
 }

@@ -200,6 +200,7 @@ pub(crate) async fn a_delete_tells_whether_the_blob_was_there(world: &World) {
     assert!(world.account.blobs.delete(&container, &blob("a"), Some(&etag)).await.unwrap());
     assert!(world.account.blobs.delete(&container, &blob("b"), None).await.unwrap());
     assert!(!world.account.blobs.delete(&container, &blob("b"), None).await.unwrap());
+    assert!(!world.account.blobs.delete(&container, &blob("a"), Some(&etag)).await.unwrap());
     assert!(list(world, &container, "").await.is_empty());
 }
 

@@ -69,10 +69,15 @@ fn put_bytes(bytes: &mut Vec<u8>, content: &[u8]) {
 
 fn put_length(bytes: &mut Vec<u8>, mut length: usize) {
     while length >= 0x80 {
-        bytes.push((length & 0x7f) as u8 | 0x80);
+        bytes.push(low_bits(length) | 0x80);
         length >>= 7;
     }
-    bytes.push(length as u8);
+    bytes.push(low_bits(length));
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "seven bits fit a byte")]
+const fn low_bits(length: usize) -> u8 {
+    (length & 0x7f) as u8
 }
 
 /// Decodes the properties whose names are wanted.
@@ -105,8 +110,8 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], CodecError> {
-        let end = self.at.checked_add(length).ok_or(self.broken())?;
-        let taken = self.bytes.get(self.at..end).ok_or(self.broken())?;
+        let end = self.at.checked_add(length).ok_or_else(|| self.broken())?;
+        let taken = self.bytes.get(self.at..end).ok_or_else(|| self.broken())?;
         self.at = end;
         Ok(taken)
     }

@@ -110,3 +110,37 @@ impl From<EntityError> for Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+    use crate::model::AccountName;
+    use crate::ports::{Service, What};
+
+    fn failure(code: i32) -> Arc<rusqlite::Error> {
+        Arc::new(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+    }
+
+    #[test]
+    fn failures_of_the_file_can_be_tried_again_and_name_it() {
+        let codes =
+            [ffi::SQLITE_BUSY, ffi::SQLITE_FULL, ffi::SQLITE_IOERR, ffi::SQLITE_CORRUPT, ffi::SQLITE_READONLY, ffi::SQLITE_CANTOPEN];
+        for code in codes {
+            let fault = Fault::sqlite(&failure(code));
+            assert!(matches!(fault.class, ErrorClass::Transient { .. }), "{code}");
+            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+            let error = fault.into_error("Insert Entity", subject, "/data/store.db");
+            assert!(error.to_string().contains("/data/store.db"), "{error}");
+            assert!(error.cause.is_some());
+        }
+        assert_eq!(Fault::sqlite(&failure(ffi::SQLITE_TOOBIG)).class, ErrorClass::TooLarge);
+    }
+
+    #[test]
+    fn a_commit_whose_sync_failed_is_ambiguous() {
+        assert_eq!(Fault::commit(&failure(ffi::SQLITE_IOERR)).class, ErrorClass::Ambiguous);
+        assert!(matches!(Fault::commit(&failure(ffi::SQLITE_FULL)).class, ErrorClass::Transient { .. }));
+    }
+}

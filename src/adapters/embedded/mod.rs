@@ -40,6 +40,8 @@ mod schema;
 mod stamp;
 mod store;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use schema::OpenError;

@@ -85,6 +85,10 @@ fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
 
 /// Everything that one request reads is of one moment.
 fn snapshot<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
+    if !connection.is_autocommit() {
+        // The end of an earlier read failed.
+        connection.execute_batch("ROLLBACK")?;
+    }
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
         .unwrap_or_else(|_| Err(Fault::permanent("a read of the embedded store panicked, which is a bug")));

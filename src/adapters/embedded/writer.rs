@@ -77,7 +77,7 @@ impl Writer {
         F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = Work { work: Some(work), result: None, reply };
+        let request = Task { work: Some(work), result: None, reply };
         let gone = || Fault::transient("the store's writer has ended");
         self.requests.as_ref().ok_or_else(gone)?.send(Box::new(request)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
@@ -104,13 +104,13 @@ trait Request: Send {
     fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
-struct Work<T, F> {
+struct Task<T, F> {
     work: Option<F>,
     result: Option<Result<T, Fault>>,
     reply: oneshot::Sender<Result<T, Fault>>,
 }
 
-impl<T, F> Request for Work<T, F>
+impl<T, F> Request for Task<T, F>
 where
     T: Send,
     F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send,
@@ -235,4 +235,137 @@ fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Request
 
 fn run_cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures::future::join_all;
+    use rusqlite::OptionalExtension as _;
+
+    use super::super::schema;
+    use super::super::tests::Hands;
+    use super::*;
+    use crate::ports::ErrorClass;
+
+    /// A writer, a connection that sees only what is committed, and the folder they are in.
+    fn writer() -> (Writer, Connection, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let writer = Writer::start(&path, schema::open_writer(&path).unwrap(), Arc::new(Hands::default())).unwrap();
+        (writer, schema::open_reader(&path).unwrap(), folder)
+    }
+
+    fn make(connection: &Connection, table: &str) -> Result<(), Fault> {
+        connection.execute("INSERT INTO tables (name, canonical) VALUES (?1, ?1)", [table])?;
+        Ok(())
+    }
+
+    fn has(connection: &Connection, table: &str) -> bool {
+        let found = connection.query_row("SELECT 1 FROM tables WHERE name = ?1", [table], |_| Ok(())).optional();
+        found.unwrap().is_some()
+    }
+
+    /// Polls a future once, so that its request is on its way, and leaves it there.
+    async fn begin<F: Future + Unpin>(future: &mut F) {
+        let begun = futures::poll!(future);
+        assert!(begun.is_pending());
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_share_a_commit_and_fail_alone() {
+        let (writer, reader, _folder) = writer();
+        let (open, gate) = mpsc::channel::<()>();
+        let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
+        begin(&mut first).await;
+        let mut kept = Box::pin(writer.execute(|writing| make(writing.connection, "kept")));
+        begin(&mut kept).await;
+        let mut refused = Box::pin(writer.execute(|writing| {
+            make(writing.connection, "refused")?;
+            Err::<(), _>(Fault::permanent("refused after writing"))
+        }));
+        begin(&mut refused).await;
+        let mut panicking = Box::pin(writer.execute(|writing| {
+            make(writing.connection, "panicked")?;
+            if writing.now.as_second() > 0 { panic!("a bug, planted for this test") } else { Ok(()) }
+        }));
+        begin(&mut panicking).await;
+        let mut last = Box::pin(writer.execute(move |writing| {
+            // What the batch wrote so far is there, and not yet committed.
+            Ok((has(writing.connection, "kept"), has(writing.connection, "refused"), has(&reader, "kept"), reader))
+        }));
+        begin(&mut last).await;
+        open.send(()).unwrap();
+        first.await.unwrap();
+        kept.await.unwrap();
+        assert_eq!(refused.await.unwrap_err().class, ErrorClass::Permanent);
+        assert_eq!(panicking.await.unwrap_err().class, ErrorClass::Permanent);
+        let (kept_seen, refused_seen, kept_committed, reader) = last.await.unwrap();
+        assert_eq!((kept_seen, refused_seen, kept_committed), (true, false, false));
+        assert_eq!((has(&reader, "kept"), has(&reader, "refused"), has(&reader, "panicked")), (true, false, false));
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_goes_away_breaks_nothing() {
+        let (writer, reader, _folder) = writer();
+        let (open, gate) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel::<()>();
+        let mut running = Box::pin(writer.execute(move |writing| {
+            began.send(()).map_err(|_| Fault::permanent("no test"))?;
+            gate.recv().map_err(|_| Fault::permanent("no gate"))?;
+            make(writing.connection, "begun")
+        }));
+        begin(&mut running).await;
+        begun.recv().unwrap();
+        let mut waiting = Box::pin(writer.execute(|writing| make(writing.connection, "waiting")));
+        begin(&mut waiting).await;
+        drop((running, waiting));
+        open.send(()).unwrap();
+        writer.execute(|writing| make(writing.connection, "later")).await.unwrap();
+        assert_eq!((has(&reader, "begun"), has(&reader, "waiting"), has(&reader, "later")), (true, false, true));
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_fails_its_batch_and_passes() {
+        let (writer, reader, _folder) = writer();
+        let limit = |pages: i64| {
+            writer.execute(move |writing| {
+                let now: i64 = writing.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+                writing.connection.pragma_update_and_check(None, "max_page_count", now + pages, |_| Ok(()))?;
+                Ok(())
+            })
+        };
+        limit(8).await.unwrap();
+        let fill = |table: &'static str| {
+            writer.execute(move |writing| {
+                make(writing.connection, table)?;
+                let sql = "INSERT INTO large_entities VALUES (?1, zeroblob(40000))";
+                writing.connection.execute(sql, [writing.stamp()])?;
+                Ok(())
+            })
+        };
+        let results = join_all(["full1", "full2", "full3", "full4"].map(fill)).await;
+        let failed = results.into_iter().filter_map(Result::err).collect::<Vec<_>>();
+        assert!(!failed.is_empty());
+        assert!(failed.iter().all(|fault| matches!(fault.class, ErrorClass::Transient { .. })), "{failed:?}");
+        limit(1_000_000).await.unwrap();
+        fill("afterwards").await.unwrap();
+        assert!(has(&reader, "afterwards"));
+    }
+
+    #[tokio::test]
+    async fn what_waits_when_the_store_closes_is_still_done() {
+        let (writer, reader, _folder) = writer();
+        let (open, gate) = mpsc::channel::<()>();
+        let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
+        begin(&mut first).await;
+        let (reply, _answer) = oneshot::channel();
+        let request = Task { work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")), result: None, reply };
+        writer.requests.as_ref().unwrap().try_send(Box::new(request)).map_err(|_| ()).unwrap();
+        drop(first);
+        open.send(()).unwrap();
+        drop(writer);
+        assert!(has(&reader, "last"));
+    }
 }

@@ -1,0 +1,334 @@
+//! What the contract suite does not say: files, processes, and what lies behind the ports.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rusqlite::Connection;
+
+use super::{EmbeddedStore, OpenError};
+use crate::model::{AccountName, BlobName, ContainerName, EdmValue, Entity, EntityKey, Key, QueueName, TableName};
+use crate::ports::{Account, BlobUpload, Clock, Condition, ErrorClass, MessageText, Query, TableOperation, Ttl};
+
+/// A clock that only moves when told to.
+#[derive(Debug, Default)]
+pub(super) struct Hands(AtomicI64);
+
+impl Hands {
+    fn turn(&self, duration: Duration) {
+        self.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(1_795_000_000_000 + self.0.load(Ordering::SeqCst)).unwrap()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst).unsigned_abs())
+    }
+}
+
+/// A file in a folder of its own, and a clock.
+struct File {
+    folder: tempfile::TempDir,
+    clock: Arc<Hands>,
+}
+
+impl File {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), clock: Arc::default() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("data").join("store.db")
+    }
+
+    fn open(&self) -> Account {
+        EmbeddedStore::open(&self.path(), AccountName::main(), self.clock.clone()).unwrap()
+    }
+
+    /// How many rows one of the file's own tables holds.
+    fn rows(&self, table: &str) -> i64 {
+        let connection = Connection::open(self.path()).unwrap();
+        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    }
+}
+
+fn table() -> TableName {
+    TableName::new("Employees").unwrap()
+}
+
+fn queue() -> QueueName {
+    QueueName::new("jobs").unwrap()
+}
+
+fn container() -> ContainerName {
+    ContainerName::new("photos").unwrap()
+}
+
+fn entity(rk: &str) -> Entity {
+    Entity::new(EntityKey::new("p", rk).unwrap())
+}
+
+fn large(rk: &str) -> Entity {
+    entity(rk).with("Photo", EdmValue::Binary(vec![7; 20_000]))
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn two_stores_on_one_file_see_each_others_writes() {
+    let file = File::new();
+    let (one, other) = (file.open(), file.open());
+    assert!(one.tables.create_table(&table()).await.unwrap());
+    assert!(!other.tables.create_table(&table()).await.unwrap());
+    let etag = other.tables.apply(&table(), &TableOperation::Insert(entity("r"))).await.unwrap().unwrap();
+    let replaced = one.tables.apply(&table(), &TableOperation::Replace(entity("r"), Condition::Matches(etag.clone()))).await.unwrap();
+    assert_ne!(replaced, Some(etag));
+    assert_eq!(other.tables.get(&table(), &entity("r").key, None).await.unwrap().map(|row| row.etag), replaced);
+
+    one.queues.create_queue(&queue()).await.unwrap();
+    let sent = one.queues.put(&queue(), "job", Duration::ZERO, Ttl::Never).await.unwrap();
+    let got = other.queues.get(&queue(), 1, MINUTE).await.unwrap().remove(0);
+    assert_eq!((&got.id, one.queues.get(&queue(), 1, MINUTE).await.unwrap().len()), (&sent.id, 0));
+    one.queues.delete(&queue(), &got.id, &got.pop_receipt).await.unwrap();
+    assert_eq!(other.queues.approximate_count(&queue()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn two_stores_that_write_at_once_lose_nothing() {
+    let file = File::new();
+    let (one, other) = (file.open(), file.open());
+    one.tables.create_table(&table()).await.unwrap();
+    let write = |store: &Account, name: &'static str| {
+        let tables = store.tables.clone();
+        async move {
+            for number in 0..100 {
+                tables.apply(&table(), &TableOperation::Insert(entity(&format!("{name}{number}")))).await.unwrap();
+            }
+        }
+    };
+    futures::join!(write(&one, "one"), write(&other, "other"));
+    let rows = one.tables.query(&table(), &Query::default()).await.unwrap().rows;
+    assert_eq!(rows.len(), 200);
+    let etags = rows.iter().map(|row| &row.etag).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(etags.len(), 200, "an ETag was given twice");
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_when_the_file_is_opened_again() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    let etag = store.tables.apply(&table(), &TableOperation::Insert(large("r").with("N", f64::NAN))).await.unwrap().unwrap();
+    store.queues.create_queue(&queue()).await.unwrap();
+    store.queues.put(&queue(), "job", Duration::ZERO, Ttl::Never).await.unwrap();
+    let held = store.queues.get(&queue(), 1, MINUTE).await.unwrap().remove(0);
+    drop(store);
+    let store = file.open();
+    let row = store.tables.get(&table(), &entity("r").key, None).await.unwrap().unwrap();
+    assert_eq!((row.entity, &row.etag), (large("r").with("N", f64::NAN), &etag));
+    // The clock stands still; versions rise across openings all the same.
+    let later =
+        store.tables.apply(&table(), &TableOperation::Replace(entity("r"), Condition::Matches(etag.clone()))).await.unwrap().unwrap();
+    assert_ne!(later, etag);
+    store.queues.delete(&queue(), &held.id, &held.pop_receipt).await.unwrap();
+}
+
+#[test]
+fn files_of_others_and_of_newer_versions_are_refused_by_name() {
+    let file = File::new();
+    let open = |path: &Path| EmbeddedStore::open(path, AccountName::main(), file.clock.clone()).map(drop);
+    let newer = file.folder.path().join("newer.db");
+    open(&newer).unwrap();
+    Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = open(&newer).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 1, .. }));
+    assert!(error.to_string().contains("newer.db"), "{error}");
+
+    let foreign = file.folder.path().join("foreign.db");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    assert!(matches!(open(&foreign).unwrap_err(), OpenError::Foreign { .. }));
+
+    let text = file.folder.path().join("notes.txt");
+    std::fs::write(&text, "no database\n".repeat(1_000)).unwrap();
+    assert!(matches!(open(&text).unwrap_err(), OpenError::Sqlite { .. }));
+    assert_eq!(std::fs::read_to_string(&text).unwrap().lines().count(), 1_000);
+
+    assert!(matches!(open(&text.join("store.db")).unwrap_err(), OpenError::Folder { .. }));
+}
+
+#[test]
+fn several_may_open_a_new_file_at_once() {
+    let file = File::new();
+    std::thread::scope(|scope| {
+        let opening = (0..4).map(|_| scope.spawn(|| file.open())).collect::<Vec<_>>();
+        for opened in opening {
+            drop(opened.join().unwrap());
+        }
+    });
+    assert_eq!(file.rows("store"), 1);
+    let connection = Connection::open(file.path()).unwrap();
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0)).unwrap();
+    assert_eq!(pragma("journal_mode"), rusqlite::types::Value::from("wal".to_owned()));
+    assert_eq!(pragma("page_size"), rusqlite::types::Value::from(8_192));
+}
+
+#[tokio::test]
+async fn a_dropped_table_is_empty_when_made_again_and_its_rows_are_reclaimed() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    let pk = Key::new("p").unwrap();
+    for start in (0..1_200).step_by(100) {
+        let inserts =
+            (start..start + 100).map(|i| TableOperation::Insert(if i % 100 == 0 { large(&i.to_string()) } else { entity(&i.to_string()) }));
+        store.tables.transact(&table(), &pk, &inserts.collect::<Vec<_>>()).await.unwrap();
+    }
+    let old = store.tables.get(&table(), &entity("1").key, None).await.unwrap().unwrap().etag;
+    assert!(store.tables.delete_table(&table()).await.unwrap());
+    assert!(store.tables.create_table(&table()).await.unwrap());
+    assert!(store.tables.query(&table(), &Query::default()).await.unwrap().rows.is_empty());
+    store.tables.apply(&table(), &TableOperation::Insert(entity("1"))).await.unwrap();
+    let stale = store.tables.apply(&table(), &TableOperation::Delete(entity("1").key, Condition::Matches(old))).await;
+    assert_eq!(stale.unwrap_err().class, ErrorClass::Precondition);
+    // Reclaiming goes on behind every answer; each write lets another slice pass.
+    while file.rows("dropped") > 0 {
+        store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("1"))).await.unwrap();
+    }
+    assert_eq!((file.rows("entities"), file.rows("large_entities")), (1, 0));
+}
+
+#[tokio::test]
+async fn dropped_queues_and_containers_are_reclaimed() {
+    let file = File::new();
+    let store = file.open();
+    store.queues.create_queue(&queue()).await.unwrap();
+    store.blobs.create_container(&container()).await.unwrap();
+    for number in 0..10 {
+        store.queues.put(&queue(), "job", Duration::ZERO, Ttl::Never).await.unwrap();
+        let name = BlobName::new(format!("blob{number}")).unwrap();
+        store.blobs.put(&container(), &name, Bytes::from(vec![1; 300_000]), &BlobUpload::default()).await.unwrap();
+    }
+    store.queues.delete_queue(&queue()).await.unwrap();
+    store.blobs.delete_container(&container()).await.unwrap();
+    store.queues.create_queue(&queue()).await.unwrap();
+    assert_eq!(store.queues.approximate_count(&queue()).await.unwrap(), 0);
+    while file.rows("dropped") > 0 {
+        store.queues.put(&queue(), "next", Duration::ZERO, Ttl::Never).await.unwrap();
+    }
+    assert_eq!((file.rows("blobs"), file.rows("blob_headers"), file.rows("blob_blocks")), (0, 0, 0));
+    let left = store.queues.approximate_count(&queue()).await.unwrap();
+    assert_eq!(u64::try_from(file.rows("messages")).unwrap(), left);
+}
+
+#[tokio::test]
+async fn what_is_replaced_leaves_nothing_behind() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    store.blobs.create_container(&container()).await.unwrap();
+    let name = BlobName::new("a").unwrap();
+    for length in [600_000, 0, 300_000] {
+        store.tables.apply(&table(), &TableOperation::InsertOrReplace(large("r"))).await.unwrap();
+        store.blobs.put(&container(), &name, Bytes::from(vec![1; length]), &BlobUpload::default()).await.unwrap();
+    }
+    assert_eq!((file.rows("large_entities"), file.rows("blob_headers"), file.rows("blob_blocks")), (1, 1, 2));
+    store.tables.apply(&table(), &TableOperation::Merge(large("r"), Condition::Any)).await.unwrap();
+    assert_eq!(file.rows("large_entities"), 1);
+    store.tables.apply(&table(), &TableOperation::Replace(entity("r"), Condition::Any)).await.unwrap();
+    assert_eq!(file.rows("large_entities"), 0);
+    store.tables.apply(&table(), &TableOperation::Merge(large("r"), Condition::Any)).await.unwrap();
+    store.tables.apply(&table(), &TableOperation::Delete(entity("r").key, Condition::Any)).await.unwrap();
+    store.blobs.delete(&container(), &name, None).await.unwrap();
+    assert_eq!((file.rows("large_entities"), file.rows("blob_headers"), file.rows("blob_blocks")), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_merge_must_keep_the_limits_too() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    let merge = async |entity: Entity| store.tables.apply(&table(), &TableOperation::InsertOrMerge(entity)).await;
+    let many = |from: i32| (from..from + 200).fold(entity("many"), |e, i| e.with(format!("P{i}"), i));
+    merge(many(0)).await.unwrap();
+    assert_eq!(merge(many(200)).await.unwrap_err().class, ErrorClass::Permanent);
+    let long = |from: i32| (from..from + 20).fold(entity("long"), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
+    merge(long(0)).await.unwrap();
+    assert_eq!(merge(long(20)).await.unwrap_err().class, ErrorClass::TooLarge);
+    assert_eq!(store.tables.get(&table(), &entity("many").key, None).await.unwrap().unwrap().entity, many(0));
+    assert_eq!(store.tables.get(&table(), &entity("long").key, None).await.unwrap().unwrap().entity, long(0));
+}
+
+#[tokio::test]
+async fn expired_messages_in_front_do_not_keep_the_living_back() {
+    let file = File::new();
+    let store = file.open();
+    store.queues.create_queue(&queue()).await.unwrap();
+    let jobs = queue();
+    let put = |ttl| store.queues.put(&jobs, "job", Duration::ZERO, ttl);
+    futures::future::join_all((0..300).map(|_| put(Ttl::After(MINUTE)))).await;
+    put(Ttl::Never).await.unwrap();
+    file.clock.turn(MINUTE);
+    assert_eq!(store.queues.peek(&queue(), 32).await.unwrap().len(), 1);
+    assert_eq!(store.queues.get(&queue(), 32, MINUTE).await.unwrap().len(), 1);
+    assert_eq!(store.queues.approximate_count(&queue()).await.unwrap(), 1);
+    assert_eq!(file.rows("messages"), 1);
+}
+
+#[tokio::test]
+async fn messages_come_in_order_of_visibility_then_insertion() {
+    let file = File::new();
+    let store = file.open();
+    store.queues.create_queue(&queue()).await.unwrap();
+    for (text, delay) in [("third", 2), ("first", 1), ("fourth", 2), ("second", 1)] {
+        store.queues.put(&queue(), text, Duration::from_secs(delay), Ttl::Never).await.unwrap();
+    }
+    file.clock.turn(MINUTE);
+    let messages = store.queues.get(&queue(), 32, MINUTE).await.unwrap();
+    let expected = ["first", "second", "third", "fourth"].map(|text| MessageText::Readable(text.to_owned()));
+    assert!(messages.into_iter().map(|message| message.text).eq(expected));
+}
+
+#[test]
+fn the_backlog_is_read_through_its_index() {
+    let file = File::new();
+    drop(file.open());
+    let connection = Connection::open(file.path()).unwrap();
+    let sql = "EXPLAIN QUERY PLAN SELECT id, expires FROM messages WHERE queue_id = ?1 AND visible <= ?2 ORDER BY visible, id";
+    let plan: Vec<String> = connection.prepare(sql).unwrap().query_map([1, 1], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(plan, ["SEARCH messages USING INDEX messages_by_visibility (queue_id=? AND visible<?)"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    store.queues.create_queue(&queue()).await.unwrap();
+    file.clock.turn(Duration::from_hours(24 * 365));
+    let ahead = store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("r"))).await.unwrap();
+    file.clock.0.store(0, Ordering::SeqCst);
+    let back = store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("r"))).await.unwrap();
+    assert_ne!(ahead, back);
+    store.queues.put(&queue(), "job", Duration::from_secs(1), Ttl::Never).await.unwrap();
+    assert!(store.queues.get(&queue(), 1, MINUTE).await.unwrap().is_empty());
+    file.clock.turn(Duration::from_secs(1));
+    assert_eq!(store.queues.get(&queue(), 1, MINUTE).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_error_names_the_operation_and_its_subject() {
+    let file = File::new();
+    let store = file.open();
+    let error = store.tables.apply(&table(), &TableOperation::Insert(entity("r"))).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Insert Entity (table Employees, PartitionKey \"p\", RowKey \"r\", account main): the table does not exist"
+    );
+}

@@ -1,0 +1,179 @@
+//! `[accounts.NAME]`
+
+use std::path::PathBuf;
+
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::secret::SecretKeys;
+use super::section::{Reported, Section};
+use crate::model::AccountName;
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints};
+
+const CONNECTION_STRING: SecretKeys =
+    SecretKeys { inline: "connection_string", env: "connection_string_env", file: "connection_string_file" };
+const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
+const SAS: SecretKeys = SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" };
+
+const COSMOS: &str = "the Cosmos DB Table endpoint is not supported: it does not sort rows by key, on which range lookups and backfills rest; expected a storage account";
+
+/// Which keys go with which kind and auth.
+const EMBEDDED_KEYS: [&str; 1] = ["path"];
+const CONNECTION_STRING_KEYS: [&str; 3] = ["connection_string", "connection_string_env", "connection_string_file"];
+const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
+const KEY_KEYS: [&str; 3] = ["key", "key_env", "key_file"];
+const SAS_KEYS: [&str; 3] = ["sas", "sas_env", "sas_file"];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Embedded,
+    Azure,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Auth {
+    ConnectionString,
+    Key,
+    Sas,
+    Entra,
+}
+
+/// Reads every account. `None` in place of one with a mistake.
+pub(super) fn read(root: &Section<'_>) -> Vec<(AccountName, Option<AccountSettings>)> {
+    let mut accounts = Vec::new();
+    for (name, section) in root.named("accounts") {
+        match AccountName::new(name) {
+            Ok(name) => accounts.push((name.clone(), account(name, &section))),
+            Err(error) => section.error("", error),
+        }
+    }
+    accounts
+}
+
+fn account(name: AccountName, section: &Section<'_>) -> Option<AccountSettings> {
+    if !section.has("kind") {
+        section.error("kind", "missing; expected \"embedded\" or \"azure\"");
+    }
+    let kind = section.word("kind", &[("embedded", Kind::Embedded), ("azure", Kind::Azure)]);
+    section.also_known(&["auth"]);
+    for keys in [&EMBEDDED_KEYS[..], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS] {
+        section.also_known(keys);
+    }
+    section.finish();
+    let kind = match kind? {
+        Kind::Embedded => {
+            refuse_others(section, "kind", "kind = \"embedded\"", &[&["auth"], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            let path = section.required_text("path", "the path of a database file, such as \"data/evenkeel.db\"")?;
+            if path.trim().is_empty() {
+                section.error("path", "expected the path of a database file, such as \"data/evenkeel.db\", found an empty string");
+                return None;
+            }
+            AccountKind::Embedded { path: PathBuf::from(path) }
+        }
+        Kind::Azure => {
+            refuse_others(section, "kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
+            AccountKind::Azure(azure(section)?)
+        }
+    };
+    Some(AccountSettings { name, kind })
+}
+
+fn azure(section: &Section<'_>) -> Option<AzureAuth> {
+    let words = [("connection_string", Auth::ConnectionString), ("key", Auth::Key), ("sas", Auth::Sas), ("entra", Auth::Entra)];
+    let auth = if section.has("auth") { section.word("auth", &words)? } else { Auth::ConnectionString };
+    match auth {
+        Auth::ConnectionString => {
+            refuse_others(section, "auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            let secret = CONNECTION_STRING.required(section, "a connection string")?;
+            check_connection_string(secret.expose_secret())
+                .map_err(|problem| section.error(given(section, &CONNECTION_STRING_KEYS), problem))
+                .ok()?;
+            Some(AzureAuth::ConnectionString(secret))
+        }
+        Auth::Key => {
+            refuse_others(section, "auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS]);
+            let (account, endpoints, key) = (storage_name(section), endpoints(section), KEY.required(section, "an account key in Base64"));
+            Some(AzureAuth::Key { account: account?, key: key?, endpoints: endpoints? })
+        }
+        Auth::Sas => {
+            refuse_others(section, "auth", "auth = \"sas\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS]);
+            let (account, endpoints, token) = (storage_name(section), endpoints(section), SAS.required(section, "an account SAS"));
+            Some(AzureAuth::Sas { account: account?, token: token?, endpoints: endpoints? })
+        }
+        Auth::Entra => {
+            section.error(
+                "auth",
+                "\"entra\" is not supported by this version of evenkeel; expected \"connection_string\", \"key\" or \"sas\"",
+            );
+            None
+        }
+    }
+}
+
+/// Keys that have no meaning beside this choice are mistakes where they were written along with it or later. Where
+/// they come from a lower layer, the choice overrides them.
+fn refuse_others(section: &Section<'_>, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
+    for key in others.iter().flat_map(|keys| keys.iter()) {
+        if section.has(key) && section.rank(key) >= section.rank(choice) && section.has(choice) {
+            section.error(key, format!("has no meaning with {chosen}"));
+        }
+    }
+}
+
+/// The first of some keys that is there, else the first.
+fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
+    keys.iter().rev().copied().find(|key| section.has(key)).unwrap_or("kind")
+}
+
+fn storage_name(section: &Section<'_>) -> Option<String> {
+    let name = section.required_text("name", "the storage account's own name")?;
+    // Storage accounts: 3 to 24 lower-case letters and digits.
+    if (3..=24).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+        return Some(name.to_owned());
+    }
+    section.error("name", format!("expected the storage account's own name, 3 to 24 lower-case letters and digits, found {name:?}"));
+    None
+}
+
+fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
+    let Some(section) = section.section("endpoints") else {
+        return (!section.has("endpoints")).then(Endpoints::default);
+    };
+    let read = |key: &'static str| {
+        if section.has(key) { section.parsed(key, check_endpoint).map(Some).ok_or(Reported) } else { Ok(None) }
+    };
+    let (table, queue, blob) = (read("table"), read("queue"), read("blob"));
+    section.finish();
+    Some(Endpoints { table: table.ok()?, queue: queue.ok()?, blob: blob.ok()? })
+}
+
+/// Checks an endpoint. The message never repeats it, since people paste tokens into it.
+fn check_endpoint(text: &str) -> Result<String, String> {
+    const EXPECTED: &str = "expected a URL such as https://contoso.table.core.windows.net, without query or user";
+    let url = Url::parse(text.trim()).map_err(|error| format!("{EXPECTED}: {error}"))?;
+    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+    let Some(host) = url.host_str().filter(|_| plain && matches!(url.scheme(), "http" | "https")) else {
+        return Err(EXPECTED.to_owned());
+    };
+    if is_cosmos(host) { Err(COSMOS.to_owned()) } else { Ok(text.trim().trim_end_matches('/').to_owned()) }
+}
+
+/// Checks what can be checked of a connection string without a request. The message never repeats it.
+fn check_connection_string(text: &str) -> Result<(), String> {
+    const EXPECTED: &str = "expected a connection string: Key=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
+    let mut known = false;
+    for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or(EXPECTED)?;
+        let name = name.trim().to_ascii_lowercase();
+        if name == "tableendpoint" && is_cosmos(value) {
+            return Err(COSMOS.to_owned());
+        }
+        known |= matches!(name.as_str(), "usedevelopmentstorage" | "accountname" | "tableendpoint" | "queueendpoint" | "blobendpoint");
+    }
+    if known { Ok(()) } else { Err(EXPECTED.to_owned()) }
+}
+
+fn is_cosmos(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["cosmosdb.azure.", "cosmos.azure.", "documents.azure."].iter().any(|mark| text.contains(mark))
+}

@@ -1,0 +1,95 @@
+//! The catalog: tables found, spelled and placed, then views and archives over them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::catalog_rules;
+use super::section::Section;
+use super::views::{self, ArchiveDraft, TableDraft, ViewDraft};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, Generations, SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::{AccountName, TableName};
+
+/// Tables by name, with the account that was named for each, if any.
+#[derive(Default)]
+struct Tables(BTreeMap<TableName, Option<AccountName>>);
+
+impl Tables {
+    /// Adds a table. The first spelling stays. A table has one account.
+    fn declare(&mut self, name: &TableName, account: Option<&AccountName>, section: &Section<'_>, key: &str) {
+        let known = self.0.entry(name.clone()).or_insert_with(|| account.cloned());
+        match (&known, account) {
+            (Some(first), Some(second)) if first != second => {
+                let message = format!(
+                    "the table {name} is in account {first} elsewhere and in account {second} here; a table name belongs to one account"
+                );
+                section.error(key, message);
+            }
+            (None, Some(account)) => *known = Some(account.clone()),
+            (Some(_), _) | (None, None) => {}
+        }
+    }
+
+    /// Where a declared table lies.
+    fn place(&self, name: &TableName) -> TableRef {
+        let (table, account) = self.0.get_key_value(name).map_or((name, None), |(name, account)| (name, account.clone()));
+        TableRef { account: account.unwrap_or_else(AccountName::main), table: table.clone() }
+    }
+}
+
+/// Reads the catalog. With a mistake in it, what is returned is incomplete and not to be used.
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
+    let declared = views::tables(root, accounts);
+    let views = views::views(root, accounts);
+    let archives = views::archives(root, accounts);
+    views::retention(root);
+    let tables = tables(&declared, &views, &archives);
+    let catalog = Catalog {
+        tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
+        views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
+        archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
+        generations: Generations::default(),
+    };
+    catalog_rules::check(&catalog, &declared, &views, &archives);
+    catalog
+}
+
+/// Declared tables first, so that their spelling is the one that counts; then sources, then targets.
+fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> Tables {
+    let mut tables = Tables::default();
+    for table in declared {
+        let key = if table.account.is_some() { "account" } else { "" };
+        tables.declare(&table.name, table.account.as_ref(), &table.section, key);
+    }
+    for view in views {
+        tables.declare(&view.source, None, &view.section, "source");
+    }
+    for archive in archives {
+        tables.declare(&archive.source, None, &archive.section, "source");
+    }
+    for view in views {
+        tables.declare(&view.target, view.account.as_ref(), &view.section, "account");
+    }
+    for archive in archives {
+        tables.declare(&archive.target, archive.account.as_ref(), &archive.to, "account");
+    }
+    tables
+}
+
+fn view(draft: &ViewDraft<'_>, tables: &Tables) -> View {
+    View {
+        name: draft.name.clone(),
+        source: tables.place(&draft.source),
+        when: draft.when.clone(),
+        kind: ViewKind::SecondaryIndex(SecondaryIndex {
+            target: tables.place(&draft.target),
+            partition_key: draft.partition_key.clone(),
+            row_key: draft.row_key.clone(),
+            select: draft.select.clone(),
+        }),
+        on_conflict: draft.on_conflict.unwrap_or_default(),
+    }
+}
+
+fn archive(draft: &ArchiveDraft<'_>, tables: &Tables) -> Archive {
+    Archive { name: draft.name.clone(), source: tables.place(&draft.source), target: ArchiveTarget::Table(tables.place(&draft.target)) }
+}

@@ -1,0 +1,162 @@
+//! What must hold between views, archives and tables.
+
+use super::section::Section;
+use super::views::{ArchiveDraft, TableDraft, ViewDraft};
+use crate::catalog::Catalog;
+use crate::model::TableName;
+use crate::model::nearest::nearest;
+use crate::model::template::{Part, Template};
+
+/// Tables that evenkeel keeps its own records in.
+const RESERVED_TABLES: [&str; 3] = ["EvenkeelFootprints", "EvenkeelMigrations", "EvenkeelAudits"];
+
+/// Checks the catalog as a whole.
+pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    for table in tables {
+        reserved(&table.name, &table.section, "");
+    }
+    for view in views {
+        reserved(&view.source, &view.section, "source");
+        reserved(&view.target, &view.section, "table");
+        own_row(view);
+        collisions(view);
+        spelling(view);
+    }
+    for archive in archives {
+        reserved(&archive.source, &archive.section, "source");
+        reserved(&archive.target, &archive.to, "table");
+        if archive.source == archive.target {
+            archive.to.error("table", format!("the archive of {} cannot be the same table", archive.source));
+        }
+    }
+    same_rows(views);
+    shared_archives(views, archives);
+    copies_of_copies(views);
+    likely_typos(catalog, tables, views, archives);
+}
+
+fn reserved(table: &TableName, section: &Section<'_>, key: &str) {
+    if RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(table.as_str())) {
+        section.error(key, format!("the table {table} holds evenkeel's own records; expected another one"));
+    }
+}
+
+/// A copy must not be its own primary.
+fn own_row(view: &ViewDraft<'_>) {
+    if view.source != view.target {
+        return;
+    }
+    if is_just(&view.partition_key, "PartitionKey") && is_just(&view.row_key, "RowKey") {
+        view.section.error(
+            "row_key",
+            "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
+        );
+    } else if !starts_literally(&view.partition_key) && !starts_literally(&view.row_key) {
+        view.section.warning(
+            "row_key",
+            format!(
+                "copies lie in the table of their primaries, {}, and nothing keeps their keys apart; better begin with a literal, such as \"email_{{Email|lower}}\"",
+                view.source
+            ),
+        );
+    }
+}
+
+fn is_just(template: &Template, property: &str) -> bool {
+    matches!(template.parts(), [Part::Field(field)] if field.property() == property && field.filters().is_empty())
+}
+
+fn starts_literally(template: &Template) -> bool {
+    matches!(template.parts().first(), Some(Part::Literal(_)))
+}
+
+/// Says where two primaries can want one key, unless the catalog says what is to happen then.
+fn collisions(view: &ViewDraft<'_>) {
+    if view.on_conflict.is_some() {
+        return;
+    }
+    let covered = |property: &str| view.partition_key.covers(&[property]) || view.row_key.covers(&[property]);
+    let missing: Vec<&str> = ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).collect();
+    if !missing.is_empty() {
+        view.section.warning(
+            "row_key",
+            format!(
+                "two primaries can want one key, since it does not tell their {}; the first one keeps it and the other's job is poisoned. Say on_conflict = \"reject\" if that is meant, \"last_writer\" to let the last one have it, or add what is missing to the key",
+                missing.join(" and ")
+            ),
+        );
+    }
+}
+
+/// A property that is a key's name but for its case is another property, most likely by mistake.
+fn spelling(view: &ViewDraft<'_>) {
+    let templates = [("partition_key", view.partition_key.properties()), ("row_key", view.row_key.properties())];
+    let when = view.when.iter().map(|when| ("when", when.properties()));
+    for (key, properties) in templates.into_iter().chain(when) {
+        for property in properties {
+            for known in ["PartitionKey", "RowKey"] {
+                if property != known && property.eq_ignore_ascii_case(known) {
+                    view.section.warning(key, format!("{property:?} is a property of its own; did you mean {known}?"));
+                }
+            }
+        }
+    }
+}
+
+fn same_rows(views: &[ViewDraft<'_>]) {
+    for (at, view) in views.iter().enumerate() {
+        let same = |other: &&ViewDraft<'_>| {
+            other.target == view.target
+                && other.partition_key.to_string() == view.partition_key.to_string()
+                && other.row_key.to_string() == view.row_key.to_string()
+        };
+        if let Some(other) = views[..at].iter().find(same) {
+            view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, other.target));
+        }
+    }
+}
+
+fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    for (at, archive) in archives.iter().enumerate() {
+        if let Some(view) = views.iter().find(|view| view.target == archive.target) {
+            view.section.error(
+                "table",
+                format!("{} is the archive {:?}; copies need a table that is no archive", view.target, archive.name.as_str()),
+            );
+        }
+        if let Some(other) = archives[..at].iter().find(|other| other.target == archive.target) {
+            archive.to.error("table", format!("{} is the archive {:?} already", archive.target, other.name.as_str()));
+        }
+    }
+}
+
+fn copies_of_copies(views: &[ViewDraft<'_>]) {
+    for view in views {
+        if let Some(other) = views.iter().find(|other| other.target == view.source && other.source != view.source) {
+            view.section.warning(
+                "source",
+                format!(
+                    "{} holds the copies of the view {}; copies are never primaries, so nothing is derived from them",
+                    view.source, other.name
+                ),
+            );
+        }
+    }
+}
+
+/// A source is known by being named, so a misspelt one is only suspicious: when nothing else names it, and something close exists.
+fn likely_typos(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let uses = |table: &TableName| {
+        tables.iter().filter(|other| other.name == *table).count()
+            + views.iter().flat_map(|view| [&view.source, &view.target]).filter(|other| *other == table).count()
+            + archives.iter().flat_map(|archive| [&archive.source, &archive.target]).filter(|other| *other == table).count()
+    };
+    let sources =
+        views.iter().map(|view| (&view.section, &view.source)).chain(archives.iter().map(|archive| (&archive.section, &archive.source)));
+    for (section, source) in sources.filter(|(_, source)| uses(source) == 1) {
+        let others = catalog.tables.keys().filter(|other| *other != source && uses(other) > 1).map(TableName::as_str);
+        if let Some(known) = nearest(source.as_str(), others).filter(|known| known.len().abs_diff(source.as_str().len()) <= 1) {
+            section.warning("source", format!("nothing else names the table {source}; did you mean {known:?}?"));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What is wrong with a configuration, or worth a look.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::origin::Origin;
+
+/// One mistake, or one warning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Where: a file, an environment variable or a flag. Nothing where it is about the whole.
+    pub file: Option<String>,
+    /// The line of the file, from 1.
+    pub line: Option<usize>,
+    /// The key, such as `worker.lease`. Empty where it is about a file as a whole.
+    pub key: String,
+    /// What is wrong and what was expected. It may have several lines: a template or condition, and carets under it.
+    pub message: String,
+}
+
+impl Finding {
+    pub(super) fn new(origin: Option<&Origin>, key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            file: origin.map(|origin| Origin { line: None, ..origin.clone() }.to_string()),
+            line: origin.and_then(|origin| origin.line),
+            key: key.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    /// `config/default.toml:12: worker.lease: expected …`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "{file}:{line}: ")?,
+            (Some(file), None) => write!(f, "{file}: ")?,
+            (None, _) => {}
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message.replace('\n', "\n    "))
+    }
+}
+
+/// Everything that is wrong with a configuration, in the order of files and lines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the configuration has {} mistake{}:{}", errors.len(), if errors.len() == 1 { "" } else { "s" }, Listed(errors))]
+pub struct ConfigErrors {
+    /// The mistakes, at least one.
+    pub errors: Vec<Finding>,
+    /// What is worth a look besides.
+    pub warnings: Vec<Finding>,
+}
+
+struct Listed<'a>(&'a [Finding]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|finding| write!(f, "\n  {finding}"))
+    }
+}

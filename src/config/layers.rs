@@ -1,0 +1,208 @@
+//! Which layers there are, lowest first.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::defaults;
+use super::finding::Finding;
+use super::origin::{Layer, Origin, Origins};
+use super::request::{Folder, Request};
+use super::source::{Values, is_segment};
+use super::tree::{Kind, Node};
+
+/// What names of environment variables that set a key begin with. `EVENKEEL_PROFILE` and the like do not.
+const PREFIX: &str = "EVENKEEL__";
+/// Largest configuration file, in bytes.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Longest key, in segments.
+const MAX_SEGMENTS: usize = 8;
+
+/// The layers so far, and what was wrong in them.
+pub(super) struct Layers<'a> {
+    pub(super) values: Vec<Values>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) origins: &'a mut Origins,
+}
+
+impl<'a> Layers<'a> {
+    /// Everything below the environment: built-in defaults and files.
+    pub(super) fn of_files(request: &Request, origins: &'a mut Origins) -> Self {
+        let mut layers = Self { values: Vec::new(), findings: Vec::new(), origins };
+        let (folder, named) = match &request.folder {
+            Folder::Named(folder) => (folder, true),
+            Folder::Usual(folder) => (folder, false),
+        };
+        let found = folder.is_dir();
+        if named && !found {
+            layers.mistake(format!("the configuration folder {} does not exist", folder.display()));
+        }
+        let defaults = layers.toml(defaults::DEFAULT, Layer::Default, "built-in default.toml");
+        layers.values.push(if found { defaults.without(&defaults::CATALOG_SECTIONS) } else { defaults });
+        if found {
+            layers.file_if_there(&folder.join("default.toml"));
+        }
+        if let Some(profile) = request.profile.as_deref().filter(|profile| !profile.is_empty()) {
+            layers.profile(profile, folder);
+        }
+        if found {
+            layers.catalog(&folder.join("catalog"));
+        }
+        layers
+    }
+
+    fn mistake(&mut self, message: String) {
+        self.findings.push(Finding::new(None, "", message));
+    }
+
+    fn toml(&mut self, text: &str, layer: Layer, name: &str) -> Values {
+        let (values, findings) = Values::toml(text, layer, self.values.len(), name, self.origins);
+        self.findings.extend(findings);
+        values
+    }
+
+    fn profile(&mut self, profile: &str, folder: &Path) {
+        if !is_segment(profile) || profile == "default" {
+            self.mistake(format!(
+                "the profile {profile:?} cannot be: expected letters, digits, dashes and underscores, and not \"default\""
+            ));
+            return;
+        }
+        let path = folder.join(format!("{profile}.toml"));
+        if self.file_if_there(&path) {
+            return;
+        }
+        match defaults::PROFILES.into_iter().find(|(name, _)| *name == profile) {
+            Some((name, text)) => {
+                let values = self.toml(text, Layer::Default, &format!("built-in {name}.toml"));
+                self.values.push(values);
+            }
+            None => self.mistake(format!("the profile {profile:?} has no file {}", path.display())),
+        }
+    }
+
+    /// Reads a file. `false` where there is none.
+    fn file_if_there(&mut self, path: &Path) -> bool {
+        if !path.exists() {
+            return false;
+        }
+        let name = path.display().to_string();
+        match read(path) {
+            Ok(text) => {
+                let values = self.toml(&text, Layer::File, &name);
+                self.values.push(values);
+            }
+            Err(problem) => {
+                let origin = Origin { layer: Layer::File, rank: self.values.len(), name, line: None };
+                self.findings.push(Finding::new(Some(&origin), "", problem));
+            }
+        }
+        true
+    }
+
+    /// Reads `catalog/*.toml` in the order of their names. What two of them declare is declared twice.
+    fn catalog(&mut self, folder: &Path) {
+        if !folder.is_dir() {
+            return;
+        }
+        let mut paths: Vec<PathBuf> = match std::fs::read_dir(folder) {
+            Ok(entries) => {
+                entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|e| e == "toml")).collect()
+            }
+            Err(error) => {
+                self.mistake(format!("the folder {} cannot be read: {error}", folder.display()));
+                return;
+            }
+        };
+        paths.sort();
+        let first = self.values.len();
+        for path in &paths {
+            self.file_if_there(path);
+        }
+        let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
+        for values in &self.values[first..] {
+            for section in defaults::CATALOG_SECTIONS {
+                for (name, value) in values.names_in(section) {
+                    let Some(origin) = self.origins.get(value.origin()) else { continue };
+                    let key = format!("{section}.{name}");
+                    if let Some(other) = declared.insert(key.clone(), origin.clone()) {
+                        self.findings.push(Finding::new(Some(origin), key, format!("declared before, in {other}")));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The environment and the flags on top. `below` is what the files amount to: a variable's name has no case, so the
+    /// names in it are matched with those that the files have.
+    pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, Node>) {
+        for (name, value) in &request.environment {
+            let Some(rest) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else { continue };
+            self.assign(rest.split("__"), below, value, Layer::Environment, name.clone());
+        }
+        for flag in &request.overrides {
+            match flag.split_once('=') {
+                Some((key, value)) => {
+                    let path = key.trim().replace('[', ".").replace(']', "");
+                    self.assign(path.split('.'), below, value.trim(), Layer::Flag, key.trim().to_owned());
+                }
+                None => self.mistake(format!("the override {flag:?} has no value; expected key=value, such as worker.lease=90s")),
+            }
+        }
+    }
+
+    fn assign<'s>(
+        &mut self,
+        segments: impl Iterator<Item = &'s str>,
+        below: &BTreeMap<String, Node>,
+        value: &str,
+        layer: Layer,
+        name: String,
+    ) {
+        let segments: Vec<&str> = segments.take(MAX_SEGMENTS + 1).collect();
+        let origin = Origin { layer, rank: self.values.len(), name, line: None };
+        match path(&segments, below) {
+            Ok(path) => self.values.push(Values::one(path, value, origin, self.origins)),
+            Err(problem) => self.findings.push(Finding::new(Some(&origin), "", problem)),
+        }
+    }
+}
+
+/// The path that some segments mean, spelled as it is spelled below where it is there already.
+fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
+    if segments.len() > MAX_SEGMENTS || !segments.iter().all(|segment| is_segment(segment)) {
+        return Err("not the name of a key: expected names such as WORKER__LEASE (worker.lease as a flag)".to_owned());
+    }
+    let mut path = String::new();
+    let mut table = Some(below);
+    let mut list: Option<&[Node]> = None;
+    for segment in segments {
+        let node = if let Some(items) = list {
+            let at = segment.parse::<usize>().ok().filter(|at| *at < items.len());
+            let at = at.ok_or_else(|| format!("expected a number below {} after {path}, found {segment:?}", items.len()))?;
+            let _ = write!(path, "[{at}]");
+            items.get(at)
+        } else {
+            let found = table.and_then(|table| table.iter().find(|(key, _)| key.eq_ignore_ascii_case(segment)));
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(&found.map_or_else(|| segment.to_lowercase(), |(key, _)| key.clone()));
+            found.map(|(_, node)| node)
+        };
+        (table, list) = match node.map(|node| &node.kind) {
+            Some(Kind::Table(table)) => (Some(table), None),
+            Some(Kind::List(items)) => (None, Some(items.as_slice())),
+            _ => (None, None),
+        };
+    }
+    Ok(path)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("has {size} bytes; a configuration file has at most {MAX_FILE_BYTES}"));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))
+}

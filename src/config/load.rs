@@ -1,0 +1,95 @@
+//! Loading: layers, merge, read.
+
+use std::collections::BTreeMap;
+
+use super::finding::{ConfigErrors, Finding};
+use super::layers::Layers;
+use super::origin::Origins;
+use super::request::Request;
+use super::section::{Context, Section};
+use super::source::Values;
+use super::tree::{Effective, Kind, Node, effective};
+use super::{accounts, catalog, queues, settings};
+use crate::catalog::Catalog;
+use crate::model::AccountName;
+use crate::settings::Settings;
+
+/// A configuration without mistakes.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// All settings beside the catalog.
+    pub settings: Settings,
+    /// What is declared about data.
+    pub catalog: Catalog,
+    /// Every effective value and where it came from, in the order of keys, secrets hidden.
+    pub origins: Vec<Effective>,
+    /// What is worth a look.
+    pub warnings: Vec<Finding>,
+}
+
+/// Loads a configuration, or reports everything that is wrong with it.
+pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
+    let mut origins = Origins::default();
+    let mut layers = Layers::of_files(request, &mut origins);
+    let below = if layers.findings.is_empty() { merge(&layers.values, layers.origins).unwrap_or_default() } else { BTreeMap::new() };
+    if layers.findings.is_empty() {
+        layers.add_assignments(request, &below);
+    }
+    let Layers { values, findings, .. } = layers;
+    if !findings.is_empty() {
+        return Err(ConfigErrors { errors: findings, warnings: Vec::new() });
+    }
+    let tree = match merge(&values, &origins) {
+        Ok(tree) => tree,
+        Err(message) => return Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings: Vec::new() }),
+    };
+    read(request, &tree)
+}
+
+/// Merges layers with the `config` crate.
+fn merge(layers: &[Values], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
+    let builder = layers.iter().fold(config::Config::builder(), |builder, layer| builder.add_source(layer.clone()));
+    let merged = builder.build().map_err(|error| format!("the layers cannot be merged: {error}"))?;
+    match Node::of(merged.cache, origins).map(|node| node.kind) {
+        Some(Kind::Table(table)) => Ok(table),
+        _ => Ok(BTreeMap::new()),
+    }
+}
+
+fn read(request: &Request, tree: &BTreeMap<String, Node>) -> Result<Loaded, ConfigErrors> {
+    let cx = Context::new(&request.environment);
+    let root = Section::new(&cx, String::new(), tree, None);
+    let accounts = accounts::read(&root);
+    let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();
+    if !names.contains(&AccountName::main()) {
+        root.error("accounts", "missing; expected [accounts.main], the account used where none is named");
+    }
+    let worker = settings::worker(&root);
+    let queues = queues::read(&root, &names);
+    let http = settings::http(&root);
+    let migrate = settings::migrate(&root);
+    let catalog = catalog::read(&root, &names);
+    root.finish();
+    let (mut errors, mut warnings) = cx.into_findings();
+    let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
+    sort(&mut errors);
+    sort(&mut warnings);
+    match (accounts, worker, http, migrate) {
+        (Some(accounts), Some(worker), Some(http), Some(migrate)) if errors.is_empty() => {
+            Ok(Loaded { settings: Settings { accounts, worker, queues, http, migrate }, catalog, origins: effective(tree), warnings })
+        }
+        _ => {
+            if errors.is_empty() {
+                // A reader gave nothing and did not say why; a section that every layer lacks is the one way there.
+                errors.push(Finding::new(None, "", "a section is missing; expected [accounts.main], [worker], [http] and [migrate]"));
+            }
+            Err(ConfigErrors { errors, warnings })
+        }
+    }
+}
+
+/// By file, line and key.
+fn sort(findings: &mut Vec<Finding>) {
+    findings.sort_by(|a, b| (&a.file, a.line, &a.key).cmp(&(&b.file, b.line, &b.key)));
+    findings.dedup();
+}

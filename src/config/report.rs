@@ -1,0 +1,66 @@
+//! What `config check` and `config show` say.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::finding::{ConfigErrors, Finding};
+use super::load::Loaded;
+
+/// What is wrong or worth a look, for people. Ends without a line break.
+pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
+    let (errors, warnings) = findings(result);
+    let mut text = String::new();
+    for (label, findings) in [("error", errors), ("warning", warnings)] {
+        for finding in findings {
+            let _ = writeln!(text, "{label}: {finding}");
+        }
+    }
+    match result {
+        Ok(loaded) => {
+            let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+            let _ = write!(
+                text,
+                "the configuration is valid: {}, {}, {}, {}, {}, {}",
+                count(loaded.settings.accounts.len(), "account"),
+                count(loaded.settings.queues.len(), "queue"),
+                count(loaded.catalog.tables.len(), "table"),
+                count(loaded.catalog.views.len(), "view"),
+                count(loaded.catalog.archives.len(), "archive"),
+                count(warnings.len(), "warning")
+            );
+        }
+        Err(errors) => {
+            let _ =
+                write!(text, "the configuration has {} mistake{}", errors.errors.len(), if errors.errors.len() == 1 { "" } else { "s" });
+        }
+    }
+    text
+}
+
+/// What is wrong or worth a look, as one JSON value.
+pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
+    let (errors, warnings) = findings(result);
+    json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings})
+}
+
+/// The effective values and where each came from, as TOML with comments. Ends without a line break.
+pub fn show_text(loaded: &Loaded) -> String {
+    let lines: Vec<String> = loaded.origins.iter().map(|value| format!("{} = {}", value.key, value.value)).collect();
+    // One long value must not push all comments out of sight.
+    let width = lines.iter().map(|line| line.chars().count()).filter(|width| *width <= 60).max().unwrap_or(0);
+    let lines = lines.iter().zip(&loaded.origins).map(|(line, value)| format!("{line:width$}  # {}", value.origin));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The effective values and where each came from, as one JSON value.
+pub fn show_json(loaded: &Loaded) -> Value {
+    json!({"values": loaded.origins})
+}
+
+const fn findings(result: &Result<Loaded, ConfigErrors>) -> (&[Finding], &[Finding]) {
+    match result {
+        Ok(loaded) => (&[], loaded.warnings.as_slice()),
+        Err(errors) => (errors.errors.as_slice(), errors.warnings.as_slice()),
+    }
+}

@@ -1,0 +1,86 @@
+//! Secrets: from the environment, a file, or (with a warning) the configuration itself.
+
+use secrecy::SecretString;
+
+use super::origin::Layer;
+use super::section::Section;
+
+/// The connection string of the local emulator, which is public knowledge and no secret.
+pub(super) const DEVELOPMENT_STORAGE: &str = "UseDevelopmentStorage=true";
+
+/// Largest secret file, in bytes.
+const MAX_FILE_BYTES: u64 = 65_536;
+
+/// The three keys under which one secret may be given.
+pub(super) struct SecretKeys {
+    /// The value itself.
+    pub(super) inline: &'static str,
+    /// The name of an environment variable.
+    pub(super) env: &'static str,
+    /// The path of a file.
+    pub(super) file: &'static str,
+}
+
+impl SecretKeys {
+    /// Reads a secret from the first of these keys that has one: those of the latest layer first, and within one
+    /// layer the environment variable, then the file, then the value itself. `None` where there is none.
+    pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
+        section.also_known(&[self.env, self.file, self.inline]);
+        let mut keys = [self.env, self.file, self.inline];
+        keys.sort_by_key(|key| std::cmp::Reverse(section.rank(key)));
+        keys.into_iter().filter(|key| section.has(key)).find_map(|key| self.read_key(section, key)).map(SecretString::from)
+    }
+
+    fn read_key(&self, section: &Section<'_>, key: &'static str) -> Option<String> {
+        let text = section.text(key)?;
+        let value = if key == self.env {
+            section.cx.environment.get(text).map(|value| value.trim().to_owned()).unwrap_or_default()
+        } else if key == self.file {
+            read_file(text).map_err(|problem| section.error(key, problem)).ok()?
+        } else {
+            self.warn_if_written(section, text);
+            text.trim().to_owned()
+        };
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// A value from the environment or a flag is not written down beside the code.
+    fn warn_if_written(&self, section: &Section<'_>, value: &str) {
+        let written = section.origin_of(self.inline).is_some_and(|origin| matches!(origin.layer, Layer::File | Layer::Default));
+        if written && !value.trim().eq_ignore_ascii_case(DEVELOPMENT_STORAGE) {
+            section.warning(
+                self.inline,
+                format!(
+                    "a secret in a configuration file; better name an environment variable with {} or a file with {}",
+                    self.env, self.file
+                ),
+            );
+        }
+    }
+
+    /// As [`read`](Self::read), of a secret that must be there.
+    pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<SecretString> {
+        let secret = self.read(section);
+        // What is wrong with a file has been said.
+        if secret.is_none() && !section.has(self.file) {
+            match section.text(self.env) {
+                Some(name) => section.error(self.env, format!("expected {what} in the environment variable {name}, which is not set")),
+                None => section.error(
+                    self.inline,
+                    format!("missing; expected {what}: name an environment variable with {} or a file with {}", self.env, self.file),
+                ),
+            }
+        }
+        secret
+    }
+}
+
+fn read_file(path: &str) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| format!("the file {path:?} cannot be read: {error}"))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("the file {path:?} has {size} bytes; a secret has at most {MAX_FILE_BYTES}"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| format!("the file {path:?} cannot be read: {error}"))?;
+    let text = text.trim();
+    if text.is_empty() { Err(format!("the file {path:?} is empty; expected a secret")) } else { Ok(text.to_owned()) }
+}

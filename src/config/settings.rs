@@ -1,0 +1,120 @@
+//! `[worker]`, `[http]` and `[migrate]`
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::secret::SecretKeys;
+use super::section::Section;
+use super::units::duration_text;
+use crate::settings::{Backoff, HttpSettings, MigrateSettings, PollInterval, RetryPolicy, WorkerSettings};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_hours(24);
+/// The longest visibility timeout of a message (Azure: 7 days).
+const WEEK: Duration = Duration::from_hours(7 * 24);
+/// The service accepts a request until 15 minutes after it was signed (Azure: x-ms-date).
+const LATE_REQUEST: Duration = Duration::from_mins(15);
+
+const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
+
+/// Reads `[worker]`.
+pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
+    let section = root.section("worker")?;
+    let lease = section.duration("lease", 10 * SECOND..=WEEK);
+    let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
+    // Whole seconds are what a queue counts in, so a shorter wait is none.
+    let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
+    let job_timeout = section.duration("job_timeout", SECOND..=DAY);
+    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=WEEK);
+    let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
+    let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
+    let poll = poll(&section);
+    let storage_retry = backoff(&section, "storage_retry", MS, Duration::from_mins(5), &["attempts"]);
+    let attempts = section.section("storage_retry").and_then(|section| section.integer("attempts", 1..=20));
+    section.finish();
+    let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
+    if recheck_after < job_timeout + LATE_REQUEST {
+        let least = duration_text(job_timeout + LATE_REQUEST);
+        section.error(
+            "recheck_after",
+            format!(
+                "expected at least {least} (job_timeout {} + 15m, for which the service accepts a request that was sent before), found {}",
+                duration_text(job_timeout),
+                duration_text(recheck_after)
+            ),
+        );
+        return None;
+    }
+    Some(WorkerSettings {
+        lease: lease?,
+        max_dequeue_count: max_dequeue_count?,
+        retry_delay: retry_delay?,
+        job_timeout,
+        recheck_after,
+        give_up_after: give_up_after?,
+        drain: drain?,
+        poll: poll?,
+        storage_retry: RetryPolicy { backoff: storage_retry?, attempts: attempts? },
+    })
+}
+
+fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Duration, beside: &[&'static str]) -> Option<Backoff> {
+    let Some(section) = parent.section(key) else {
+        if !parent.has(key) {
+            parent.error(key, "missing; expected { min, base, max }");
+        }
+        return None;
+    };
+    let (min, base, max) =
+        (section.duration("min", Duration::ZERO..=most), section.duration("base", least..=most), section.duration("max", least..=most));
+    section.also_known(beside);
+    section.finish();
+    let backoff = Backoff { min: min?, base: base?, max: max? };
+    if backoff.min > backoff.max {
+        section.error("max", format!("expected at least min ({}), found {}", duration_text(backoff.min), duration_text(backoff.max)));
+        return None;
+    }
+    Some(backoff)
+}
+
+fn poll(parent: &Section<'_>) -> Option<PollInterval> {
+    let section = parent.section("poll")?;
+    let (min, max) = (section.duration("min", 10 * MS..=DAY), section.duration("max", 10 * MS..=DAY));
+    section.finish();
+    let poll = PollInterval { min: min?, max: max? };
+    if poll.min > poll.max {
+        section.error("max", format!("expected at least min ({}), found {}", duration_text(poll.min), duration_text(poll.max)));
+        return None;
+    }
+    Some(poll)
+}
+
+/// Reads `[http]`.
+pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
+    let section = root.section("http")?;
+    let listen = section.required("listen", "an address and a port, such as \"127.0.0.1:9464\"", |text| {
+        text.parse::<SocketAddr>()
+            .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
+    });
+    let token = TOKEN.read(&section);
+    section.finish();
+    let listen = listen?;
+    if !listen.ip().is_loopback() && token.is_none() {
+        let hint = match section.text("token_env") {
+            Some(name) => format!("set the environment variable {name}"),
+            None => "name an environment variable with token_env or a file with token_file".to_owned(),
+        };
+        section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
+        return None;
+    }
+    Some(HttpSettings { listen, token })
+}
+
+/// Reads `[migrate]`.
+pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
+    let section = root.section("migrate")?;
+    let auto = section.truth("auto");
+    section.finish();
+    Some(MigrateSettings { auto: auto? })
+}

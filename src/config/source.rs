@@ -1,0 +1,141 @@
+//! Sources for the `config` crate whose every value knows its file and line, its variable or its flag.
+
+use std::ops::Range;
+
+use config::{ConfigError, Map, Value, ValueKind};
+use toml::de::{DeTable, DeValue};
+
+use super::finding::Finding;
+use super::origin::{Layer, Origin, Origins};
+
+/// Deepest nesting of tables and lists; the format itself needs five.
+const MAX_DEPTH: usize = 16;
+/// Most dots in one line that is no comment, checked before the text is parsed: the parser nests a table for each.
+const MAX_DOTS: usize = 1_000;
+
+/// A layer, ready to be merged.
+#[derive(Debug, Clone)]
+pub(super) struct Values(Map<String, Value>);
+
+impl config::Source for Values {
+    fn clone_into_box(&self) -> Box<dyn config::Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Whether a text can be one segment of a key: the `config` crate would read anything else as a path or an index.
+pub(super) fn is_segment(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 255 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+impl Values {
+    /// One value at one path (`worker.lease`, `queues[0].concurrency`) whose segments were checked.
+    pub(super) fn one(path: String, value: &str, origin: Origin, origins: &mut Origins) -> Self {
+        let id = origins.add(origin);
+        Self(Map::from_iter([(path, Value::new(Some(&id), ValueKind::String(value.to_owned())))]))
+    }
+
+    /// The values of a TOML text, and the mistakes in it.
+    pub(super) fn toml(text: &str, layer: Layer, rank: usize, name: &str, origins: &mut Origins) -> (Self, Vec<Finding>) {
+        let mut reader = Reader { lines: line_starts(text), layer, rank, name, origins, findings: Vec::new() };
+        if let Some(line) =
+            text.lines().position(|line| !line.trim_start().starts_with('#') && line.bytes().filter(|b| *b == b'.').count() > MAX_DOTS)
+        {
+            let origin = Origin { layer, rank, name: name.to_owned(), line: Some(line + 1) };
+            return (Self(Map::new()), vec![Finding::new(Some(&origin), "", format!("more than {MAX_DOTS} dots in one line"))]);
+        }
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let origin = reader.origin(&error.span().unwrap_or(0..0));
+            reader.findings.push(Finding::new(Some(&origin), "", format!("not TOML: {}", error.message())));
+        }
+        let mut values = Map::new();
+        if reader.findings.is_empty() {
+            for (key, value) in table.get_ref() {
+                let name = key.get_ref().as_ref();
+                if is_segment(name) {
+                    let value = reader.value(value.get_ref(), value.span(), 1);
+                    values.insert(name.to_owned(), value);
+                } else {
+                    let origin = reader.origin(&key.span());
+                    reader.findings.push(Finding::new(Some(&origin), name, "unknown section"));
+                }
+            }
+        }
+        let findings = reader.findings;
+        (Self(values), findings)
+    }
+
+    /// The names in a section, with where each stands.
+    pub(super) fn names_in(&self, section: &str) -> Vec<(&String, &Value)> {
+        match self.0.get(section).map(|value| &value.kind) {
+            Some(ValueKind::Table(table)) => table.iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Without some sections.
+    pub(super) fn without(mut self, sections: &[&str]) -> Self {
+        self.0.retain(|name, _| !sections.contains(&name.as_str()));
+        self
+    }
+}
+
+struct Reader<'a> {
+    lines: Vec<usize>,
+    layer: Layer,
+    rank: usize,
+    name: &'a str,
+    origins: &'a mut Origins,
+    findings: Vec<Finding>,
+}
+
+impl Reader<'_> {
+    fn origin(&self, span: &Range<usize>) -> Origin {
+        let line = self.lines.partition_point(|start| *start <= span.start);
+        Origin { layer: self.layer, rank: self.rank, name: self.name.to_owned(), line: Some(line.max(1)) }
+    }
+
+    fn value(&mut self, value: &DeValue<'_>, span: Range<usize>, depth: usize) -> Value {
+        let origin = self.origin(&span);
+        let id = self.origins.add(origin.clone());
+        let mut refuse = |message: &str| {
+            self.findings.push(Finding::new(Some(&origin), "", message));
+            ValueKind::Nil
+        };
+        let kind = match value {
+            DeValue::Table(_) | DeValue::Array(_) if depth >= MAX_DEPTH => refuse("nested too deeply"),
+            DeValue::String(text) => ValueKind::String(text.clone().into_owned()),
+            DeValue::Boolean(truth) => ValueKind::Boolean(*truth),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => ValueKind::I64(number),
+                Err(_) => refuse("the integer does not fit into 64 bits"),
+            },
+            DeValue::Float(number) => number.as_str().parse().map_or_else(|_| refuse("not a number"), ValueKind::Float),
+            DeValue::Datetime(moment) => ValueKind::String(moment.to_string()),
+            DeValue::Array(items) => {
+                ValueKind::Array(items.iter().map(|item| self.value(item.get_ref(), item.span(), depth + 1)).collect())
+            }
+            DeValue::Table(table) => ValueKind::Table(
+                table
+                    .iter()
+                    .map(|(key, value)| {
+                        // The key's own place, not the value's, is where a table's header line is.
+                        let span = if value.get_ref().is_table() { key.span() } else { value.span() };
+                        (key.get_ref().clone().into_owned(), self.value(value.get_ref(), span, depth + 1))
+                    })
+                    .collect(),
+            ),
+        };
+        Value::new(Some(&id), kind)
+    }
+}
+
+/// Where each line starts.
+fn line_starts(text: &str) -> Vec<usize> {
+    std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1)).collect()
+}

@@ -1,0 +1,648 @@
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use secrecy::ExposeSecret as _;
+
+use super::*;
+use crate::catalog::{OnConflict, ViewKind};
+use crate::model::{AccountName, TableName, ViewName};
+use crate::settings::{AccountKind, AzureAuth};
+
+/// A folder with some files.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+fn request(folder: &Path) -> Request {
+    Request { folder: Folder::Named(folder.to_owned()), ..Request::default() }
+}
+
+fn with_environment(mut request: Request, variables: &[(&str, &str)]) -> Request {
+    request.environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    request
+}
+
+/// Loads one `default.toml`.
+fn load_text(text: &str) -> Result<Loaded, ConfigErrors> {
+    load(&request(folder(&[("default.toml", text)]).path()))
+}
+
+/// The mistakes in one `default.toml`, each as text, without the folder.
+fn mistakes(text: &str) -> Vec<String> {
+    let folder = folder(&[("default.toml", text)]);
+    let prefix = format!("{}/", folder.path().display());
+    load(&request(folder.path())).unwrap_err().errors.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let folder = folder(&[("default.toml", text)]);
+    let prefix = format!("{}/", folder.path().display());
+    load(&request(folder.path())).unwrap().warnings.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
+}
+
+/// Where there is no configuration folder.
+fn without_folder() -> Request {
+    Request { folder: Folder::Usual("/nonexistent/config".into()), ..Request::default() }
+}
+
+fn built_in() -> Loaded {
+    load(&without_folder()).unwrap()
+}
+
+const VIEW: &str = r#"
+[views.v]
+kind = "secondary_index"
+source = "Employees"
+table = "Copies"
+partition_key = "{PartitionKey}"
+row_key = "{RowKey}"
+"#;
+
+// --- What is shipped
+
+#[test]
+fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+    let loaded = load(&request(Path::new(shipped))).unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.catalog.views.len(), 3);
+    let archive = &loaded.catalog.archives[&ViewName::new("former_employees").unwrap()];
+    assert_eq!(archive.source.table.as_str(), "Employees");
+    assert!(matches!(&loaded.settings.accounts[0].kind, AccountKind::Embedded { path } if path.ends_with("data/evenkeel.db")));
+}
+
+#[test]
+fn the_shipped_numbers_are_the_documented_ones() {
+    let settings = built_in().settings;
+    let worker = settings.worker;
+    assert_eq!(worker.lease, Duration::from_mins(1));
+    assert_eq!(worker.max_dequeue_count, 5);
+    assert_eq!(worker.recheck_after, worker.job_timeout + Duration::from_mins(16));
+    assert_eq!(worker.give_up_after, Duration::from_hours(6));
+    assert_eq!(worker.drain, Duration::from_secs(25));
+    assert_eq!((worker.poll.min, worker.poll.max), (Duration::from_millis(100), Duration::from_secs(5)));
+    assert_eq!(worker.storage_retry.attempts, 6);
+    assert_eq!(worker.retry_delay.max, Duration::from_mins(10));
+    assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
+    assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (64, 1));
+    assert_eq!(settings.http.listen.to_string(), "127.0.0.1:9464");
+    assert!(settings.http.token.is_none() && settings.migrate.auto);
+}
+
+#[test]
+fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
+    let text = "[worker]\nstorage_retry = { min = \"700ms\", base = \"1300ms\", max = \"30s\", attempts = 5 }\nretry_delay = { min = \"3s\", base = \"30s\", max = \"90s\" }";
+    let worker = load_text(text).unwrap().settings.worker;
+    let waits = |backoff: &crate::settings::Backoff, count: u32| {
+        (1..=count).map(|n| backoff.wait(n, 0.5).as_secs_f64().round()).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(&worker.storage_retry.backoff, worker.storage_retry.attempts - 1), [2.0, 5.0, 10.0, 20.0]);
+    assert_eq!(waits(&worker.retry_delay, 3), [33.0, 90.0, 90.0]);
+}
+
+#[test]
+fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_account() {
+    let connection_string = |variables: &[(&str, &str)], folder: Option<&str>| {
+        let folder = folder.map_or_else(|| without_folder().folder, |folder| Folder::Named(folder.into()));
+        let request = Request { profile: Some("azurite".to_owned()), folder, ..Request::default() };
+        let loaded = load(&with_environment(request, variables)).unwrap();
+        assert_eq!(loaded.warnings, []);
+        match &loaded.settings.accounts[0].kind {
+            AccountKind::Azure(AzureAuth::ConnectionString(secret)) => secret.expose_secret().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for folder in [None, Some(concat!(env!("CARGO_MANIFEST_DIR"), "/config"))] {
+        assert_eq!(connection_string(&[], folder), "UseDevelopmentStorage=true");
+        let other = "AccountName=contoso;AccountKey=a2V5";
+        assert_eq!(connection_string(&[("AZURE_STORAGE_CONNECTION_STRING", other)], folder), other);
+    }
+}
+
+// --- Layers
+
+#[test]
+fn later_layers_win_and_tables_are_merged_key_by_key() {
+    let folder = folder(&[
+        (
+            "default.toml",
+            "[worker]\nlease = \"20s\"\ndrain = \"1s\"\nretry_delay = { max = \"5m\" }\n[[queues]]\nname = \"jobs-a\"\n[[queues]]\nname = \"jobs-b\"",
+        ),
+        ("test.toml", "[worker]\nlease = \"30s\"\ngive_up_after = \"1h\"\nmax_dequeue_count = 7"),
+        ("catalog/a.toml", VIEW),
+    ]);
+    let mut request = with_environment(
+        request(folder.path()),
+        &[
+            ("EVENKEEL__WORKER__GIVE_UP_AFTER", "2h"),
+            ("EVENKEEL__WORKER__MAX_DEQUEUE_COUNT", "8"),
+            ("EVENKEEL__WORKER__RETRY_DELAY__BASE", "4s"),
+            ("EVENKEEL__QUEUES__1__CONCURRENCY", "3"),
+            ("EVENKEEL__QUEUES__1__ALLOW", "sync, archive"),
+            ("EVENKEEL__MIGRATE__AUTO", "false"),
+            ("EVENKEEL__VIEWS__V__SELECT", "[\"A\",\"B\"]"),
+            ("EVENKEEL_PROFILE", "ignored-here"),
+            ("EVENKEEL_TOKEN", "secret"),
+            ("EVENKEEL__HTTP__LISTEN", ""),
+        ],
+    );
+    request.profile = Some("test".to_owned());
+    request.overrides = vec!["worker.max_dequeue_count=9".to_owned(), "queues[0].concurrency=2".to_owned()];
+    let loaded = load(&request).unwrap();
+    let worker = &loaded.settings.worker;
+    assert_eq!(worker.lease, Duration::from_secs(30));
+    assert_eq!(worker.drain, Duration::from_secs(1));
+    assert_eq!(worker.give_up_after, Duration::from_hours(2));
+    assert_eq!(worker.max_dequeue_count, 9);
+    assert_eq!(
+        (worker.retry_delay.min, worker.retry_delay.base, worker.retry_delay.max),
+        (Duration::from_secs(2), Duration::from_secs(4), Duration::from_mins(5))
+    );
+    let queues = &loaded.settings.queues;
+    assert_eq!(queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(), [("jobs-a", 2), ("jobs-b", 3)]);
+    assert_eq!(queues[1].allow.as_ref().unwrap().len(), 2);
+    assert!(!loaded.settings.migrate.auto);
+    assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret");
+    let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind;
+    assert_eq!(index.select.as_deref(), Some(["A".to_owned(), "B".to_owned()].as_slice()));
+    let origin = |key: &str| {
+        loaded
+            .origins
+            .iter()
+            .find(|value| value.key == key)
+            .map(|value| value.origin.replace(&format!("{}/", folder.path().display()), ""))
+            .unwrap()
+    };
+    assert_eq!(origin("worker.lease"), "test.toml:2");
+    assert_eq!(origin("worker.drain"), "default.toml:3");
+    assert_eq!(origin("worker.give_up_after"), "environment variable EVENKEEL__WORKER__GIVE_UP_AFTER");
+    assert_eq!(origin("worker.max_dequeue_count"), "flag worker.max_dequeue_count");
+    assert!(origin("worker.job_timeout").starts_with("built-in default.toml:"));
+}
+
+#[test]
+fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
+    let folder = folder(&[("default.toml", "[accounts.Second]\nkind = \"embedded\"\npath = \"x.db\"")]);
+    let request = with_environment(
+        request(folder.path()),
+        &[
+            ("EVENKEEL__ACCOUNTS__MAIN__KIND", "azure"),
+            ("EVENKEEL__ACCOUNTS__MAIN__AUTH", "key"),
+            ("EVENKEEL__ACCOUNTS__MAIN__NAME", "contoso"),
+            ("EVENKEEL__ACCOUNTS__MAIN__KEY", "a2V5"),
+            ("EVENKEEL__ACCOUNTS__MAIN__ENDPOINTS__TABLE", "http://127.0.0.1:10002/contoso/"),
+            ("EVENKEEL__ACCOUNTS__SECOND__PATH", "y.db"),
+        ],
+    );
+    let loaded = load(&request).unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.settings.accounts.len(), 2);
+    for account in &loaded.settings.accounts {
+        match &account.kind {
+            AccountKind::Embedded { path } => assert_eq!((account.name.as_str(), path.as_path()), ("Second", Path::new("y.db"))),
+            AccountKind::Azure(AzureAuth::Key { account, key, endpoints }) => {
+                assert_eq!((account.as_str(), key.expose_secret()), ("contoso", "a2V5"));
+                assert_eq!(endpoints.table.as_deref(), Some("http://127.0.0.1:10002/contoso"));
+            }
+            AccountKind::Azure(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_example() {
+    let missing = request(Path::new("/nonexistent/config"));
+    assert!(load(&missing).unwrap_err().to_string().contains("does not exist"));
+    assert_eq!(built_in().catalog.views.len(), 3);
+    let empty = folder(&[]);
+    assert!(load(&request(empty.path())).unwrap().catalog.views.is_empty());
+    let unknown = Request { profile: Some("nightly".to_owned()), ..request(empty.path()) };
+    assert!(load(&unknown).unwrap_err().to_string().contains("nightly.toml"));
+    let evil = Request { profile: Some("../secrets".to_owned()), ..request(empty.path()) };
+    assert!(load(&evil).unwrap_err().to_string().contains("cannot be"));
+}
+
+#[test]
+fn what_two_catalog_files_declare_is_declared_twice() {
+    let folder = folder(&[("catalog/a.toml", VIEW), ("catalog/b.toml", VIEW)]);
+    let error = load(&request(folder.path())).unwrap_err();
+    assert_eq!(error.errors.len(), 1);
+    assert!(error.to_string().contains("b.toml:2: views.v: declared before, in ") && error.to_string().ends_with("a.toml:2"), "{error}");
+}
+
+// --- Mistakes
+
+#[test]
+fn everything_wrong_is_reported_at_once_with_file_line_key_and_expectation() {
+    let errors = mistakes(
+        r#"[worker]
+lease = "5s"
+drian = "25s"
+job_timeout = "soon"
+max_dequeue_count = "five"
+poll = { min = "10s", max = "5s" }
+
+[[queues]]
+name = "Evenkeel"
+concurrency = 0
+shards = 101
+allow = ["sync", "archve"]
+
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByEmail"
+partition_key = "email_{PartitionKey"
+row_key = "{Email|lowr}"
+when = "IsManager = true"
+select = ["Email", "ek_source"]
+on_conflict = "last"
+acount = "main"
+
+[views.by_name]
+kind = "secondry_index"
+
+[migrate]
+auto = "yes"
+"#,
+    );
+    let expected = [
+        "default.toml:2: worker.lease: expected 10s to 7d, found 5s",
+        "default.toml:3: worker.drian: unknown key; did you mean \"drain\"?",
+        "default.toml:4: worker.job_timeout: expected a whole number and a unit (ms, s, m, h, d), such as \"90s\", found \"soon\"",
+        "default.toml:5: worker.max_dequeue_count: expected an integer from 1 to 1000, found \"five\"",
+        "default.toml:6: worker.poll.max: expected at least min (10s), found 5s",
+        "default.toml:9: queues[0].name: \"Evenkeel\" is not a queue name: 3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
+        "default.toml:10: queues[0].concurrency: expected an integer from 1 to 10000, found 0",
+        "default.toml:11: queues[0].shards: expected an integer from 1 to 100, found 101",
+        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore; did you mean \"archive\"?",
+        "default.toml:18: views.by_email.partition_key: this '{' is not closed; write {{ for a literal brace\n      email_{PartitionKey\n            ^^^^^^^^^^^^^",
+        "default.toml:19: views.by_email.row_key: unknown filter \"lowr\"; did you mean \"lower\"?\n      {Email|lowr}\n             ^^^^",
+        "default.toml:20: views.by_email.when: write \"==\" to compare\n      IsManager = true\n                ^",
+        "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
+        "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
+        "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
+    ];
+    assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_is_not_toml_says_where() {
+    let errors = mistakes("[worker]\nlease = 60s\n");
+    assert!(errors[0].starts_with("default.toml:2: not TOML: "), "{errors:?}");
+    assert_eq!(mistakes("\"a[99999999999999]\" = 1"), ["default.toml:1: a[99999999999999]: unknown section"]);
+    assert!(mistakes("worker = 5")[0].contains("expected a table, found an integer"));
+    assert!(mistakes("[[worker]]\nlease = \"60s\"")[0].contains("expected a table, found a list"));
+    assert!(mistakes("[queues]\nname = \"x\"")[0].contains("expected a list of tables"));
+    assert!(mistakes("queues = []")[0].contains("at least one queue"));
+    assert!(mistakes("[wroker]\nlease = \"60s\"")[0].contains("did you mean \"worker\"?"));
+    assert!(mistakes("[worker]\nmax_dequeue_count = 99999999999999999999")[0].contains("64 bits"));
+    assert!(mistakes(&format!("x = {}1{}", "[".repeat(40), "]".repeat(40)))[0].contains("deep"));
+    assert!(mistakes(&format!("{}x = 1", "a.".repeat(100_000)))[0].contains("dots"));
+    for deep in [
+        format!("{}x = 1", "a.".repeat(1_000)),
+        "x = [".to_owned() + &"[".repeat(200_000),
+        "x = ".to_owned() + &"{a=".repeat(200_000),
+        format!("[a{}]", ".a".repeat(1_000)),
+    ] {
+        assert!(!mistakes(&deep).is_empty());
+    }
+}
+
+#[test]
+fn the_environment_and_flags_are_named_when_they_are_wrong() {
+    let folder = folder(&[]);
+    let mut request = with_environment(
+        request(folder.path()),
+        &[("EVENKEEL__WORKER__LEASE", "soon"), ("EVENKEEL__WORKER__LAESE", "60s"), ("EVENKEEL__QUEUES__ALLOW", "sync")],
+    );
+    assert!(load(&request).unwrap_err().to_string().contains("environment variable EVENKEEL__QUEUES__ALLOW: expected a number below 1"));
+    request.environment.remove("EVENKEEL__QUEUES__ALLOW");
+    request.overrides = vec!["migrate.auto=maybe".to_owned()];
+    let error = load(&request).unwrap_err().to_string();
+    assert!(error.contains("environment variable EVENKEEL__WORKER__LEASE: worker.lease: expected a whole number"), "{error}");
+    assert!(error.contains("environment variable EVENKEEL__WORKER__LAESE: worker.laese: unknown key; did you mean \"lease\"?"), "{error}");
+    assert!(error.contains("flag migrate.auto: migrate.auto: expected true or false"), "{error}");
+    request.overrides = vec!["worker.lease".to_owned(), "a b=1".to_owned(), "a[99999999999999]=1".to_owned()];
+    assert_eq!(load(&request).unwrap_err().errors.len(), 2);
+    request.overrides = vec!["EVENKEEL".to_owned()];
+    assert!(load(&request).unwrap_err().to_string().contains("has no value"));
+}
+
+#[test]
+fn a_recheck_waits_until_no_late_request_can_arrive() {
+    let errors = mistakes("[worker]\njob_timeout = \"20m\"");
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("recheck_after: expected at least 35m (job_timeout 20m + 15m"), "{errors:?}");
+    assert!(load_text("[worker]\njob_timeout = \"20m\"\nrecheck_after = \"35m\"").is_ok());
+}
+
+#[test]
+fn no_two_queues_share_a_name_and_the_names_made_of_it_fit() {
+    let queues = |names: &[(&str, u32)]| {
+        names.iter().map(|(name, shards)| format!("[[queues]]\nname = \"{name}\"\nshards = {shards}\n")).collect::<Vec<_>>().concat()
+    };
+    assert!(mistakes(&queues(&[("jobs", 1), ("jobs", 1)]))[0].contains("declared twice"));
+    assert!(mistakes(&queues(&[("jobs", 1), ("jobs-poison", 1)]))[0].contains("would share the queue \"jobs-poison\" with queue \"jobs\""));
+    assert!(mistakes(&queues(&[("jobs-03", 1), ("jobs", 4)]))[0].contains("would share the queue \"jobs-03\""));
+    assert!(load_text(&queues(&[("jobs", 1), ("jobs-0", 4)])).is_ok());
+    assert!(load_text(&queues(&[(&"a".repeat(55), 1)])).is_ok());
+    assert!(mistakes(&queues(&[(&"a".repeat(56), 1)]))[0].contains("at most 55 characters"));
+    assert!(mistakes(&queues(&[(&"a".repeat(55), 2)]))[0].contains("at most 52 characters"));
+    assert!(mistakes("[[queues]]\nname = \"jobs\"\naccount = \"mian\"")[0].contains("unknown account \"mian\"; did you mean \"main\"?"));
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    let text = "[http]\nlisten = \"0.0.0.0:9464\"";
+    let errors = mistakes(text);
+    assert!(errors[0].contains("needs a token: set the environment variable EVENKEEL_TOKEN"), "{errors:?}");
+    let folder = folder(&[("default.toml", text)]);
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "x")])).is_ok());
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "  ")])).is_err());
+    assert!(load_text("[http]\nlisten = \"[::1]:0\"").is_ok());
+    assert!(mistakes("[http]\nlisten = \"localhost:9464\"")[0].contains("127.0.0.1:9464"));
+}
+
+// --- Accounts and secrets
+
+#[test]
+fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
+    let folder = folder(&[("sas", "  ?sv=2024&sig=topsecret\n")]);
+    let azure = |rest: &str| format!("[accounts.main]\nkind = \"azure\"\n{rest}");
+    let path = folder.path().join("sas");
+    let text = azure(&format!("auth = \"sas\"\nname = \"contoso\"\nsas_file = {:?}", path.display().to_string()));
+    let loaded = load_text(&text).unwrap();
+    assert!(
+        matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Sas { token, .. }) if token.expose_secret() == "?sv=2024&sig=topsecret")
+    );
+    let inline = load_text(&azure("connection_string = \"AccountName=contoso;AccountKey=topsecret\"")).unwrap();
+    assert_eq!(inline.warnings.len(), 1);
+    let everything = format!("{loaded:?} {inline:?} {} {}", show_text(&inline), show_json(&inline));
+    assert!(!everything.contains("topsecret"), "{everything}");
+    assert!(show_text(&inline).contains("accounts.main.connection_string = \"<hidden>\""));
+    for (rest, expected) in [
+        ("connection_string_env = \"NOWHERE\"", "expected a connection string in the environment variable NOWHERE, which is not set"),
+        ("connection_string_file = \"/nonexistent/topsecret\"", "cannot be read"),
+        (
+            "auth = \"key\"\nname = \"contoso\"",
+            "missing; expected an account key in Base64: name an environment variable with key_env or a file with key_file",
+        ),
+        ("auth = \"key\"\nkey = \"topsecret\"", "accounts.main.name: missing; expected the storage account's own name"),
+        ("auth = \"sas\"\nname = \"Contoso!\"\nsas = \"topsecret\"", "3 to 24 lower-case letters and digits"),
+        ("connection_string = \"topsecret\"", "expected a connection string: Key=Value pairs"),
+        (
+            "connection_string = \"UseDevelopmentStorage=true\"\nkey = \"topsecret\"\nauth = \"connection_string\"",
+            "accounts.main.key: has no meaning with auth = \"connection_string\"",
+        ),
+        ("connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"", "accounts.main.path: has no meaning with kind = \"azure\""),
+        ("auth = \"entra\"", "\"entra\" is not supported by this version of evenkeel"),
+        (
+            "connection_string = \"AccountName=a;AccountKey=topsecret;TableEndpoint=https://a.table.cosmosdb.azure.com:443/\"",
+            "does not sort rows by key",
+        ),
+        (
+            "auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\"\nendpoints.table = \"https://contoso.table.cosmos.azure.com\"",
+            "does not sort rows by key",
+        ),
+        (
+            "auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/?sig=topsecret\"",
+            "without query or user",
+        ),
+    ] {
+        let errors = mistakes(&azure(rest)).join("\n");
+        assert!(errors.contains(expected), "{errors}");
+        assert!(!errors.replace("/nonexistent/topsecret", "").contains("topsecret"), "{errors}");
+    }
+}
+
+#[test]
+fn an_account_needs_a_kind_it_knows() {
+    assert!(mistakes("[accounts.second]\npath = \"x\"")[0].contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\""));
+    assert!(mistakes("[accounts.second]\nkind = \"azur\"")[0].contains("did you mean \"azure\"?"));
+    assert!(mistakes("[accounts.second]\nkind = \"embedded\"")[0].contains("accounts.second.path: missing"));
+    assert!(mistakes("[accounts.\"2nd one\"]\nkind = \"embedded\"\npath = \"x\"")[0].contains("is not a account name"));
+}
+
+// --- The catalog
+
+#[test]
+fn a_catalog_becomes_tables_views_and_archives() {
+    let text = r#"
+[accounts.second]
+kind = "embedded"
+path = "second.db"
+
+[tables.employees]
+account = "second"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+when = "exists(Email)"
+table = "ByEmail"
+account = "main"
+partition_key = "{PartitionKey}"
+row_key = "email_{Email|lower}_{RowKey}"
+on_conflict = "last_writer"
+
+[archives.former]
+source = "EMPLOYEES"
+to = { kind = "table", table = "Former", account = "second" }
+"#;
+    let catalog = load_text(text).unwrap().catalog;
+    let table = |name: &str| catalog.table(&TableName::new(name).unwrap()).unwrap().clone();
+    // Spelled as declared first, in the account that was declared.
+    assert_eq!((table("Employees").table.as_str(), table("Employees").account.as_str()), ("employees", "second"));
+    assert_eq!(table("Former").account.as_str(), "second");
+    assert_eq!(table("ByEmail").account, AccountName::main());
+    let view = &catalog.views[&ViewName::new("by_email").unwrap()];
+    assert_eq!((view.source.clone(), view.on_conflict), (table("Employees"), OnConflict::LastWriter));
+    assert_eq!(view.when.as_ref().unwrap().to_string(), "exists(Email)");
+    assert_eq!(catalog.archives[&ViewName::new("former").unwrap()].source, table("employees"));
+}
+
+#[test]
+fn what_later_versions_will_do_is_said_so() {
+    for text in [
+        "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nmember = [\"{RowKey}\"]",
+        "[views.v]\nkind = \"denormalize\"",
+        "[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"",
+        "[views.v]\nkind = \"aggregate\"",
+        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"blob\", container = \"x\" }",
+        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"append_blob\", container = \"x\", path = \"%Y\" }",
+        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"file\", dir = \"x\" }",
+        "[retention.logins]\ntables = \"Logins%Y\"\nkeep = \"60d\"",
+        "[tables.Employees]\nwide = true",
+    ] {
+        let errors = mistakes(text);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains("not supported by this version of evenkeel"), "{errors:?}");
+    }
+    assert!(mistakes("[views.v]\nkind = \"large_entity\"\nthreshold = \"32KB\"").iter().any(|error| error.contains("\"32KiB\"")));
+}
+
+#[test]
+fn tables_that_would_harm_each_other_are_refused() {
+    let view = |name: &str, source: &str, table: &str, row_key: &str| {
+        format!(
+            "[views.{name}]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\non_conflict = \"reject\"\n"
+        )
+    };
+    let archive = |name: &str, source: &str, table: &str| {
+        format!("[archives.{name}]\nsource = \"{source}\"\nto = {{ kind = \"table\", table = \"{table}\" }}\n")
+    };
+    let second = "[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n";
+    for (text, expected) in [
+        (view("v", "Employees", "employees", "{RowKey}"), "this is the key of the primary itself"),
+        (view("v", "Employees", "EvenkeelFootprints", "{RowKey}"), "evenkeel's own records"),
+        (view("v", "evenkeelaudits", "Copies", "{RowKey}"), "evenkeel's own records"),
+        ("[tables.EvenkeelMigrations]\n".to_owned(), "evenkeel's own records"),
+        (archive("a", "Employees", "EvenkeelMigrations"), "evenkeel's own records"),
+        (archive("a", "Employees", "employees"), "cannot be the same table"),
+        (view("v", "Employees", "Former", "x_{RowKey}") + &archive("a", "Employees", "Former"), "is the archive \"a\""),
+        (archive("a", "Employees", "Former") + &archive("b", "Customers", "Former"), "is the archive \"a\" already"),
+        (
+            view("v", "Employees", "Copies", "x_{RowKey}") + &view("w", "Customers", "copies", "x_{RowKey}"),
+            "the view v writes the same keys",
+        ),
+        (
+            second.to_owned()
+                + &view("v", "Employees", "Copies", "x_{RowKey}")
+                + "account = \"second\"\n[tables.Copies]\naccount = \"main\"",
+            "a table name belongs to one account",
+        ),
+        (view("v", "Em", "Copies", "x_{RowKey}"), "is not a table name"),
+        ("[tables.Copies]\naccount = \"other\"".to_owned(), "unknown account \"other\"; known are main"),
+        ("[archives.a]\nsource = \"Employees\"".to_owned(), "archives.a.to: missing"),
+        ("[views.v]\nkind = \"secondary_index\"".to_owned(), "views.v.source: missing"),
+    ] {
+        let errors = mistakes(&text).join("\n");
+        assert!(errors.contains(expected), "{errors}");
+    }
+    assert!(load_text(&(view("v", "Employees", "Copies", "x_{RowKey}") + &view("w", "Employees", "Copies", "y_{RowKey}"))).is_ok());
+}
+
+#[test]
+fn what_is_selected_must_be_the_users_own() {
+    let select = |list: &str| mistakes(&format!("{VIEW}select = {list}")).join("\n");
+    assert!(select("[\"PartitionKey\"]").contains("ek_source"));
+    assert!(select("[\"Timestamp\"]").contains("Timestamp"));
+    assert!(select("[\"a-b\"]").contains("not a property name"));
+    assert!(select("[\"A\", \"A\"]").contains("twice"));
+    assert!(select("[5]").contains("expected strings in this list, found an integer"));
+    assert!(select("\"A\"").contains("expected a list of strings"));
+    assert!(load_text(&format!("{VIEW}select = []")).is_ok());
+}
+
+#[test]
+fn what_may_be_meant_otherwise_is_a_warning() {
+    assert_eq!(warnings(VIEW), [] as [String; 0]);
+    let row_key = |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
+    assert!(row_key("{Email|lower}").contains("two primaries can want one key, since it does not tell their RowKey"));
+    assert!(row_key("{Email|lower}_{RowKey}").contains("RowKey"));
+    assert_eq!(row_key("{Email|slug}_{RowKey}"), "");
+    assert!(row_key("{RowKey}{rowkey|pad:3}").contains("\"rowkey\" is a property of its own; did you mean RowKey?"));
+    let own_table =
+        |row_key: &str| warnings(&VIEW.replace("\"Copies\"", "\"Employees\"").replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
+    assert!(own_table("{RowKey}_x").contains("begin with a literal"));
+    assert_eq!(own_table("x_{RowKey}"), "");
+    let chain = format!("{VIEW}{}", VIEW.replace("views.v", "views.w").replace("Copies", "Others").replace("Employees", "Copies"));
+    assert!(warnings(&chain).join("\n").contains("copies are never primaries"));
+    let typo = format!("{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]");
+    assert!(warnings(&typo).join("\n").contains("nothing else names the table Employes; did you mean \"Employees\"?"));
+}
+
+// --- Reports
+
+#[test]
+fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
+    let valid = load_text(&VIEW.replace("\"{RowKey}\"", "\"{Email}\""));
+    assert!(check_text(&valid).starts_with("warning: "));
+    assert!(check_text(&valid).ends_with("the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"));
+    assert_eq!(check_json(&valid)["valid"], true);
+    assert_eq!(check_json(&valid)["warnings"][0]["key"], "views.v.row_key");
+    let broken = load_text("[worker]\nlease = 5\nx = 1");
+    assert!(check_text(&broken).contains("error: ") && check_text(&broken).ends_with("the configuration has 2 mistakes"));
+    assert_eq!(check_json(&broken)["errors"][0]["line"], 2);
+    assert_eq!(check_json(&broken)["errors"][1]["key"], "worker.x");
+}
+
+#[test]
+fn showing_says_what_counts_and_where_it_came_from() {
+    let loaded = load_text("[worker]\nlease = \"90s\"").unwrap();
+    let text = show_text(&loaded);
+    assert!(text.lines().any(|line| line.starts_with("worker.lease = \"90s\" ") && line.ends_with("default.toml:2")), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("queues[0].name = \"evenkeel-jobs\" ") && line.contains("# built-in default.toml:")),
+        "{text}"
+    );
+    let json = show_json(&loaded);
+    let lease = json["values"].as_array().unwrap().iter().find(|value| value["key"] == "worker.lease").unwrap();
+    assert_eq!(lease["layer"], "file");
+    let azurite = load(&Request { profile: Some("azurite".to_owned()), ..without_folder() }).unwrap();
+    let text = show_text(&azurite);
+    assert!(text.contains("UseDevelopmentStorage=true") && !text.contains("data/evenkeel.db"), "{text}");
+}
+
+// --- Arbitrary text
+
+fn tokens() -> impl Strategy<Value = String> {
+    let token = prop_oneof![
+        Just("[views.v]"),
+        Just("[[queues]]"),
+        Just("[accounts.main]"),
+        Just("[worker]"),
+        Just("kind = "),
+        Just("name = "),
+        Just("lease = "),
+        Just("\"secondary_index\""),
+        Just("\"{RowKey}\""),
+        Just("\"60s\""),
+        Just("row_key = "),
+        Just("to = {"),
+        Just("}"),
+        Just("[1, 2]"),
+        Just("a.b.c = "),
+        Just("5"),
+        Just("1e999"),
+        Just("-0x1"),
+        Just("1979-05-27"),
+        Just("\n"),
+        Just("\n"),
+        Just("'"),
+        Just("\"\"\""),
+        Just("é"),
+        Just("select = "),
+        Just("retry_delay = "),
+        Just("# "),
+        Just("\u{0}"),
+        Just("select.\"a[0]\" = "),
+    ];
+    proptest::collection::vec(token, 0..16).prop_map(|tokens| tokens.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn arbitrary_files_variables_and_flags_never_panic(text in prop_oneof![any::<String>(), tokens()], catalog in tokens(), name in "[A-Z0-9_.é]{0,20}", value in any::<String>(), flag in "[a-z0-9.\\[\\]=_-]{0,24}") {
+        let folder = folder(&[("default.toml", &text), ("catalog/c.toml", &catalog)]);
+        let environment = [(format!("EVENKEEL__{name}"), value)].into_iter().collect();
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), profile: None, environment, overrides: vec![flag] };
+        let result = load(&request);
+        let _ = (check_text(&result), check_json(&result));
+        if let Ok(loaded) = &result {
+            let _ = (show_text(loaded), show_json(loaded));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The merged configuration, in a fixed order, every value with its origin.
+
+use std::collections::BTreeMap;
+
+use config::{Value, ValueKind};
+use serde::Serialize;
+use serde_json::json;
+
+use super::origin::{Origin, Origins};
+
+/// A value of the merged configuration.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) origin: Option<Origin>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Kind {
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Table(BTreeMap<String, Node>),
+}
+
+impl Node {
+    /// Orders what the `config` crate merged. Values that are nothing (a gap in a list) are left out.
+    pub(super) fn of(value: Value, origins: &Origins) -> Option<Self> {
+        let mut origin = origins.get(value.origin()).cloned();
+        let kind = match value.kind {
+            ValueKind::Nil => return None,
+            ValueKind::Boolean(truth) => Kind::Bool(truth),
+            ValueKind::I64(number) => Kind::Integer(number),
+            ValueKind::I128(number) => i64::try_from(number).map_or_else(|_| Kind::Text(number.to_string()), Kind::Integer),
+            ValueKind::U64(number) => i64::try_from(number).map_or_else(|_| Kind::Text(number.to_string()), Kind::Integer),
+            ValueKind::U128(number) => i64::try_from(number).map_or_else(|_| Kind::Text(number.to_string()), Kind::Integer),
+            ValueKind::Float(number) => Kind::Float(number),
+            ValueKind::String(text) => Kind::Text(text),
+            ValueKind::Array(items) => Kind::List(items.into_iter().filter_map(|item| Self::of(item, origins)).collect()),
+            ValueKind::Table(table) => {
+                Kind::Table(table.into_iter().filter_map(|(key, value)| Some((key, Self::of(value, origins)?))).collect())
+            }
+        };
+        if let Kind::Table(table) = &kind {
+            // Merging forgets where a table began: it is where the first of its values stands in the latest file.
+            let first = table.values().filter_map(|node| node.origin.as_ref());
+            origin = origin.or_else(|| first.min_by_key(|origin| (usize::MAX - origin.rank, origin.line)).cloned());
+        }
+        Some(Self { kind, origin })
+    }
+
+    /// What the value is, in words.
+    pub(super) const fn what(&self) -> &'static str {
+        match self.kind {
+            Kind::Bool(_) => "true or false",
+            Kind::Integer(_) => "an integer",
+            Kind::Float(_) => "a number",
+            Kind::Text(_) => "a string",
+            Kind::List(_) => "a list",
+            Kind::Table(_) => "a table",
+        }
+    }
+
+    /// The value as TOML writes it, on one line.
+    fn toml(&self) -> String {
+        match &self.kind {
+            Kind::Bool(truth) => truth.to_string(),
+            Kind::Integer(number) => number.to_string(),
+            Kind::Float(number) => format!("{number:?}"),
+            // JSON's escapes are TOML's.
+            Kind::Text(text) => json!(text).to_string(),
+            Kind::List(items) => format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")),
+            Kind::Table(table) => {
+                let pairs: Vec<String> = table.iter().map(|(key, node)| format!("{key} = {}", node.toml())).collect();
+                format!("{{ {} }}", pairs.join(", "))
+            }
+        }
+    }
+}
+
+/// An effective value: what counts in the end, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Effective {
+    /// The key, such as `worker.lease` or `queues[0].name`.
+    pub key: String,
+    /// The value as TOML writes it; `"<hidden>"` for a secret.
+    pub value: String,
+    /// The layer it came from.
+    pub layer: super::Layer,
+    /// The file and line, the environment variable or the flag.
+    pub origin: String,
+}
+
+/// Keys of secrets, wherever they stand.
+const SECRETS: [&str; 4] = ["connection_string", "key", "sas", "token"];
+
+/// The leaves of a configuration, in the order of their keys.
+pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
+    let mut found = Vec::new();
+    for (key, node) in root {
+        collect(key.clone(), key, node, &mut found);
+    }
+    // A lower layer's database file means nothing once a later layer has moved the account to Azure.
+    let azure: Vec<String> = found
+        .iter()
+        .filter(|value| value.value == "\"azure\"")
+        .filter_map(|value| value.key.strip_suffix(".kind").map(|account| format!("{account}.path")))
+        .collect();
+    found.retain(|value| !azure.contains(&value.key));
+    found
+}
+
+fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
+    match &node.kind {
+        Kind::Table(table) if !table.is_empty() => {
+            for (key, child) in table {
+                collect(format!("{path}.{key}"), key, child, found);
+            }
+        }
+        Kind::List(items) if items.iter().any(|item| matches!(item.kind, Kind::Table(_))) => {
+            for (at, item) in items.iter().enumerate() {
+                collect(format!("{path}[{at}]"), name, item, found);
+            }
+        }
+        Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) | Kind::Table(_) => {
+            let secret = SECRETS.contains(&name) && (path.starts_with("accounts.") || path.starts_with("http."));
+            let hidden = match &node.kind {
+                Kind::Text(text) => secret && !text.trim().eq_ignore_ascii_case(super::secret::DEVELOPMENT_STORAGE),
+                _ => secret,
+            };
+            found.push(Effective {
+                key: path,
+                value: if hidden { "\"<hidden>\"".to_owned() } else { node.toml() },
+                layer: node.origin.as_ref().map_or(super::Layer::Default, |origin| origin.layer),
+                origin: node.origin.as_ref().map(ToString::to_string).unwrap_or_default(),
+            });
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Operations: whether the program lives, whether it is ready, what it measures, and what its supervisor is told.
+//!
+//! | Path | Answers | Token |
+//! | --- | --- | --- |
+//! | `/healthz` | 200 while the process answers at all | never |
+//! | `/readyz` | 200, or 503 with the reasons as JSON | never |
+//! | `/metrics` | Prometheus text | on any address but loopback |
+//! | `/` | one line that names the others | on any address but loopback |
+//!
+//! A probe must be able to ask without a secret, so the first two say nothing that is one. Everything else,
+//! and every request that changes something, goes through [`Guard`].
+//!
+//! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
+//! recorder. It bounds what a slow or hostile client can take: connections, heads, bodies and time.
+
+mod guard;
+mod prometheus;
+mod readiness;
+mod routes;
+mod server;
+pub mod systemd;
+
+#[cfg(test)]
+mod tests;
+
+pub use guard::Guard;
+pub use prometheus::{InstallError, install};
+pub use readiness::{NotReady, Readiness};
+pub use routes::Routes;
+pub use server::{Server, ServerError};

@@ -1,0 +1,72 @@
+//! Whether the program does its work, and why not.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::model::{AccountName, QueueName};
+
+/// Whether the program does its work now.
+pub trait Readiness: Send + Sync {
+    /// Why it does not; nothing where it does. Must not wait: it is asked by probes.
+    fn reasons(&self) -> Vec<NotReady>;
+}
+
+impl<F: Fn() -> Vec<NotReady> + Send + Sync> Readiness for F {
+    fn reasons(&self) -> Vec<NotReady> {
+        self()
+    }
+}
+
+/// Why the program does not do its work now. Probes ask without a token, so nothing here may be a secret or
+/// somebody's data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NotReady {
+    /// Not everything is set up yet.
+    Starting,
+    /// The store is older than the program: `evenkeel migrate up` is needed.
+    MigrationsPending {
+        /// How many.
+        pending: usize,
+    },
+    /// A store refuses as a whole.
+    CircuitOpen {
+        /// The account.
+        account: AccountName,
+        /// The service (`table`, `queue`, `blob`).
+        service: &'static str,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// A queue has not answered for longer than it should.
+    NoSuccessfulPoll {
+        /// The queue.
+        queue: QueueName,
+        /// When it last answered; absent for never.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last: Option<Timestamp>,
+    },
+    /// The catalog in the store is newer than this program's: it receives nothing until it is restarted with it.
+    OutdatedCatalog,
+    /// The program is ending: it receives nothing more.
+    Draining,
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Starting => f.write_str("starting"),
+            Self::MigrationsPending { pending } => write!(f, "{pending} migrations are pending: run evenkeel migrate up"),
+            Self::CircuitOpen { account, service, since } => {
+                write!(f, "the {service} service of the account {account} has not answered since {since}")
+            }
+            Self::NoSuccessfulPoll { queue, last: Some(last) } => write!(f, "the queue {queue} last answered at {last}"),
+            Self::NoSuccessfulPoll { queue, last: None } => write!(f, "the queue {queue} has not answered yet"),
+            Self::OutdatedCatalog => f.write_str("the catalog is older than the one recorded in the store: deploy the new one"),
+            Self::Draining => f.write_str("ending: nothing more is received"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is answered at which path.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
+
+use super::guard::{self, Guard};
+use super::{NotReady, Readiness};
+
+/// The text exposition format (Prometheus: exposition formats).
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Largest request body, in bytes: a queue message.
+const BODY_BYTES: usize = 65_536;
+/// How long an answer may take to be made.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the server needs to answer.
+#[derive(Clone)]
+pub struct Routes {
+    /// Whether the program does its work.
+    pub readiness: Arc<dyn Readiness>,
+    /// The recorder behind `/metrics`.
+    pub metrics: PrometheusHandle,
+}
+
+impl Routes {
+    /// The router. `more` are further routes, which the guard watches too.
+    pub(super) fn router(self, guard: Guard, more: Router) -> Router {
+        let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(self.readiness);
+        let guarded = Router::new()
+            .route("/", get(index))
+            .route("/metrics", get(metrics).with_state(self.metrics))
+            .merge(more)
+            .fallback(nowhere)
+            // A layer, not a route layer: without a token nobody learns which paths exist.
+            .layer(middleware::from_fn_with_state(guard, guard::check));
+        open.merge(guarded).layer(middleware::from_fn(in_time)).layer(DefaultBodyLimit::max(BODY_BYTES))
+    }
+}
+
+async fn index() -> &'static str {
+    "evenkeel: /healthz (alive), /readyz (ready), /metrics (Prometheus)\n"
+}
+
+async fn nowhere() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "there is nothing here; see /\n")
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+#[derive(Serialize)]
+struct ReadyBody {
+    ready: bool,
+    reasons: Vec<ReasonBody>,
+}
+
+#[derive(Serialize)]
+struct ReasonBody {
+    #[serde(flatten)]
+    reason: NotReady,
+    message: String,
+}
+
+async fn readyz(State(readiness): State<Arc<dyn Readiness>>) -> Response {
+    let reasons: Vec<_> = readiness.reasons().into_iter().map(|reason| ReasonBody { message: reason.to_string(), reason }).collect();
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, [(header::CACHE_CONTROL, "no-store")], Json(ReadyBody { ready: reasons.is_empty(), reasons })).into_response()
+}
+
+async fn metrics(State(handle): State<PrometheusHandle>) -> Response {
+    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], handle.render()).into_response()
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the answer took too long\n").into_response(),
+    }
+}

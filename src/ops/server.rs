@@ -1,0 +1,144 @@
+//! The HTTP server: binds, accepts, and bounds what clients can take.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::{Guard, Routes};
+use crate::settings::HttpSettings;
+
+/// Most connections at a time; further ones wait in the system's backlog.
+const CONNECTIONS: usize = 128;
+/// How long a client may take to send the head of a request. Longer than the usual 15 s between scrapes, so that
+/// a scraper's connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest head of a request, in bytes.
+const HEAD_BYTES: usize = 16 * 1_024;
+/// A connection is closed at this age, whatever it does: also one that takes its answer a byte at a time.
+const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
+/// How long a request under way may take to end when the connection is to be closed.
+const LAST_REQUEST: Duration = Duration::from_secs(5);
+/// How often the recorder folds what its histograms gathered. They grow until it does.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Pause after a connection could not be accepted (mostly: no file descriptor is left).
+const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
+
+/// A server that is bound and not yet running.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    router: Router,
+    metrics: PrometheusHandle,
+}
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is taken, or not this machine's.
+    #[error("cannot listen on {address} (http.listen): is another evenkeel running? Choose another port, or 127.0.0.1:0 for any")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A server that others can reach needs a token.
+    #[error("listening on {0} (http.listen) lets other machines in, which needs a token: set http.token_env and the variable it names")]
+    TokenNeeded(SocketAddr),
+}
+
+impl Server {
+    /// Binds the configured address. `more` are further routes, which the guard watches too; they must not
+    /// repeat those of [`Routes`].
+    pub async fn bind(settings: &HttpSettings, routes: Routes, more: Router) -> Result<Self, ServerError> {
+        let wanted = settings.listen;
+        if !wanted.ip().to_canonical().is_loopback() && settings.token.is_none() {
+            return Err(ServerError::TokenNeeded(wanted));
+        }
+        let failed = |cause| ServerError::Bind { address: wanted, cause };
+        let listener = TcpListener::bind(wanted).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let metrics = routes.metrics.clone();
+        let router = routes.router(Guard::new(address, settings.token.as_ref()), more);
+        Ok(Self { listener, address, router, metrics })
+    }
+
+    /// Where it listens; the port is the real one where 0 was asked for.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`; then accepts nothing more and lets requests under way end, 5 s at most.
+    pub async fn serve(self, stop: CancellationToken) {
+        tracing::info!(address = %self.address, "listening");
+        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = JoinSet::new();
+        let mut upkeep = tokio::time::interval(UPKEEP);
+        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                _ = upkeep.tick() => self.metrics.run_upkeep(),
+                Some(_) = connections.join_next() => {}
+                accepted = accept(&self.listener, &slots) => match accepted {
+                    Ok((stream, slot)) => {
+                        connections.spawn(converse(stream, self.router.clone(), stop.clone(), slot));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection was not accepted");
+                        tokio::time::sleep(AFTER_A_FAILED_ACCEPT).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Accepts a connection once there is room for one. Dropped in between, it loses nothing.
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, slot))
+}
+
+/// Serves one connection to its end.
+async fn converse(stream: TcpStream, router: Router, stop: CancellationToken, _slot: OwnedSemaphorePermit) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = stop.cancelled() => None,
+        () = tokio::time::sleep(LONGEST_CONNECTION) => None,
+    };
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        tokio::time::timeout(LAST_REQUEST, connection).await.unwrap_or(Ok(()))
+    };
+    if let Err(error) = ended {
+        // Clients go away as they like; this is for somebody who wonders about one.
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,101 @@
+//! What a supervisor is told: systemd's notification protocol (sd_notify(3)), for `Type=notify` units.
+//!
+//! Without `NOTIFY_SOCKET` in the environment, which is everywhere but under systemd, nothing happens.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// The program does its work now; `status` is what `systemctl status` shows.
+pub fn ready(status: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// The program is ending.
+pub fn stopping(status: &str) {
+    tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
+}
+
+/// Tells the supervisor's watchdog that the program is alive, twice in each of its periods, as long as `alive`
+/// says so and until `stop`. Returns at once where the unit has no `WatchdogSec`.
+pub async fn watchdog(alive: impl Fn() -> bool + Send, stop: CancellationToken) {
+    if let Some(period) = sd_notify::watchdog_enabled() {
+        feed(period, alive, || tell(&[NotifyState::Watchdog]), stop).await;
+    }
+}
+
+async fn feed(period: Duration, alive: impl Fn() -> bool + Send, ping: impl Fn() + Send, stop: CancellationToken) {
+    // WATCHDOG_USEC=0 would make an interval of no length.
+    let mut times = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = times.tick() => if alive() { ping() },
+        }
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "systemd was not told: the unit may be restarted for it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watchdog_is_fed_twice_a_period_while_the_program_lives() {
+        let (alive, pings, stop) = (AtomicBool::new(true), AtomicU32::new(0), CancellationToken::new());
+        let fed = || {
+            pings.fetch_add(1, Ordering::Relaxed);
+        };
+        let feeding = feed(Duration::from_secs(30), || alive.load(Ordering::Relaxed), fed, stop.clone());
+        let watching = async {
+            tokio::time::sleep(Duration::from_secs(61)).await;
+            assert_eq!(pings.load(Ordering::Relaxed), 5);
+            alive.store(false, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            assert_eq!(pings.load(Ordering::Relaxed), 5);
+            stop.cancel();
+        };
+        futures::future::join(feeding, watching).await;
+    }
+
+    /// Is nothing by itself: the test below runs it in a process whose environment it can set.
+    #[tokio::test]
+    async fn in_a_unit_of_its_own() {
+        if std::env::var_os("NOTIFY_SOCKET").is_some() {
+            ready("polling 1 queue");
+            stopping("draining");
+        }
+    }
+
+    #[test]
+    fn systemd_is_told_of_the_start_and_of_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let test = "ops::systemd::tests::in_a_unit_of_its_own";
+        let unit = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env("NOTIFY_SOCKET", folder.path().join("notify"))
+            .output()
+            .unwrap();
+        assert!(unit.status.success());
+        let mut told = [0; 256];
+        for expected in ["READY=1\nSTATUS=polling 1 queue\n", "STOPPING=1\nSTATUS=draining\n"] {
+            let length = socket.recv(&mut told).unwrap();
+            assert_eq!(std::str::from_utf8(&told[..length]).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Second looks: queued when something was dropped that an old insert might still bring back, and when a
+//! primary is gone, whose emptied footprint (a tombstone) stays until nobody can still hold the old state.
+
+use super::execute::{Failure, Summary};
+use super::failure::{permanent, storage};
+use super::footprint;
+use super::observation::Observation;
+use super::pass::{Pass, Round};
+use super::plan::Look;
+use super::recheck::Recheck;
+use crate::model::{ETag, ItemAddress, limits};
+use crate::ports::{Condition, ErrorClass, TableOperation, Ttl};
+
+/// A recheck message stays well below the limit of a queue message, Base64 included.
+const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
+/// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
+/// on another service's clock.
+const SERVED_MARGIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+
+impl Pass<'_> {
+    /// Queues second looks, visible after `recheck_after`.
+    pub(super) async fn queue_recheck(&self, items: &[ItemAddress]) -> Result<(), Failure> {
+        let Some(delivery) = self.delivery else { return Ok(()) };
+        let account = self.engine.stores.account(&delivery.account);
+        let queues = &account.map_err(|error| permanent("finding the account of the recheck queue", error))?.queues;
+        let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
+        let mut bytes = 0;
+        for address in items {
+            // Six times each character covers what JSON escapes; keys of ordinary text take far less.
+            bytes += 200 + 6 * (address.key.pk.as_str().len() + address.key.rk.as_str().len());
+            if bytes > RECHECK_ITEMS_BYTES && messages.last().is_some_and(|last| !last.is_empty()) {
+                messages.push(Vec::new());
+                bytes = 0;
+            }
+            if let Some(last) = messages.last_mut() {
+                last.push(address.clone());
+            }
+        }
+        for items in messages {
+            let recheck = Recheck { primary: self.primary.clone(), items };
+            queues
+                .put(&delivery.recheck_queue, &recheck.encode(), self.engine.recheck_after, Ttl::Never)
+                .await
+                .map_err(|error| storage(format!("queueing a recheck of {}", self.primary), error))?;
+        }
+        Ok(())
+    }
+
+    /// A second look: what was dropped while an old insert might still arrive, and tombstones that have
+    /// served their time.
+    pub(super) async fn recheck(mut self, recheck: &Recheck) -> Result<Summary, Failure> {
+        self.touched.extend(recheck.items.iter().cloned());
+        loop {
+            self.next_round()?;
+            let seen = self.observe().await?;
+            let nothing_there = seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_)));
+            if nothing_there && seen.footprint.items.is_empty() {
+                match &seen.etag {
+                    None => return Ok(self.summary),
+                    Some(etag) if self.has_served(&seen) => {
+                        if self.remove_tombstone(etag).await? {
+                            return Ok(self.summary);
+                        }
+                        continue;
+                    }
+                    // Younger than this recheck: the pass that wrote it has queued one of its own.
+                    Some(_) if seen.footprint.settled == footprint::Settled::Absent => return Ok(self.summary),
+                    Some(_) => {}
+                }
+            }
+            if self.advance(&seen).await? == Round::Closed {
+                return Ok(self.summary);
+            }
+        }
+    }
+
+    /// Whether a tombstone was last written no later than just after this recheck was queued, so that it is
+    /// `recheck_after` old by the services' own clocks.
+    fn has_served(&self, seen: &Observation) -> bool {
+        let (Some(delivery), Some(written)) = (self.delivery, seen.written) else { return false };
+        let margin = SERVED_MARGIN;
+        seen.footprint.settled == footprint::Settled::Absent
+            && delivery.stamp.enqueued.saturating_add(margin).is_ok_and(|latest| written.timestamp() <= latest)
+    }
+
+    async fn remove_tombstone(&self, etag: &ETag) -> Result<bool, Failure> {
+        let operation = TableOperation::Delete(footprint::key(&self.primary), Condition::Matches(etag.clone()));
+        match self.tables()?.apply(&footprint::table(), &operation).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(false),
+            Err(error) => Err(storage(format!("removing the tombstone of {}", self.primary), error)),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Keys that somebody else has.
+//!
+//! An item whose key does not contain its primary's whole key can meet another primary's. The owner that the
+//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it.
+
+use super::execute::{Failure, FailureClass};
+use super::failure::{lost_race, permanent, storage};
+use super::pass::Pass;
+use super::plan::{Plan, Taken};
+use crate::catalog::ViewStatus;
+use crate::model::ItemAddress;
+use crate::model::item::{self, Owner};
+use crate::patterns;
+
+/// A key that another primary has, and keeps.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TakenKey {
+    #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
+    ByPrimary { address: ItemAddress, owner: Owner },
+    #[error("{address} is taken by a row that evenkeel did not write: delete it, or give the view another key")]
+    ByForeignRow { address: ItemAddress },
+}
+
+impl Pass<'_> {
+    /// Sees to keys that somebody else has: an owner that no longer wants its key is reconciled first, and
+    /// then the round begins anew. What is left is taken for good.
+    pub(super) async fn resolve(&mut self, plan: Plan) -> Result<Option<Plan>, Failure> {
+        let mut freed = false;
+        for Taken { address, owner } in &plan.taken {
+            let Some(owner) = owner else { continue };
+            if owner.primary == self.primary {
+                // An old item of this very primary under another view: it goes in this pass if the footprint
+                // lists it, and is looked at in the next round if not.
+                let own = ItemAddress { view: owner.view.clone(), ..address.clone() };
+                let declared = self.engine.catalog.views.contains_key(&own.view);
+                if self.engine.catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer && !self.touched.contains(&own) {
+                    self.touched.insert(own);
+                    freed = true;
+                }
+            } else if self.depth == 0 && !self.still_wants(owner, address).await? {
+                // Whatever keeps the owner from being wholly in step is its own job's matter, unless the store is at fault.
+                match self.engine.nested(&owner.primary, self.delivery, self.depth + 1).await {
+                    Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
+                    Ok(_) | Err(_) => {}
+                }
+                self.touched.insert(address.clone());
+                freed = true;
+            }
+        }
+        Ok((!freed).then_some(plan))
+    }
+
+    /// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.
+    async fn still_wants(&self, owner: &Owner, address: &ItemAddress) -> Result<bool, Failure> {
+        let Some(source) = self.engine.catalog.table(&owner.primary.table) else { return Ok(true) };
+        if self.engine.catalog.views.get(&owner.view).is_none_or(|view| view.source != *source) {
+            return Ok(true);
+        }
+        let tables = &self.engine.account(source)?.tables;
+        let row = tables.get(&source.table, &owner.primary.key, None).await;
+        let row = row.map_err(|error| storage(format!("reading {}, which owns {address}", owner.primary), error))?;
+        let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
+        let Ok(wanted) = patterns::derive(&self.engine.catalog, source, row.as_ref().map(|row| &row.entity)) else { return Ok(true) };
+        Ok(wanted.contains_key(&ItemAddress { view: owner.view.clone(), ..address.clone() }))
+    }
+
+    /// The failure of a job whose primary wants a key that somebody else keeps.
+    pub(super) fn taken_failure(&self, plan: &Plan) -> Failure {
+        let step = format!("reconciling {}", self.primary);
+        match plan.taken.first() {
+            Some(Taken { address, owner: Some(owner) }) => {
+                permanent(step, TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() })
+            }
+            Some(Taken { address, owner: None }) => permanent(step, TakenKey::ByForeignRow { address: address.clone() }),
+            None => lost_race(step, self.rounds),
+        }
+    }
+}

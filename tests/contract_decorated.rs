@@ -1,0 +1,92 @@
+//! The contract of the storage ports, on stores that wear what every store wears in production: observation,
+//! circuits, pacing and retries must not change what a port promises.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use evenkeel::adapters::embedded::{EmbeddedStore, Options};
+use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::adapters::wear::wear;
+use evenkeel::model::AccountName;
+use evenkeel::ports::{Account, Chance, Clock, ErrorClass};
+use evenkeel::settings::{Backoff, RetryPolicy};
+use futures::future::{BoxFuture, FutureExt};
+use jiff::Timestamp;
+
+#[macro_use]
+mod conformance;
+
+use conformance::World;
+
+/// A clock that a test moves.
+#[derive(Default)]
+struct StillClock {
+    micros: AtomicU64,
+}
+
+impl Clock for StillClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + Duration::from_hours(56 * 365 * 24) + self.monotonic()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+}
+
+/// Every fifth request is refused, or fails without having been executed; of those that change nothing, some
+/// lose their answer. None of it may be seen through retries.
+struct Gusty;
+
+#[async_trait]
+impl Weather for Gusty {
+    async fn before(&self, operation: &OperationInfo) -> Verdict {
+        match operation.number % 15 {
+            0 => Verdict::Fail(ErrorClass::Refused),
+            5 => Verdict::Fail(ErrorClass::Transient { retry_after: None }),
+            10 if !operation.writes => Verdict::LoseAnswer,
+            _ => Verdict::Execute,
+        }
+    }
+}
+
+/// An account as the program uses it. Retries wait for nothing, since no test does; there are enough of them for
+/// any order in which concurrent requests meet the weather.
+fn dressed(bare: &Account, clock: Arc<StillClock>) -> Account {
+    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO };
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let clock: Arc<dyn Clock> = clock;
+    wear(&AccountName::main(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).account
+}
+
+fn pass(clock: Arc<StillClock>) -> impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync {
+    move |duration| {
+        clock.micros.fetch_add(u64::try_from(duration.as_micros()).unwrap(), Ordering::Relaxed);
+        std::future::ready(()).boxed()
+    }
+}
+
+fn embedded_world() -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(StillClock::default());
+    let path = folder.path().join("store.db");
+    let bare = EmbeddedStore::open_with(&path, AccountName::main(), clock.clone(), &Options::default()).unwrap();
+    World::new(dressed(&bare, clock.clone()), pass(clock), folder)
+}
+
+fn gusty_world() -> World {
+    let clock = Arc::new(StillClock::default());
+    let bare = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Gusty)).account();
+    World::new(dressed(&bare, clock.clone()), pass(clock), ())
+}
+
+mod embedded {
+    contract_suite!(crate::embedded_world());
+}
+
+mod gusty {
+    contract_suite!(crate::gusty_world());
+}
