@@ -317,7 +317,6 @@ macro_rules! contract_suite {
     };
     (@module $module:ident, $world:expr, $($rule:ident)+) => {
         mod $module {
-            use crate::*;
             $(
                 #[tokio::test]
                 async fn $rule() {
