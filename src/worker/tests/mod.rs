@@ -1,0 +1,8 @@
+//! The worker as a whole, on a paused clock.
+
+mod draining;
+mod leases;
+mod outages;
+mod poisoning;
+mod receiving;
+mod scheduling;
