@@ -41,11 +41,6 @@ impl Circuit {
         stores
     }
 
-    /// The circuits that were open at the last look.
-    pub(crate) fn open(&self) -> Vec<OpenCircuit> {
-        self.open.borrow().clone()
-    }
-
     /// Waits until no circuit is open.
     pub(crate) async fn closed(&self) {
         // The sender lives in `self`, so the wait cannot fail.
@@ -73,19 +68,14 @@ impl Circuit {
             if self.look() == Stores::Answer {
                 continue;
             }
-            for circuit in self.open() {
-                tracing::warn!(
-                    account = %circuit.account, service = circuit.service.name(), reason = circuit.reason,
-                    "the store refuses as a whole: nothing is received until it answers"
-                );
-            }
+            tracing::info!(circuits = self.open.borrow().len(), "a store refuses as a whole: nothing is received until it answers");
             let mut wait = PROBE_MIN;
             while self.look() == Stores::Refuse {
                 sleep(jitter(wait, chance.unit())).await;
                 self.health.probe().await;
                 wait = (wait * 2).min(PROBE_MAX);
             }
-            tracing::info!("the stores answer again");
+            tracing::info!("the stores answer again: receiving goes on");
         }
     }
 }

@@ -6,7 +6,8 @@
 //! | permanent, undecodable | poison | – |
 //! | transient, outdated catalog | release with a growing delay; by age: poison (exhausted) | no |
 //! | drain | release, visible at once | no |
-//! | lease over, key crowded | release with a delay | no |
+//! | lease over | release with a growing delay | no |
+//! | key crowded | release with the first delay | no |
 //! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
 //! | panic | the same | yes |
 //! | attempts used up before running (crashes) | poison (exhausted) | – |
@@ -163,7 +164,9 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
         }
         End::Panicked(_) | End::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
         End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
-        End::Interrupted(Interruption::LeaseOver | Interruption::Crowded) => written_off(growing),
+        End::Interrupted(Interruption::LeaseOver) => written_off(growing),
+        // It waits for others of its key, which may be many: its own deliveries say nothing about how long.
+        End::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
         End::LeaseLost => return Settlement::Abandon,
     };
     match settlement {
@@ -262,7 +265,8 @@ mod tests {
             (&End::TimedOut(minute), outage, off(600)),
             (&End::Interrupted(Interruption::Drain), last, off(0)),
             (&End::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
-            (&End::Interrupted(Interruption::Crowded), FIRST, off(4)),
+            (&End::Interrupted(Interruption::LeaseOver), last, off(600)),
+            (&End::Interrupted(Interruption::Crowded), last, off(4)),
             (&End::LeaseLost, last, Settlement::Abandon),
         ] {
             assert_eq!(decide(end, &situation, &LIMITS), expected, "{end:?}");

@@ -35,6 +35,8 @@ pub(crate) struct Examined {
 pub(crate) const UNKNOWN: &str = "unknown";
 /// The operation of a recheck.
 const RECHECK: &str = "recheck";
+/// Longest text from outside in a log line, in bytes.
+const TEXT_BYTES: usize = 256;
 const STEP: &str = "decoding the message";
 
 impl Examined {
@@ -60,7 +62,7 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
             return Examined::rejected(reason, cause::chain(&error));
         }
     };
-    let field = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+    let field = |name: &str| object.get(name).and_then(Value::as_str).map(|text| cause::shortened(text, TEXT_BYTES));
     let mut examined = Examined {
         spelled: field("op"),
         id: field("id"),

@@ -1,5 +1,6 @@
 //! The worker from start to end.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -214,16 +215,16 @@ impl Worker {
 
     /// Creates the queues that are missing. A worker that is to run for ever waits for its store.
     async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
-        for source in &self.sources {
-            for queue in [&source.queue, &source.poison] {
-                while let Err(error) = source.queues.create_queue(queue).await {
-                    if mode != Mode::Forever || !error.class.is_transient() {
-                        return Err(WorkerError::Create { queue: queue.clone(), source: Box::new(error) });
-                    }
-                    tracing::warn!(%queue, error = %cause::chain(&error), "the queue cannot be created yet");
-                    let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
-                    sleep(jitter(wait, self.parts.chance.unit())).await;
+        let needed = self.sources.iter().flat_map(|source| [&source.queue, &source.poison].map(|queue| (&source.account, queue, source)));
+        let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
+        for ((_, queue), source) in needed {
+            while let Err(error) = source.queues.create_queue(queue).await {
+                if mode != Mode::Forever || !error.class.is_transient() {
+                    return Err(WorkerError::Create { queue: queue.clone(), source: Box::new(error) });
                 }
+                tracing::warn!(%queue, error = %cause::chain(&error), "the queue cannot be created yet");
+                let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
+                sleep(jitter(wait, self.parts.chance.unit())).await;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::count;
 use super::source::Carries;
 use crate::model::QueueName;
+use crate::telemetry::announce_queue;
 
 /// What the worker is doing, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -107,7 +108,7 @@ pub(crate) struct InFlight {
 
 impl QueueBoard {
     pub(crate) fn new(queue: QueueName, carries: Carries) -> Self {
-        count::announce(&queue);
+        announce_queue(queue.as_str());
         let gauge = count::in_flight(&queue);
         let told = Mutex::new(Told { state: ReceiverState::Stopped, last_poll: None, last_error: None });
         Self { queue, carries, in_flight: AtomicUsize::new(0), received: AtomicU64::new(0), gauge, told }

@@ -58,8 +58,8 @@ async fn nothing_is_received_after_the_signal_and_a_get_under_way_is_given_back(
     let world = World::new();
     world.queues.latency(2 * SECOND);
     world.queues.seed(JOBS, &sync("a"), None);
-    // Queues are created until 8 s; the Get takes effect at 9 s and is answered at 10 s.
-    let report = world.run_for(Duration::from_millis(9_500)).await;
+    // Queues are created until 6 s; the Get takes effect at 7 s and is answered at 8 s.
+    let report = world.run_for(Duration::from_millis(7_500)).await;
     assert_eq!(report.released, 1);
     assert!(world.work.runs().is_empty());
     let message = world.queues.messages(JOBS).remove(0);
