@@ -46,7 +46,7 @@ pub(crate) fn at(monotonic: Duration) -> Timestamp {
 }
 
 /// SplitMix64.
-pub(crate) struct Seeded(AtomicU64);
+pub(crate) struct Seeded(pub(crate) AtomicU64);
 
 impl Chance for Seeded {
     fn next_u64(&self) -> u64 {
@@ -101,6 +101,33 @@ impl Stored {
     }
 }
 
+/// Until a moment, some requests fail in some way, and some are slow.
+struct Storm {
+    until: Duration,
+    chance: Seeded,
+    failing: f64,
+}
+
+impl Storm {
+    fn fault(&self) -> Option<(ErrorClass, Effect)> {
+        if self.chance.unit() >= self.failing {
+            return None;
+        }
+        let retry_after = (self.chance.unit() < 0.3).then_some(SECOND * 3);
+        Some(match self.chance.next_u64() % 5 {
+            0 => (ErrorClass::Throttled { retry_after }, Effect::None),
+            1 => (ErrorClass::Refused, Effect::None),
+            2 => (ErrorClass::Transient { retry_after }, Effect::None),
+            3 => (ErrorClass::Ambiguous, Effect::None),
+            _ => (ErrorClass::Ambiguous, Effect::Taken),
+        })
+    }
+
+    fn delay(&self) -> Duration {
+        if self.chance.unit() < self.failing / 4.0 { SECOND.mul_f64(self.chance.between(0.0, 45.0)) } else { Duration::ZERO }
+    }
+}
+
 /// What was asked of the queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
@@ -120,6 +147,7 @@ struct State {
     faults: Vec<Fault>,
     outage: Option<Range<Duration>>,
     latency: Duration,
+    storm: Option<Storm>,
     next: u64,
     calls: Vec<Call>,
 }
@@ -141,6 +169,10 @@ impl FakeQueues {
 
     pub(crate) fn outage(&self, during: Range<Duration>) {
         self.state.lock().unwrap().outage = Some(during);
+    }
+
+    pub(crate) fn storm(&self, seed: u64, failing: f64, until: Duration) {
+        self.state.lock().unwrap().storm = Some(Storm { until, chance: Seeded(AtomicU64::new(seed)), failing });
     }
 
     pub(crate) fn latency(&self, latency: Duration) {
@@ -202,13 +234,17 @@ impl FakeQueues {
         visibility: Duration,
         effect: impl FnOnce(&mut State, Duration) -> Result<T, ErrorClass>,
     ) -> Result<T, StoreError> {
-        let latency = self.state.lock().unwrap().latency;
+        let (latency, fault) = {
+            let state = self.state.lock().unwrap();
+            let storm = state.storm.as_ref().filter(|storm| self.clock.monotonic() < storm.until);
+            (state.latency + storm.map(Storm::delay).unwrap_or_default(), storm.and_then(Storm::fault))
+        };
         sleep(latency / 2).await;
         let result = {
             let mut state = self.state.lock().unwrap();
             let now = self.clock.monotonic();
             let refused = state.outage.as_ref().is_some_and(|outage| outage.contains(&now));
-            let fault = state
+            let ordered = state
                 .faults
                 .iter_mut()
                 .find(|fault| fault.left > 0 && fault.op == op && fault.queue.as_deref().is_none_or(|name| name == queue.as_str()))
@@ -216,6 +252,7 @@ impl FakeQueues {
                     fault.left -= 1;
                     (fault.class, fault.effect)
                 });
+            let fault = ordered.or(fault);
             for messages in state.queues.values_mut() {
                 messages.retain(|message| message.expires.is_none_or(|expires| expires > now));
             }
@@ -489,6 +526,17 @@ pub(crate) struct Ran {
     pub(crate) from: Duration,
     /// `None` where it was dropped half-way.
     pub(crate) to: Option<Duration>,
+    /// When it gave its answer or was dropped.
+    ended: Option<Duration>,
+}
+
+/// Notes the end of a run, whichever it is.
+struct Ending<'a>(&'a Scripted, usize);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.runs.lock().unwrap()[self.1].ended = Some(self.0.clock.monotonic());
+    }
 }
 
 type Answer = Result<Outcome, Failure>;
@@ -509,7 +557,7 @@ impl Scripted {
     /// Most runs at one time.
     pub(crate) fn most_at_once(&self, of: impl Fn(&Ran) -> bool) -> usize {
         let runs: Vec<Ran> = self.runs().into_iter().filter(of).collect();
-        let live = |run: &Ran, at: Duration| run.from <= at && run.to.is_none_or(|to| to > at);
+        let live = |run: &Ran, at: Duration| run.from <= at && run.ended.is_none_or(|ended| ended > at);
         runs.iter().map(|run| runs.iter().filter(|other| live(other, run.from)).count()).max().unwrap_or(0)
     }
 }
@@ -523,12 +571,14 @@ impl Execute for Scripted {
         };
         let number = {
             let mut runs = self.runs.lock().unwrap();
-            runs.push(Ran { message: delivery.stamp.message_id.clone(), rk, from: self.clock.monotonic(), to: None });
+            runs.push(Ran { message: delivery.stamp.message_id.clone(), rk, from: self.clock.monotonic(), to: None, ended: None });
             runs.len() - 1
         };
+        let ending = Ending(self, number);
         let script = Arc::clone(&self.script.lock().unwrap());
         let answer = script(number, work, delivery).await;
         self.runs.lock().unwrap()[number].to = Some(self.clock.monotonic());
+        drop(ending);
         answer
     }
 }

@@ -1,6 +1,7 @@
 //! The worker as a whole, on a paused clock.
 
 mod draining;
+mod faults;
 mod leases;
 mod outages;
 mod poisoning;
