@@ -16,3 +16,4 @@ pub mod ports;
 pub mod reconcile;
 pub mod settings;
 pub mod telemetry;
+pub mod worker;
