@@ -1,6 +1,7 @@
-//! What the documentation shows works: every job in `docs/jobs.md` is one.
+//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/operations.md`.
 
 use evenkeel::model::job;
+use evenkeel::telemetry::names::METRICS;
 
 /// The fenced blocks of a language in a Markdown file.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
@@ -32,4 +33,16 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
 fn the_schema_in_the_documentation_is_the_program_s_own() {
     let written: serde_json::Value = serde_json::from_str(include_str!("../docs/job.schema.json")).unwrap();
     assert_eq!(written, job::schema(), "run scripts/check-generated --write");
+}
+
+#[test]
+fn every_metric_is_documented_with_its_labels() {
+    let rows: Vec<&str> = include_str!("../docs/operations.md").lines().filter(|line| line.starts_with("| `evenkeel_")).collect();
+    for metric in METRICS {
+        let name = format!("`{}`", metric.name);
+        let row = rows.iter().find(|row| row.contains(&name)).unwrap_or_else(|| panic!("{name} is not in docs/operations.md"));
+        for label in metric.labels {
+            assert!(row.contains(&format!("`{label}`")), "{name} lacks its label {label} in docs/operations.md");
+        }
+    }
 }
