@@ -12,4 +12,4 @@ fn world() -> World {
     World::new(azurite::shared().connect(), |time| Box::pin(tokio::time::sleep(time)), ())
 }
 
-contract_suite!(world());
+contract_suite!(crate::world());

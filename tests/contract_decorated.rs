@@ -86,9 +86,9 @@ fn gusty_world() -> World {
 }
 
 mod embedded {
-    contract_suite!(embedded_world());
+    contract_suite!(crate::embedded_world());
 }
 
 mod gusty {
-    contract_suite!(gusty_world());
+    contract_suite!(crate::gusty_world());
 }

@@ -38,4 +38,4 @@ fn world() -> conformance::World {
     conformance::World::new(world.account(), pass, ())
 }
 
-contract_suite!(world());
+contract_suite!(crate::world());
