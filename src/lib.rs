@@ -9,6 +9,7 @@
 pub mod adapters;
 pub mod catalog;
 pub mod config;
+pub mod migrations;
 pub mod model;
 pub mod ops;
 pub mod patterns;
