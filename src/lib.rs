@@ -8,6 +8,7 @@
 
 pub mod adapters;
 pub mod catalog;
+pub mod cli;
 pub mod config;
 pub mod migrations;
 pub mod model;
