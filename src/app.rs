@@ -50,9 +50,16 @@ pub fn main() -> ExitCode {
     ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
 }
 
+/// How much is logged. A demonstration tells its story by itself: what the worker says beside it is for `-v`.
+fn verbosity(cli: &Cli) -> Verbosity {
+    let Global { verbose, quiet, .. } = cli.global;
+    let told = matches!(cli.command, Command::Demo(_)) && verbose == 0;
+    Verbosity { verbose, quiet: if told { quiet.max(2) } else { quiet } }
+}
+
 /// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
-    logging::init(Verbosity { verbose: cli.global.verbose, quiet: cli.global.quiet })?;
+    logging::init(verbosity(&cli))?;
     match &cli.command {
         Command::Schema(_) => cli::schema::schema(out),
         Command::Completions(args) => cli::completions::completions(args, out),

@@ -8,7 +8,7 @@ use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::observe::RequestCounts;
-use crate::adapters::wear;
+use crate::adapters::wear::wear;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, Settings};
