@@ -7,8 +7,9 @@ use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::circuit::Circuits;
+use crate::model::AccountName;
 use crate::ops::{NotReady, Readiness};
-use crate::ports::{Clock, StoreHealth as _};
+use crate::ports::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
 
 /// A queue that failed to answer for longer than this is told of. Shorter than any alert, longer than a few
@@ -26,8 +27,9 @@ pub(super) struct Condition {
 #[derive(Clone)]
 enum Phase {
     Starting,
+    Waiting { account: AccountName, service: Service, answer: ErrorClass },
     Working(StatusBoard),
-    Outdated,
+    Outdated { generation: u32 },
 }
 
 impl Condition {
@@ -41,14 +43,20 @@ impl Condition {
         *self.phase() = Phase::Working(board);
     }
 
+    /// The start waits for a store.
+    pub(super) fn waiting(&self, error: &StoreError) {
+        let Subject { account, what } = error.subject.as_ref();
+        *self.phase() = Phase::Waiting { account: account.clone(), service: what.service(), answer: error.class };
+    }
+
     /// A newer catalog was recorded.
-    pub(super) fn outdated(&self) {
-        *self.phase() = Phase::Outdated;
+    pub(super) fn outdated(&self, generation: u32) {
+        *self.phase() = Phase::Outdated { generation };
     }
 
     /// Whether a newer catalog was recorded.
     pub(super) fn is_outdated(&self) -> bool {
-        matches!(*self.phase(), Phase::Outdated)
+        matches!(*self.phase(), Phase::Outdated { .. })
     }
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
@@ -63,7 +71,7 @@ impl Condition {
             (Some(_), None) => false,
         };
         match queue.state {
-            ReceiverState::PausedByCatalog => Some(NotReady::OutdatedCatalog),
+            ReceiverState::PausedByCatalog => Some(NotReady::OutdatedCatalog { generation: None }),
             ReceiverState::Draining => Some(NotReady::Draining),
             ReceiverState::Stopped => Some(NotReady::Starting),
             // The open circuit is told of by itself.
@@ -81,7 +89,10 @@ impl Readiness for Condition {
         let phase = self.phase().clone();
         let mut reasons = match phase {
             Phase::Starting => vec![NotReady::Starting],
-            Phase::Outdated => vec![NotReady::OutdatedCatalog],
+            Phase::Waiting { account, service, answer } => {
+                vec![NotReady::WaitingForStore { account, service: service.name(), answer: answer.name() }]
+            }
+            Phase::Outdated { generation } => vec![NotReady::OutdatedCatalog { generation: Some(generation) }],
             Phase::Working(board) => board.snapshot().queues.into_iter().filter_map(|queue| self.of_queue(queue)).collect(),
         };
         reasons.extend(self.circuits.open_circuits().into_iter().map(|open| NotReady::CircuitOpen {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::migrations::{CatalogRecord, Change, MigrationError, Migrator};
-use crate::ports::{Chance, ErrorClass};
+use crate::ports::{Chance, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
 
 /// How long a store that does not answer at the start is left alone.
@@ -36,19 +36,25 @@ pub(super) async fn prepare(migrator: &Migrator, settings: MigrateSettings) -> R
     Ok(migrator.catalog_record().await?)
 }
 
-/// As [`prepare`], but waits for stores that do not answer, or let nobody in yet, as long as it takes.
+/// As [`prepare`], but waits for stores that do not answer, or let nobody in yet, as long as it takes. `waiting` is
+/// told for which store.
 pub(super) async fn persistently(
     migrator: &Migrator,
     settings: MigrateSettings,
     chance: &dyn Chance,
+    waiting: impl Fn(&StoreError),
 ) -> Result<CatalogRecord, PrepareError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         let error = match prepare(migrator, settings).await {
-            Err(PrepareError::Migration(error)) if may_pass(&error) => anyhow::Error::new(error),
+            Err(PrepareError::Migration(error)) if may_pass(&error) => error,
             ended => return ended,
         };
+        if let MigrationError::Store { source, .. } = &error {
+            waiting(source);
+        }
+        let error = anyhow::Error::new(error);
         let reason = format!("{error:#}");
         let wait = PATIENCE.wait(attempt, chance.unit());
         tracing::warn!(%reason, again_in_seconds = wait.as_secs_f64(), "the stores are not ready: trying again");

@@ -78,8 +78,8 @@ fn announce(parts: &Parts, server: Option<&Server>) {
         tracing::info!(queue = %queue.name, account = %queue.account, concurrency = queue.concurrency, shards = queue.shards, "receives from");
     }
     match server {
-        Some(server) => tracing::info!(address = %format_args!("http://{}", server.address()), "health, metrics and dashboard at"),
-        None => tracing::info!("without HTTP: no health, no metrics, no dashboard"),
+        Some(server) => tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at"),
+        None => tracing::info!("without HTTP: no health, no metrics"),
     }
 }
 
@@ -125,7 +125,7 @@ impl Daemon<'_> {
         let Parts { context, chance, opened } = self.parts;
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
-        let ready = prepare::persistently(&migrator, context.settings.migrate, chance.as_ref());
+        let ready = prepare::persistently(&migrator, context.settings.migrate, chance.as_ref(), |error| self.condition.waiting(error));
         let jobs = match self.shutdown.run_until_cancelled(ready).await {
             None => RunReport::default(),
             Some(record) => self.receive(&migrator, &record?).await?,
@@ -143,7 +143,7 @@ impl Daemon<'_> {
         let watching = async {
             let recorded = watch::newer_than(record.generation, migrator, self.parts.chance.as_ref()).await;
             tracing::error!(own = record.generation, recorded, "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one");
-            self.condition.outdated();
+            self.condition.outdated(recorded);
             stop.cancel();
             std::future::pending::<()>().await;
         };

@@ -5,9 +5,10 @@ use clap::Args;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use super::row::RowJson;
 use super::{Context, Exit, Output, args, help};
 use crate::catalog::TableRef;
-use crate::model::{BlobName, ContainerName, EdmValue, EntityKey, Key, Row, odata};
+use crate::model::{BlobName, ContainerName, EdmValue, EntityKey, Key, Row};
 use crate::ports::Account;
 
 /// Arguments of `get`.
@@ -42,7 +43,7 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
     if args.resolve {
         resolve(account, &mut row).await?;
     }
-    out.value(&odata::encode_row(&row))?;
+    out.value(&RowJson::of(&row))?;
     Ok(Exit::Done)
 }
 

@@ -21,6 +21,7 @@ pub mod migrate;
 pub mod output;
 pub mod plan;
 pub mod poison;
+mod row;
 pub mod run;
 pub mod schema;
 pub mod submit;

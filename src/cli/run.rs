@@ -21,7 +21,7 @@ pub struct RunArgs {
     /// With --until-idle: wait for rechecks as well (they become visible after worker.recheck_after)
     #[arg(long, requires = "until_idle")]
     pub rechecks: bool,
-    /// Serve no health, metrics and dashboard
+    /// Serve no health and metrics
     #[arg(long)]
     pub no_http: bool,
 }
