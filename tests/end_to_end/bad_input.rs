@@ -66,16 +66,26 @@ fn bad() -> Vec<Bad> {
             "permanent",
             &["48 KiB", "compress"],
         ),
-        bad("too many properties", compressed(&{
-            let mut job = large("too many properties", "many", "replace", 0..0);
-            (0..300).for_each(|n| job["entity"][format!("P{n}")] = 1.into());
-            job
-        }), "permanent", &["300 properties", "252"]),
-        bad("too long", compressed(&{
-            let mut job = large("too long", "long", "replace", 0..0);
-            job["entity"]["Essay"] = "x".repeat(40_000).into();
-            job
-        }), "permanent", &["\"Essay\"", "40000", "32768"]),
+        bad(
+            "too many properties",
+            compressed(&{
+                let mut job = large("too many properties", "many", "replace", 0..0);
+                (0..300).for_each(|n| job["entity"][format!("P{n}")] = 1.into());
+                job
+            }),
+            "permanent",
+            &["300 properties", "252"],
+        ),
+        bad(
+            "too long",
+            compressed(&{
+                let mut job = large("too long", "long", "replace", 0..0);
+                job["entity"]["Essay"] = "x".repeat(40_000).into();
+                job
+            }),
+            "permanent",
+            &["\"Essay\"", "40000", "32768"],
+        ),
         bad("over 1 MiB", compressed(&large("over 1 MiB", "big", "merge", 20..40)), "permanent", &["1 MiB"]),
         job("missing table", json!({"op": "sync", "table": "Projects", "pk": "p", "rk": "1"}), &["ProjectsByOwner", "does not exist"]),
         job(
@@ -127,7 +137,8 @@ fn every_bad_message_ends_in_poison(site: &Site) {
             one["id"].as_str().unwrap_or_default() == bad.id && bad.words.iter().all(|word| error.contains(word))
         };
         let found: Vec<&Value> = poison.iter().filter(said).collect();
-        assert_eq!(found.len(), 1, "no poison of {:?} says {:?}: {poison:#?}", bad.id, bad.words);
+        let errors: Vec<String> = poison.iter().map(|one| format!("{} {}", one["id"], one["error"])).collect();
+        assert_eq!(found.len(), 1, "no poison of {:?} says {:?}: {errors:#?}", bad.id, bad.words);
         assert_eq!((found[0]["reason"].as_str(), found[0]["dequeue_count"].as_u64()), (Some(bad.reason), Some(1)), "{:?}", found[0]);
     }
 

@@ -11,13 +11,15 @@ type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
 /// Asserts that the index of e-mail addresses is exactly what the employees say: nothing missing, nothing stale,
 /// nothing different.
-pub fn assert_index_complete(site: &Site) {
+pub(crate) fn assert_index_complete(site: &Site) {
     let employees = site.rows("Employees");
     let mut expected = Rows::new();
     for ((pk, rk), row) in &employees {
         let Some(email) = row.entity.text("Email").filter(|email| !email.is_empty()) else { continue };
-        let mut copy: BTreeMap<String, EdmValue> =
-            ["FirstName", "LastName", "Email"].iter().filter_map(|name| Some(((*name).to_owned(), row.entity.get(name)?.clone()))).collect();
+        let mut copy: BTreeMap<String, EdmValue> = ["FirstName", "LastName", "Email"]
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), row.entity.get(name)?.clone())))
+            .collect();
         copy.insert("ek_source".to_owned(), serde_json::json!(["Employees", pk, rk]).to_string().into());
         copy.insert("ek_view".to_owned(), "employees_by_email".into());
         expected.insert((format!("email_{pk}"), email.to_lowercase()), copy);
@@ -30,7 +32,7 @@ pub fn assert_index_complete(site: &Site) {
 }
 
 /// Asserts that an archived row is its source as it was: every property, of the same type.
-pub fn assert_archived(row: &Row, source: &Entity) {
+pub(crate) fn assert_archived(row: &Row, source: &Entity) {
     let kept: BTreeMap<_, _> = row.entity.user_properties().collect();
     let wanted: BTreeMap<_, _> = source.user_properties().collect();
     assert_eq!(kept, wanted, "{:?}", row.entity.key);

@@ -7,24 +7,24 @@ use std::process::{Command, Stdio};
 use crate::support::azurite::Ports;
 
 /// Runs a script of `tests/sdk` with the SDK for Python; what it printed.
-pub fn python(ports: Ports, script: &str, arguments: &[&str]) -> String {
+pub(crate) fn python(ports: Ports, script: &str, arguments: &[&str]) -> String {
     python_with(ports, script, arguments, "")
 }
 
 /// The same, with this standard input.
-pub fn python_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
+pub(crate) fn python_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
     let python = root().join("target/sdk-venv/bin/python");
     installed(&root().join("target/sdk-venv/installed.txt"), "Python");
     run(Command::new(python).arg(script).args(arguments), ports, input)
 }
 
 /// Runs a script of `tests/sdk` with the SDK for JavaScript; what it printed.
-pub fn node(ports: Ports, script: &str, arguments: &[&str]) -> String {
+pub(crate) fn node(ports: Ports, script: &str, arguments: &[&str]) -> String {
     node_with(ports, script, arguments, "")
 }
 
 /// The same, with this standard input.
-pub fn node_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
+pub(crate) fn node_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
     installed(&root().join("tests/sdk/node_modules/@azure/storage-queue/package.json"), "JavaScript");
     run(Command::new("node").arg(script).args(arguments), ports, input)
 }
@@ -35,7 +35,11 @@ fn root() -> &'static Path {
 
 fn installed(file: &Path, language: &str) {
     let missing: Option<PathBuf> = (!file.exists()).then(|| file.to_path_buf());
-    assert!(missing.is_none(), "the Azure SDK for {language} is not installed (no {}): run scripts/test, which installs it", file.display());
+    assert!(
+        missing.is_none(),
+        "the Azure SDK for {language} is not installed (no {}): run scripts/test, which installs it",
+        file.display()
+    );
 }
 
 fn run(command: &mut Command, ports: Ports, input: &str) -> String {

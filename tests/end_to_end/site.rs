@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::support::azurite::{Azurite, Ports};
 use crate::worker::Worker;
 
 /// The queue of every site.
-pub const QUEUE: &str = "evenkeel-jobs";
+pub(crate) const QUEUE: &str = "evenkeel-jobs";
 /// What every worker of a site gets told beside its configuration: leases that a test can outlive, and short waits.
 const WORKER: &str = r#"
 [worker]
@@ -28,13 +28,14 @@ poll = { min = "20ms", max = "200ms" }
 retry_delay = { min = "1s", base = "1s", max = "5s" }
 "#;
 /// Contoso's employees: found by e-mail address, archived when they leave.
-pub const EMPLOYEES: &str = r#"
+pub(crate) const EMPLOYEES: &str = r#"
 [views.employees_by_email]
 kind = "secondary_index"
 source = "Employees"
 table = "EmployeesByEmail"
 partition_key = "email_{PartitionKey}"
 row_key = "{Email|lower}"
+on_conflict = "reject"
 select = ["FirstName", "LastName", "Email"]
 
 [archives.former_employees]
@@ -43,7 +44,7 @@ to = { kind = "table", table = "FormerEmployees" }
 "#;
 
 /// Where a site stores.
-pub enum Place {
+pub(crate) enum Place {
     /// In a file.
     Embedded,
     /// In an Azurite of its own.
@@ -51,44 +52,44 @@ pub enum Place {
 }
 
 /// A folder with a configuration and a store. All of it goes when it is dropped.
-pub struct Site {
+pub(crate) struct Site {
     folder: TempDir,
     /// Where it stores.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Where the program finds Azurite, where that is not where Azurite is.
     detour: Option<Ports>,
 }
 
 /// What `run --until-idle --json` says at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub struct Summary {
-    pub done: u64,
-    pub skipped: u64,
-    pub poisoned: u64,
-    pub lost: u64,
+pub(crate) struct Summary {
+    pub(crate) done: u64,
+    pub(crate) skipped: u64,
+    pub(crate) poisoned: u64,
+    pub(crate) lost: u64,
 }
 
 /// How a command ended.
 #[derive(Debug)]
-pub struct Ended {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Site {
     /// One on the embedded store.
-    pub fn embedded(catalog: &str) -> Self {
+    pub(crate) fn embedded(catalog: &str) -> Self {
         Self::new(Place::Embedded, catalog)
     }
 
     /// One on Azurite.
-    pub fn azurite(catalog: &str) -> Self {
+    pub(crate) fn azurite(catalog: &str) -> Self {
         Self::new(Place::Azurite(Azurite::in_memory()), catalog)
     }
 
     /// One somewhere.
-    pub fn new(place: Place, catalog: &str) -> Self {
+    pub(crate) fn new(place: Place, catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let account = match place {
             Place::Embedded => format!("kind = \"embedded\"\npath = {:?}\n", folder.path().join("store.db")),
@@ -102,13 +103,8 @@ impl Site {
     }
 
     /// Lets the program find its store elsewhere than the test does: behind a stub.
-    pub fn send_program_by(&mut self, ports: Ports) {
+    pub(crate) fn send_program_by(&mut self, ports: Ports) {
         self.detour = Some(ports);
-    }
-
-    /// The folder in which commands run.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     fn store(&self) -> PathBuf {
@@ -116,7 +112,7 @@ impl Site {
     }
 
     /// Where Azurite listens.
-    pub fn ports(&self) -> Ports {
+    pub(crate) fn ports(&self) -> Ports {
         match &self.place {
             Place::Azurite(azurite) => azurite.ports,
             Place::Embedded => panic!("this site has no Azurite"),
@@ -124,7 +120,7 @@ impl Site {
     }
 
     /// The program with these arguments, in the site's folder, ignorant of the environment of the test.
-    pub fn program(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL")) {
             command.env_remove(name);
@@ -137,14 +133,14 @@ impl Site {
     }
 
     /// Runs a command to its end.
-    pub fn command(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Ended {
         self.command_with(arguments, "")
     }
 
     /// Runs a command to its end, with this standard input.
-    pub fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
+    pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
         let output =
-            assert_cmd::Command::from_std(self.program(arguments)).write_stdin(input).timeout(Duration::from_mins(4)).output().unwrap();
+            assert_cmd::Command::from_std(self.program(arguments)).write_stdin(input).timeout(Duration::from_mins(2)).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("what is printed is UTF-8");
         let (out, err) = (text(output.stdout), text(output.stderr));
         let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} was ended: {err}"));
@@ -152,32 +148,32 @@ impl Site {
     }
 
     /// Works until nothing is left to do.
-    pub fn run_until_idle(&self, arguments: &[&str]) -> Summary {
+    pub(crate) fn run_until_idle(&self, arguments: &[&str]) -> Summary {
         let ended = self.command(&[&["--json", "run", "--until-idle=1", "--no-http"], arguments].concat());
         assert_eq!(ended.code, 0, "{}", ended.err);
         serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
     }
 
     /// A worker that runs until it is told to stop.
-    pub fn worker(&self, arguments: &[&str]) -> Worker {
+    pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
         Worker::start(self.program(&[&["run", "--no-http"], arguments].concat()))
     }
 
     /// Creates tables and queues, as an operator would before anything else.
-    pub fn migrate(&self) {
+    pub(crate) fn migrate(&self) {
         let ended = self.command(&["migrate", "up"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
 
     /// Puts jobs on the queue, through the program. Each must be taken.
-    pub fn submit(&self, jobs: &[Value]) {
+    pub(crate) fn submit(&self, jobs: &[Value]) {
         let lines: String = jobs.iter().map(|job| format!("{job}\n")).collect();
         let ended = self.command_with(&["submit", "-"], &lines);
         assert_eq!((ended.code, ended.out), (0, format!("{} jobs sent\n", jobs.len())), "{}", ended.err);
     }
 
     /// What is in the poison queues: each as `poison list --json` prints it, in order of the clients' ids.
-    pub fn poison(&self) -> Vec<Value> {
+    pub(crate) fn poison(&self) -> Vec<Value> {
         let ended = self.command(&["--json", "poison", "list"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
         let mut listed: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -186,7 +182,7 @@ impl Site {
     }
 
     /// Does something with the store, behind the program's back.
-    pub fn with<T>(&self, action: impl AsyncFnOnce(Account) -> T) -> T {
+    pub(crate) fn with<T>(&self, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let account = match &self.place {
@@ -198,7 +194,7 @@ impl Site {
     }
 
     /// All rows of a table, by their keys. A table that does not exist has none.
-    pub fn rows(&self, table: &str) -> BTreeMap<(String, String), Row> {
+    pub(crate) fn rows(&self, table: &str) -> BTreeMap<(String, String), Row> {
         let table = TableName::new(table).unwrap();
         self.with(async |account| {
             let mut rows = BTreeMap::new();
@@ -221,13 +217,13 @@ impl Site {
     }
 
     /// One row.
-    pub fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
+    pub(crate) fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
         let (table, key) = (TableName::new(table).unwrap(), EntityKey::new(pk, rk).unwrap());
         self.with(async |account| account.tables.get(&table, &key, None).await.unwrap())
     }
 
     /// Writes entities as an application would: it knows nothing of copies.
-    pub fn write(&self, table: &str, entities: &[Entity]) {
+    pub(crate) fn write(&self, table: &str, entities: &[Entity]) {
         let table = TableName::new(table).unwrap();
         let mut partitions: BTreeMap<_, Vec<TableOperation>> = BTreeMap::new();
         for entity in entities {
@@ -244,7 +240,7 @@ impl Site {
     }
 
     /// Puts texts on the queue as they are.
-    pub fn put_texts<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
+    pub(crate) fn put_texts<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
         let queue = QueueName::new(QUEUE).unwrap();
         self.with(async |account| {
             account.queues.create_queue(&queue).await.unwrap();
@@ -255,13 +251,13 @@ impl Site {
     }
 
     /// About how many messages a queue has, hidden ones included.
-    pub fn count(&self, queue: &str) -> u64 {
+    pub(crate) fn count(&self, queue: &str) -> u64 {
         let queue = QueueName::new(queue).unwrap();
         self.with(async |account| account.queues.approximate_count(&queue).await.unwrap())
     }
 
     /// Takes every message that can be seen.
-    pub fn take(&self, queue: &str) -> Vec<Message> {
+    pub(crate) fn take(&self, queue: &str) -> Vec<Message> {
         let queue = QueueName::new(queue).unwrap();
         self.with(async |account| {
             let mut all = Vec::new();
@@ -279,14 +275,14 @@ impl Site {
     }
 
     /// Asserts that nothing waits, nothing is dead, and nothing was forgotten on the way.
-    pub fn assert_all_done(&self) {
+    pub(crate) fn assert_all_done(&self) {
         assert_eq!(self.poison(), Vec::<Value>::new(), "the poison queue is not empty");
         assert_eq!(self.count(QUEUE), 0, "the queue is not empty");
     }
 }
 
 /// Attempts that count against a message: deliveries without those that the worker wrote off.
-pub fn attempts(message: &Message) -> u64 {
+pub(crate) fn attempts(message: &Message) -> u64 {
     let MessageText::Readable(text) = &message.text else { panic!("{message:?}") };
     let job: Value = serde_json::from_str(&body::decode(text).unwrap().text).unwrap();
     // The get that brought the message here is no worker's.

@@ -103,6 +103,9 @@ fn a_row_that_somebody_wrote_is_found_under_its_key_as_it_was() {
     site.write("Employees", &[entity]);
     let ended = site.command(&["get", "employees", "Sales", "1"]);
     let row: Value = serde_json::from_str(&ended.out).unwrap();
-    assert_eq!((&row["Badge"], &row["Badge@odata.type"], &row["Name"]), (&json!("1152921504606846976"), &json!("Edm.Int64"), &json!("한 😀")));
+    assert_eq!(
+        (&row["Badge"], &row["Badge@odata.type"], &row["Name"]),
+        (&json!("1152921504606846976"), &json!("Edm.Int64"), &json!("한 😀"))
+    );
     assert_eq!(site.command(&["get", "Employees", "Sales", "2"]).code, 1);
 }

@@ -6,13 +6,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// A running worker. Dropping it kills it.
-pub struct Worker {
+pub(crate) struct Worker {
     process: Child,
     log: Option<JoinHandle<String>>,
 }
 
 impl Worker {
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = process.stderr.take().unwrap();
         // Read all the time: a full pipe would stop the worker.
@@ -25,25 +25,25 @@ impl Worker {
     }
 
     /// Ends it at once, as a power cut would.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         assert!(self.process.try_wait().unwrap().is_none(), "the worker ended by itself: {}", self.log());
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
     /// Asks it to stop.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.process.id())]).status().unwrap();
         assert!(asked.success());
     }
 
     /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end; how it ended, and what it logged.
-    pub fn end(mut self) -> (ExitStatus, String) {
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let mut ended = None;
         wait_until("the worker ends", || {
             ended = self.process.try_wait().unwrap();
@@ -53,7 +53,7 @@ impl Worker {
     }
 
     /// Asks it to stop, and asserts that it does so in order.
-    pub fn stop(self) {
+    pub(crate) fn stop(self) {
         self.terminate();
         let (status, log) = self.end();
         assert_eq!(status.code(), Some(0), "{log}");
@@ -72,7 +72,7 @@ impl Drop for Worker {
 }
 
 /// Waits for a state of the world outside this process. Gives up after two minutes.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     const STEP: Duration = Duration::from_millis(20);
     for _ in 0..6_000 {
         if holds() {
