@@ -126,6 +126,16 @@ fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_ac
     }
 }
 
+#[test]
+fn the_configurations_that_are_deployed_are_valid() {
+    for folder in ["deploy/docker/config", "deploy/kubernetes/common"] {
+        let request = request(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+        let variables = [("AZURE_STORAGE_CONNECTION_STRING", "AccountName=contoso;AccountKey=a2V5"), ("EVENKEEL_TOKEN", "x")];
+        let result = load(&with_environment(request, &variables));
+        assert!(result.is_ok(), "{folder}: {}", check_text(&result));
+    }
+}
+
 // --- Layers
 
 #[test]
