@@ -134,12 +134,8 @@ impl Parts {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
-        let context = Context {
-            settings: Arc::new(loaded.settings),
-            catalog: Arc::new(loaded.catalog),
-            stores: opened.stores.clone(),
-            clock,
-        };
+        let context =
+            Context { settings: Arc::new(loaded.settings), catalog: Arc::new(loaded.catalog), stores: opened.stores.clone(), clock };
         Ok(Self { context, opened, chance })
     }
 

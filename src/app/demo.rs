@@ -73,7 +73,9 @@ async fn perform(
         let seconds = (parts.context.clock.monotonic() - started).as_secs_f64();
         out.line(format_args!(
             "{} jobs done, {} poisoned; {} storage requests in {seconds:.1} s, by the same worker as `evenkeel run`.",
-            report.done + report.skipped, report.poisoned, parts.opened.requests()
+            report.done + report.skipped,
+            report.poisoned,
+            parts.opened.requests()
         ))?;
     }
     Ok(exit)
@@ -110,7 +112,8 @@ impl Folder {
     /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
     /// environment is left out: it is about somebody's real stores.
     fn configuration(&self) -> anyhow::Result<config::Loaded> {
-        let text = format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
+        let text =
+            format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         Ok(config::load(&Request { folder: config::Folder::Named(self.path.clone()), ..Request::default() })?)

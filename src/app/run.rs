@@ -50,8 +50,13 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
         summary.print(out)?;
     } else {
         tracing::info!(
-            done = summary.jobs.done, skipped = summary.jobs.skipped, released = summary.jobs.released, poisoned = summary.jobs.poisoned,
-            storage_requests = summary.storage_requests, seconds = summary.seconds, "stopped"
+            done = summary.jobs.done,
+            skipped = summary.jobs.skipped,
+            released = summary.jobs.released,
+            poisoned = summary.jobs.poisoned,
+            storage_requests = summary.storage_requests,
+            seconds = summary.seconds,
+            "stopped"
         );
     }
     Ok(Exit::Done)
@@ -142,7 +147,11 @@ impl Daemon<'_> {
         let stop = self.shutdown.child_token();
         let watching = async {
             let recorded = watch::newer_than(record.generation, migrator, self.parts.chance.as_ref()).await;
-            tracing::error!(own = record.generation, recorded, "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one");
+            tracing::error!(
+                own = record.generation,
+                recorded,
+                "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one"
+            );
             self.condition.outdated(recorded);
             stop.cancel();
             std::future::pending::<()>().await;
@@ -154,7 +163,10 @@ impl Daemon<'_> {
         };
         if self.condition.is_outdated() && !self.shutdown.is_cancelled() {
             if self.mode != Mode::Forever {
-                anyhow::bail!("a newer catalog than generation {} was recorded meanwhile: run again with the newer configuration", record.generation);
+                anyhow::bail!(
+                    "a newer catalog than generation {} was recorded meanwhile: run again with the newer configuration",
+                    record.generation
+                );
             }
             // It stays, so that what watches over it sees why it is not ready, rather than a restart loop.
             self.shutdown.cancelled().await;

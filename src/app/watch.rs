@@ -20,4 +20,3 @@ pub(super) async fn newer_than(own: u32, migrator: &Migrator, chance: &dyn Chanc
         }
     }
 }
-

@@ -23,9 +23,9 @@ fn of_store(error: &StoreError) -> Option<String> {
         ErrorClass::Refused => Some(format!(
             "nothing listens there, or the name cannot be resolved: check [accounts.{account}], and the network (or start Azurite)"
         )),
-        ErrorClass::Unauthorised => Some(format!(
-            "check the credentials of [accounts.{account}], whether they cover tables and queues, and this machine's clock"
-        )),
+        ErrorClass::Unauthorised => {
+            Some(format!("check the credentials of [accounts.{account}], whether they cover tables and queues, and this machine's clock"))
+        }
         ErrorClass::Throttled { .. } => Some("the store is busy: try again in a moment".to_owned()),
         ErrorClass::Ambiguous => {
             Some("the request may or may not have been executed; every command of evenkeel can be repeated".to_owned())

@@ -24,8 +24,7 @@ pub enum Exit {
 }
 
 /// What the help of every command ends with.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 130 interrupted.";
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 130 interrupted.";
 
 impl Exit {
     /// The number.

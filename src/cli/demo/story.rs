@@ -125,7 +125,10 @@ impl Story<'_> {
         let poison = self.poison("hire-000302").await?;
         let error = poison.as_ref().and_then(|poison| poison["error"].as_str()).unwrap_or_default().to_owned();
         self.quote(poison.as_ref())?;
-        self.check("the poison message names the owner, Employees(\"Sales\", \"000101\")", error.contains("Employees(\"Sales\", \"000101\")"))?;
+        self.check(
+            "the poison message names the owner, Employees(\"Sales\", \"000101\")",
+            error.contains("Employees(\"Sales\", \"000101\")"),
+        )?;
         let rows = self.addresses().await?;
         let owner = rows.get("jun.cao@contoso.com").and_then(|row| row.text("FirstName"));
         self.check("the address still finds Jun", owner == Some("Jun"))
