@@ -7,8 +7,11 @@
 //! the model; `patterns` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
 
 pub mod adapters;
+pub mod app;
 pub mod catalog;
+pub mod cli;
 pub mod config;
+pub mod migrations;
 pub mod model;
 pub mod ops;
 pub mod patterns;
@@ -16,3 +19,4 @@ pub mod ports;
 pub mod reconcile;
 pub mod settings;
 pub mod telemetry;
+pub mod worker;

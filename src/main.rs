@@ -1,2 +1,5 @@
 //! The evenkeel command.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    evenkeel::app::main()
+}

@@ -1,6 +1,8 @@
 //! The contract of the storage ports, on stores that wear what every store wears in production: observation,
 //! circuits, pacing and retries must not change what a port promises.
 
+#![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -64,9 +64,9 @@ fn short_options() -> Options {
 }
 
 mod plain {
-    contract_suite!(world(&Options::default()));
+    contract_suite!(crate::world(&crate::Options::default()));
 }
 
 mod short_pages {
-    contract_suite!(world(&short_options()));
+    contract_suite!(crate::world(&crate::short_options()));
 }

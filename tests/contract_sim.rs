@@ -1,5 +1,7 @@
 //! The contract of the storage ports, on the simulated account.
 
+#![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -26,7 +28,7 @@ impl Clock for Hands {
     }
 }
 
-async fn world() -> conformance::World {
+fn world() -> conformance::World {
     let clock = Arc::new(Hands::default());
     let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
     let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
@@ -36,4 +38,4 @@ async fn world() -> conformance::World {
     conformance::World::new(world.account(), pass, ())
 }
 
-contract_suite!(crate::world().await);
+contract_suite!(crate::world());

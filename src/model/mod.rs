@@ -18,6 +18,7 @@ pub mod limits;
 pub mod names;
 pub mod nearest;
 pub mod odata;
+mod shard;
 pub mod template;
 
 pub use datetime::EdmDateTime;
@@ -29,3 +30,4 @@ pub use item::ItemAddress;
 pub use job::{Job, JobEnvelope};
 pub use key::{EntityKey, Key};
 pub use names::{AccountName, BlobName, ContainerName, QueueName, TableName, ViewName};
+pub use shard::shard;

@@ -27,6 +27,15 @@ impl<F: Fn() -> Vec<NotReady> + Send + Sync> Readiness for F {
 pub enum NotReady {
     /// Not everything is set up yet.
     Starting,
+    /// A store does not answer yet, or lets nobody in, so that nothing could be started. It is asked again and again.
+    WaitingForStore {
+        /// The account.
+        account: AccountName,
+        /// The service (`table`, `queue`, `blob`).
+        service: &'static str,
+        /// The class of its answer (`refused`, `unauthorised`, `throttled`, …).
+        answer: &'static str,
+    },
     /// The store is older than the program: `evenkeel migrate up` is needed.
     MigrationsPending {
         /// How many.
@@ -50,7 +59,11 @@ pub enum NotReady {
         last: Option<Timestamp>,
     },
     /// The catalog in the store is newer than this program's: it receives nothing until it is restarted with it.
-    OutdatedCatalog,
+    OutdatedCatalog {
+        /// The generation recorded in the store, where it was read; absent where the data itself said so.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        generation: Option<u32>,
+    },
     /// The program is ending: it receives nothing more.
     Draining,
 }
@@ -65,7 +78,13 @@ impl fmt::Display for NotReady {
             }
             Self::NoSuccessfulPoll { queue, last: Some(last) } => write!(f, "the queue {queue} last answered at {last}"),
             Self::NoSuccessfulPoll { queue, last: None } => write!(f, "the queue {queue} has not answered yet"),
-            Self::OutdatedCatalog => f.write_str("the catalog is older than the one recorded in the store: deploy the new one"),
+            Self::WaitingForStore { account, service, answer } => {
+                write!(f, "waiting for the {service} service of the account {account} ({answer})")
+            }
+            Self::OutdatedCatalog { generation: Some(generation) } => {
+                write!(f, "the catalog is older than generation {generation}, which is recorded in the store: deploy the new one")
+            }
+            Self::OutdatedCatalog { generation: None } => f.write_str("the catalog is older than the data in the store: deploy the new one"),
             Self::Draining => f.write_str("ending: nothing more is received"),
         }
     }

@@ -1,8 +1,8 @@
 //! The protocol that keeps every item of a primary in step with it, and the jobs that are built on it.
 //!
 //! One loop serves every view, and it acts on what the primary *is* now, so that order and repetition of
-//! messages do not matter. Each primary with views has a [`footprint`]: the record of its items. A [`pass`]
-//! reads the footprint, then the primary; [`plan`] decides, purely, what to announce, write and drop; the
+//! messages do not matter. Each primary with views has a [`footprint`]: the record of its items. A `pass`
+//! reads the footprint, then the primary; `plan` decides, purely, what to announce, write and drop; the
 //! pass walks the plan with conditional writes only, and closes the footprint.
 //!
 //! The invariant, at every moment and whatever crashes, repeats or arrives late: **every derived item that
@@ -10,8 +10,8 @@
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: [`put`], [`delete`] and `sync` (the pass alone), [`archive`] and [`restore`]. Each writes its
-//! primary by [`commit`], in one transaction with the items in the primary's own partition.
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive` and `restore`. Each writes its
+//! primary by `commit`, in one transaction with the items in the primary's own partition.
 
 mod archive;
 mod commit;

@@ -24,6 +24,10 @@ pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
 pub const LEASE_RENEWALS_TOTAL: &str = "evenkeel_lease_renewals_total";
 /// Messages moved to the poison queue. Labels: [`QUEUE`], [`REASON`].
 pub const POISONED_TOTAL: &str = "evenkeel_poisoned_total";
+/// Sync jobs that shared the run of another one of their primary. Labels: [`QUEUE`].
+pub const JOBS_FOLDED_TOTAL: &str = "evenkeel_jobs_folded_total";
+/// Fields in messages that no job has; they are ignored. Labels: [`QUEUE`].
+pub const UNKNOWN_FIELDS_TOTAL: &str = "evenkeel_unknown_fields_total";
 /// Storage requests that were tried again. Labels: [`OP`], [`CLASS`].
 pub const RETRIES_TOTAL: &str = "evenkeel_retries_total";
 /// 1 while the service refuses as a whole, else 0. Labels: [`ACCOUNT`], [`SERVICE`].
@@ -44,8 +48,9 @@ pub const QUEUE: &str = "queue";
 /// What was done: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
 /// decoded are `unknown`.
 pub const OP: &str = "op";
-/// How it ended. Jobs: `done`, `skipped`, `transient`, `permanent`, `exhausted`, `expired`; renewals:
-/// `renewed`, `lost`, `failed`.
+/// How it ended. Jobs: `done`, `skipped`; poisoned: `permanent`, `exhausted`, `undecodable`, `expired`; released for
+/// another try: `transient`, `timeout`, `panic`, `interrupted` (drain, or a lease that could not be renewed);
+/// `lost`: somebody else has the message. Renewals: `renewed`, `lost`, `failed`.
 pub const OUTCOME: &str = "outcome";
 /// Why a message was poisoned: one of [`POISON_REASONS`].
 pub const REASON: &str = "reason";
@@ -101,7 +106,7 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 16] = [
+pub const METRICS: [Metric; 18] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
@@ -117,6 +122,8 @@ pub const METRICS: [Metric; 16] = [
     ),
     metric(Kind::Counter, Unit::Count, LEASE_RENEWALS_TOTAL, &[QUEUE, OUTCOME], "Renewals of leases, by how they ended"),
     metric(Kind::Counter, Unit::Count, POISONED_TOTAL, &[QUEUE, REASON], "Messages moved to the poison queue, by reason"),
+    metric(Kind::Counter, Unit::Count, JOBS_FOLDED_TOTAL, &[QUEUE], "Sync jobs that shared the run of another one of their primary"),
+    metric(Kind::Counter, Unit::Count, UNKNOWN_FIELDS_TOTAL, &[QUEUE], "Fields in messages that no job has, and which were ignored"),
     metric(Kind::Counter, Unit::Count, RETRIES_TOTAL, &[OP, CLASS], "Storage requests that were tried again, by what had failed"),
     metric(Kind::Gauge, Unit::Count, CIRCUIT_OPEN, &[ACCOUNT, SERVICE], "1 while the storage service refuses as a whole, else 0"),
     metric(

@@ -73,3 +73,10 @@ async fn a_restarted_service_is_found_again() {
     azurite.restart();
     assert_eq!(account.tables.apply(&table, &insert()).await.unwrap_err().class, ErrorClass::Conflict);
 }
+
+#[tokio::test]
+async fn an_account_of_the_public_cloud_needs_no_more_than_a_name_and_a_key() {
+    let account =
+        AzureAccount::with_key(AccountName::main(), "contoso", &SecretString::from("a2V5"), &EndpointOverrides::default()).unwrap();
+    assert!(azure::connect(account).is_ok(), "the certificates of this machine are found");
+}

@@ -6,7 +6,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 
 /// Most attempts at making a failing sequence shorter.
-const SHRINKS: u32 = 400;
+const ATTEMPTS: u32 = 400;
 
 /// Runs `cases` random sequences. A sequence that fails is made as short as it gets and reported.
 ///
@@ -17,17 +17,13 @@ pub(crate) async fn check<T: Debug>(cases: u32, sequences: impl Strategy<Value =
         let mut tree = sequences.new_tree(&mut runner).unwrap();
         let Err(mut failure) = run(&tree.current()).await else { continue };
         let mut shortest = tree.current();
-        let mut shrinks = 0;
-        while shrinks < SHRINKS && tree.simplify() {
-            shrinks += 1;
-            // After a candidate that passes, the tree goes back to the last one that fails and tries another.
-            while let Ok(()) = run(&tree.current()).await {
-                shrinks += 1;
-                if shrinks >= SHRINKS || !tree.complicate() {
-                    break;
-                }
-            }
-            if let Err(smaller) = run(&tree.current()).await {
+        // While candidates fail they get simpler; after one that passes, a step back towards the last that failed.
+        let (mut fails, mut attempts) = (true, 0);
+        while attempts < ATTEMPTS && if fails { tree.simplify() } else { tree.complicate() } {
+            attempts += 1;
+            let outcome = run(&tree.current()).await;
+            fails = outcome.is_err();
+            if let Err(smaller) = outcome {
                 (failure, shortest) = (smaller, tree.current());
             }
         }

@@ -11,7 +11,7 @@
 //! ```ignore
 //! #[macro_use]
 //! mod conformance;
-//! contract_suite!(make_world().await);
+//! contract_suite!(crate::make_world().await);
 //! ```
 //!
 //! A rule that is not listed in the macro below is unused code, which the compiler reports.
@@ -169,7 +169,7 @@ pub(crate) fn at(etag: &ETag) -> Condition {
     Condition::Matches(etag.clone())
 }
 
-/// Turns every rule into a test. The expression makes a [`World`], from names of the test file, and may await.
+/// Turns every rule into a test. The expression makes a [`World`], with its paths from `crate`, and may await.
 macro_rules! contract_suite {
     ($world:expr) => {
         contract_suite! { @module tables, $world,
@@ -317,7 +317,6 @@ macro_rules! contract_suite {
     };
     (@module $module:ident, $world:expr, $($rule:ident)+) => {
         mod $module {
-            use crate::*;
             $(
                 #[tokio::test]
                 async fn $rule() {

@@ -16,7 +16,7 @@ pub(crate) struct Scenario {
     pub(crate) verify: Step,
 }
 
-fn put(entity: serde_json::Value, mode: &str) -> Job {
+fn put(entity: &serde_json::Value, mode: &str) -> Job {
     job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": mode}))
 }
 
@@ -109,14 +109,14 @@ pub(crate) fn all() -> Vec<Scenario> {
         Scenario {
             name: "put of a new employee",
             prepare: anything,
-            job: || put(json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "ada@contoso.com", "LastName": "King"}), "replace"),
+            job: || put(&json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "ada@contoso.com", "LastName": "King"}), "replace"),
             verify: |lab| Box::pin(async move { assert!(lab.read("Employees", "Sales", "1").await.is_some()) }),
         },
         Scenario {
             name: "put that changes every key",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
             job: || {
-                put(json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}), "replace")
+                put(&json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "countess@contoso.com", "LastName": "Lovelace"}), "replace")
             },
             verify: |lab| {
                 Box::pin(async move {
@@ -128,7 +128,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         Scenario {
             name: "put that merges one property",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
-            job: || put(json!({"PartitionKey": "Sales", "RowKey": "1", "LastName": "Lovelace"}), "merge"),
+            job: || put(&json!({"PartitionKey": "Sales", "RowKey": "1", "LastName": "Lovelace"}), "merge"),
             verify: |lab| {
                 Box::pin(async move {
                     let row = lab.read("Employees", "Sales", "1").await.expect("the employee exists");

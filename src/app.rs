@@ -1,0 +1,166 @@
+//! The composition: parses the command line, reads the configuration, opens the stores and hands each command
+//! what it works on. The only place that names adapters.
+//!
+//! ```text
+//!   arguments ─▶ configuration ─▶ stores (adapter, observe, circuit, pace, retry) ─▶ a command ─▶ exit code
+//!                                                                   └─▶ run: HTTP, migrations, worker, watch
+//! ```
+//!
+//! Nothing is decided here beyond which part gets which: decisions lie in the parts, where they are tested.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use crate::adapters::system::{SystemChance, SystemClock};
+use crate::catalog::Catalog;
+use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
+use crate::config::{self, Loaded, Request};
+use crate::migrations::Migrator;
+use crate::ports::{Chance, Clock};
+use crate::reconcile::{Engine, EngineParts};
+use crate::telemetry::{Verbosity, logging};
+
+mod condition;
+mod demo;
+mod ending;
+mod prepare;
+mod run;
+mod signals;
+mod stores;
+mod watch;
+
+use stores::Opened;
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where standard output or error is closed there is nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
+        }
+    };
+    let format = if cli.global.json { Format::Json } else { Format::Text };
+    let mut out = Output::standard(format, cli.global.quiet > 0);
+    let ended = start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
+    ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
+}
+
+/// How much is logged. A demonstration tells its story by itself: what the worker says beside it is for `-v`.
+fn verbosity(cli: &Cli) -> Verbosity {
+    let Global { verbose, quiet, .. } = cli.global;
+    let told = matches!(cli.command, Command::Demo(_)) && verbose == 0;
+    Verbosity { verbose, quiet: if told { quiet.max(2) } else { quiet } }
+}
+
+/// Runs a command: those that ask no store at once, the others on a runtime.
+fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
+    logging::init(verbosity(&cli))?;
+    match &cli.command {
+        Command::Schema(_) => cli::schema::schema(out),
+        Command::Completions(args) => cli::completions::completions(args, out),
+        Command::Docs(args) => cli::docs::docs(args, out),
+        Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
+        _ => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+            let ended = runtime.block_on(dispatch(cli, out));
+            // Standard input is read on a thread that cannot be interrupted: it is not waited for.
+            runtime.shutdown_background();
+            ended
+        }
+    }
+}
+
+async fn dispatch(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
+    match cli.command {
+        Command::Demo(args) => Box::pin(demo::demo(&args, out)).await,
+        Command::Run(args) => Box::pin(run::run(&args, load(&cli.global, out)?, out)).await,
+        command => {
+            let parts = Parts::open(load(&cli.global, out)?)?;
+            tokio::select! {
+                biased;
+                () = signals::interrupted() => Ok(Exit::Interrupted),
+                ended = Box::pin(one_shot(&command, &parts, out)) => ended,
+            }
+        }
+    }
+}
+
+/// The commands that ask the stores and end.
+async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow::Result<Exit> {
+    let context = &parts.context;
+    match command {
+        Command::Submit(args) => cli::submit::submit(args, context, out).await,
+        Command::Get(args) => cli::get::get(args, context, out).await,
+        Command::Poison(args) => cli::poison::poison(args, context, out).await,
+        Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
+        Command::Plan(args) => {
+            let engine = parts.engine(parts.recorded_catalog().await?);
+            cli::plan::plan(args, context, &engine, out).await
+        }
+        Command::Run(_) | Command::Demo(_) | Command::Schema(_) | Command::Completions(_) | Command::Docs(_) | Command::Config(_) => {
+            Ok(Exit::Usage)
+        }
+    }
+}
+
+/// What the global options ask to be loaded.
+fn request(global: &Global) -> Request {
+    Request::of_process(global.config.clone(), global.profile.clone(), global.set.clone())
+}
+
+/// Loads the configuration; warnings are said at once.
+fn load(global: &Global, out: &mut Output) -> anyhow::Result<Loaded> {
+    let loaded = config::load(&request(global))?;
+    for warning in &loaded.warnings {
+        out.say(format_args!("warning: {warning}"))?;
+    }
+    Ok(loaded)
+}
+
+/// A configuration with its stores opened.
+struct Parts {
+    context: Context,
+    opened: Opened,
+    chance: Arc<dyn Chance>,
+}
+
+impl Parts {
+    fn open(loaded: Loaded) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
+        let opened = stores::open(&loaded.settings, &clock, &chance)?;
+        let context = Context {
+            settings: Arc::new(loaded.settings),
+            catalog: Arc::new(loaded.catalog),
+            stores: opened.stores.clone(),
+            clock,
+        };
+        Ok(Self { context, opened, chance })
+    }
+
+    fn migrator(&self) -> anyhow::Result<Migrator> {
+        let Context { settings, catalog, stores, clock } = &self.context;
+        Ok(Migrator::new(stores.clone(), settings, Arc::clone(catalog), Arc::clone(clock))?)
+    }
+
+    /// The catalog with the generations that migrations recorded.
+    async fn recorded_catalog(&self) -> anyhow::Result<Arc<Catalog>> {
+        let mut catalog = Catalog::clone(&self.context.catalog);
+        catalog.generations = self.migrator()?.catalog_record().await?.generations(&catalog);
+        Ok(Arc::new(catalog))
+    }
+
+    fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
+        Arc::new(Engine::new(EngineParts {
+            stores: self.context.stores.clone(),
+            catalog,
+            clock: Arc::clone(&self.context.clock),
+            recheck_after: self.context.settings.worker.recheck_after,
+        }))
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether the program does its work, as readiness tells it: put together from what its parts say.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tokio_util::sync::CancellationToken;
+
+use crate::adapters::circuit::Circuits;
+use crate::model::AccountName;
+use crate::ops::{NotReady, Readiness};
+use crate::ports::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
+use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
+
+/// A queue that failed to answer for longer than this is told of. Shorter than any alert, longer than a few
+/// lost requests.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How far the program is, and what it looks at to say so.
+pub(super) struct Condition {
+    phase: Mutex<Phase>,
+    shutdown: CancellationToken,
+    circuits: Arc<Circuits>,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Clone)]
+enum Phase {
+    Starting,
+    Waiting { account: AccountName, service: Service, answer: ErrorClass },
+    Working(StatusBoard),
+    Outdated { generation: u32 },
+}
+
+impl Condition {
+    /// Of a program that starts, and ends when `shutdown` says so.
+    pub(super) fn new(shutdown: CancellationToken, circuits: Arc<Circuits>, clock: Arc<dyn Clock>) -> Self {
+        Self { phase: Mutex::new(Phase::Starting), shutdown, circuits, clock }
+    }
+
+    /// The worker runs.
+    pub(super) fn working(&self, board: StatusBoard) {
+        *self.phase() = Phase::Working(board);
+    }
+
+    /// The start waits for a store.
+    pub(super) fn waiting(&self, error: &StoreError) {
+        let Subject { account, what } = error.subject.as_ref();
+        *self.phase() = Phase::Waiting { account: account.clone(), service: what.service(), answer: error.class };
+    }
+
+    /// A newer catalog was recorded.
+    pub(super) fn outdated(&self, generation: u32) {
+        *self.phase() = Phase::Outdated { generation };
+    }
+
+    /// Whether a newer catalog was recorded.
+    pub(super) fn is_outdated(&self) -> bool {
+        matches!(*self.phase(), Phase::Outdated { .. })
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of_queue(&self, queue: QueueStatus) -> Option<NotReady> {
+        let silent = match (queue.last_poll, &queue.last_error) {
+            (None, _) => true,
+            (Some(last), Some(_)) => self.clock.now().duration_since(last) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX),
+            // Without a failure since, it waits for free slots: that is work, not silence.
+            (Some(_), None) => false,
+        };
+        match queue.state {
+            ReceiverState::PausedByCatalog => Some(NotReady::OutdatedCatalog { generation: None }),
+            ReceiverState::Draining => Some(NotReady::Draining),
+            ReceiverState::Stopped => Some(NotReady::Starting),
+            // The open circuit is told of by itself.
+            ReceiverState::PausedByStore => None,
+            ReceiverState::Receiving => silent.then_some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),
+        }
+    }
+}
+
+impl Readiness for Condition {
+    fn reasons(&self) -> Vec<NotReady> {
+        if self.shutdown.is_cancelled() {
+            return vec![NotReady::Draining];
+        }
+        let phase = self.phase().clone();
+        let mut reasons = match phase {
+            Phase::Starting => vec![NotReady::Starting],
+            Phase::Waiting { account, service, answer } => {
+                vec![NotReady::WaitingForStore { account, service: service.name(), answer: answer.name() }]
+            }
+            Phase::Outdated { generation } => vec![NotReady::OutdatedCatalog { generation: Some(generation) }],
+            Phase::Working(board) => board.snapshot().queues.into_iter().filter_map(|queue| self.of_queue(queue)).collect(),
+        };
+        reasons.extend(self.circuits.open_circuits().into_iter().map(|open| NotReady::CircuitOpen {
+            account: open.account,
+            service: open.service.name(),
+            since: open.since,
+        }));
+        reasons.dedup();
+        reasons
+    }
+}

@@ -1,0 +1,132 @@
+//! `evenkeel demo`: sets the stage for the story: a folder with a configuration and a store, and a worker.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use super::condition::Condition;
+use super::{Parts, prepare, signals};
+use crate::cli::demo::{self, DemoArgs, Stage};
+use crate::cli::{Exit, Format, Output};
+use crate::config::{self, Request};
+use crate::ops::{self, Routes, Server};
+use crate::worker::{Mode, RunReport};
+
+/// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
+pub(super) async fn demo(args: &DemoArgs, out: &mut Output) -> anyhow::Result<Exit> {
+    let folder = Folder::fresh()?;
+    let parts = Parts::open(folder.configuration()?)?;
+    let shutdown = CancellationToken::new();
+    let server = if args.once { None } else { Some(server(&parts, &shutdown).await?) };
+    tokio::select! {
+        biased;
+        never = signals::obey(&shutdown) => match never {},
+        ended = Box::pin(perform(&parts, server, &folder, &shutdown, out)) => ended,
+    }
+}
+
+async fn server(parts: &Parts, shutdown: &CancellationToken) -> anyhow::Result<(Server, Arc<Condition>)> {
+    let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+    let routes = Routes { readiness: Arc::<Condition>::clone(&condition), metrics: ops::install()? };
+    let server = Server::bind(&parts.context.settings.http, routes, Default::default()).await?;
+    Ok((server, condition))
+}
+
+async fn perform(
+    parts: &Parts,
+    server: Option<(Server, Arc<Condition>)>,
+    folder: &Folder,
+    shutdown: &CancellationToken,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let started = parts.context.clock.monotonic();
+    let record = prepare::prepare(&parts.migrator()?, parts.context.settings.migrate).await?;
+    let worker = parts.worker(&record)?;
+    if let Some((_, condition)) = &server {
+        condition.working(worker.status());
+    }
+    let mut catalog = crate::catalog::Catalog::clone(&parts.context.catalog);
+    catalog.generations = record.generations(&catalog);
+    let catalog = Arc::new(catalog);
+    let queue = parts.context.settings.queues.first().context("the demonstration has a queue")?.name.clone();
+    let stage = Stage {
+        stores: parts.context.stores.clone(),
+        engine: parts.engine(Arc::clone(&catalog)),
+        catalog,
+        clock: Arc::clone(&parts.context.clock),
+        queue,
+    };
+    let story = async {
+        let told = demo::tell(&stage, out).await;
+        if let (Ok(_), Some((server, _))) = (&told, server) {
+            run_on(server, folder, shutdown, out).await?;
+        }
+        shutdown.cancel();
+        told
+    };
+    let (report, told) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story);
+    let report: RunReport = report?;
+    let exit = told?;
+    if out.format() == Format::Text {
+        let seconds = (parts.context.clock.monotonic() - started).as_secs_f64();
+        out.line(format_args!(
+            "{} jobs done, {} poisoned; {} storage requests in {seconds:.1} s, by the same worker as `evenkeel run`.",
+            report.done + report.skipped, report.poisoned, parts.opened.requests()
+        ))?;
+    }
+    Ok(exit)
+}
+
+/// Says what can be tried now, and serves until told to stop.
+async fn run_on(server: Server, folder: &Folder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
+    let config = folder.path.display();
+    out.say(format_args!("\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:", server.address()))?;
+    for command in [
+        "lookup employees_by_email Email=jun.cao@contoso.com",
+        "get Employees Sales 000103",
+        "poison list",
+        r#"submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000102"}'"#,
+    ] {
+        out.say(format_args!("  evenkeel --config {config} {command}"))?;
+    }
+    server.serve(shutdown.clone()).await;
+    Ok(())
+}
+
+/// The demonstration's folder; removed at the end.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn fresh() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("evenkeel-demo-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir_all(&path).with_context(|| format!("creating the folder {}", path.display()))?;
+        Ok(Self { path })
+    }
+
+    /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
+    /// environment is left out: it is about somebody's real stores.
+    fn configuration(&self) -> anyhow::Result<config::Loaded> {
+        let text = format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
+        let file = self.path.join("default.toml");
+        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        Ok(config::load(&Request { folder: config::Folder::Named(self.path.clone()), ..Request::default() })?)
+    }
+}
+
+/// A path as a TOML string.
+fn quoted(path: &Path) -> anyhow::Result<String> {
+    let text = path.to_str().with_context(|| format!("the path {} is not Unicode", path.display()))?;
+    // JSON's strings are TOML's basic strings.
+    Ok(serde_json::to_string(text)?)
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed lies in the folder for temporary files, which is emptied without us.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,72 @@
+//! Before a worker may run: the stores answer, migrations are applied, and the catalog is the recorded one.
+
+use std::time::Duration;
+
+use crate::migrations::{CatalogRecord, Change, MigrationError, Migrator};
+use crate::ports::{Chance, ErrorClass, StoreError};
+use crate::settings::{Backoff, MigrateSettings};
+
+/// How long a store that does not answer at the start is left alone.
+const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration::from_secs(1), max: Duration::from_secs(30) };
+
+/// Why a worker may not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PrepareError {
+    /// Migrations are pending, and may not be applied without being asked for.
+    #[error("{} migrations are pending and [migrate] auto is false:{}", .0.len(), listed(.0))]
+    Pending(Vec<Change>),
+    /// They cannot be looked at, or applied.
+    #[error("the stores cannot be prepared")]
+    Migration(#[from] MigrationError),
+}
+
+fn listed(changes: &[Change]) -> String {
+    changes.iter().map(|change| format!("\n  {change}")).collect()
+}
+
+/// Applies what is pending, or refuses to; returns the record that the worker's catalog now is.
+pub(super) async fn prepare(migrator: &Migrator, settings: MigrateSettings) -> Result<CatalogRecord, PrepareError> {
+    let pending = migrator.status().await?.pending;
+    if !pending.is_empty() && !settings.auto {
+        return Err(PrepareError::Pending(pending));
+    }
+    if !pending.is_empty() {
+        migrator.up(|change| tracing::info!(%change, "migrated")).await?;
+    }
+    Ok(migrator.catalog_record().await?)
+}
+
+/// As [`prepare`], but waits for stores that do not answer, or let nobody in yet, as long as it takes. `waiting` is
+/// told for which store.
+pub(super) async fn persistently(
+    migrator: &Migrator,
+    settings: MigrateSettings,
+    chance: &dyn Chance,
+    waiting: impl Fn(&StoreError),
+) -> Result<CatalogRecord, PrepareError> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let error = match prepare(migrator, settings).await {
+            Err(PrepareError::Migration(error)) if may_pass(&error) => error,
+            ended => return ended,
+        };
+        if let MigrationError::Store { source, .. } = &error {
+            waiting(source);
+        }
+        let error = anyhow::Error::new(error);
+        let reason = format!("{error:#}");
+        let wait = PATIENCE.wait(attempt, chance.unit());
+        tracing::warn!(%reason, again_in_seconds = wait.as_secs_f64(), "the stores are not ready: trying again");
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Whether waiting may help: an outage does pass, and so does the time until new access rights are in force.
+fn may_pass(error: &MigrationError) -> bool {
+    match error {
+        MigrationError::Store { source, .. } => source.class.is_transient() || source.class == ErrorClass::Unauthorised,
+        MigrationError::Contended(_) => true,
+        MigrationError::Account(_) | MigrationError::File { .. } | MigrationError::Record { .. } | MigrationError::SourceChanged { .. } => false,
+    }
+}

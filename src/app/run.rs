@@ -1,0 +1,211 @@
+//! `evenkeel run`: HTTP, migrations, the worker and the watch on the recorded catalog, from start to drain.
+//!
+//! ```text
+//!   signals  first: shutdown ──────────────┐            second: the process ends at once
+//!   HTTP     ══ answers from the start ════╪══════════════════▶ stops last
+//!   work     stores ready, migrated ─▶ worker ─▶ drain ─▶ summary
+//!                                        ▲
+//!   watch    a newer catalog is recorded ┘ the worker stops; the program stays, unready, and says why
+//! ```
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::condition::Condition;
+use super::{Parts, prepare, signals, watch};
+use crate::cli::run::RunArgs;
+use crate::cli::{Exit, Format, Output, Tone, UsageError};
+use crate::config::Loaded;
+use crate::migrations::CatalogRecord;
+use crate::ops::{self, Routes, Server, ServerError, systemd};
+use crate::reconcile::Engine;
+use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
+
+/// Works off the queues until told to stop, or until idle.
+pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> anyhow::Result<Exit> {
+    // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nobody
+    // reads it, and nothing would keep its memory bounded.
+    let metrics = if args.no_http { None } else { Some(ops::install()?) };
+    let parts = Parts::open(loaded)?;
+    let shutdown = CancellationToken::new();
+    let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+    let server = match metrics {
+        Some(metrics) => {
+            let routes = Routes { readiness: Arc::<Condition>::clone(&condition), metrics };
+            Some(Server::bind(&parts.context.settings.http, routes, Default::default()).await.map_err(server_error)?)
+        }
+        None => None,
+    };
+    announce(&parts, server.as_ref());
+    let daemon = Daemon { parts: &parts, condition, shutdown: shutdown.clone(), mode: mode(args) };
+    let summary = tokio::select! {
+        biased;
+        never = signals::obey(&shutdown) => match never {},
+        summary = daemon.beside(server) => summary?,
+    };
+    if args.until_idle.is_some() {
+        summary.print(out)?;
+    } else {
+        tracing::info!(
+            done = summary.jobs.done, skipped = summary.jobs.skipped, released = summary.jobs.released, poisoned = summary.jobs.poisoned,
+            storage_requests = summary.storage_requests, seconds = summary.seconds, "stopped"
+        );
+    }
+    Ok(Exit::Done)
+}
+
+fn mode(args: &RunArgs) -> Mode {
+    let rechecks = if args.rechecks { Rechecks::Awaited } else { Rechecks::Ignored };
+    args.until_idle.map_or(Mode::Forever, |quiet| Mode::UntilIdle { quiet, rechecks })
+}
+
+fn server_error(error: ServerError) -> anyhow::Error {
+    match error {
+        ServerError::TokenNeeded(_) => UsageError::new(error.to_string()).into(),
+        ServerError::Bind { .. } => error.into(),
+    }
+}
+
+/// Says where it stores, what it receives from and where it listens.
+fn announce(parts: &Parts, server: Option<&Server>) {
+    for (account, place) in &parts.opened.places {
+        tracing::info!(%account, %place, "stores in");
+    }
+    for queue in &parts.context.settings.queues {
+        tracing::info!(queue = %queue.name, account = %queue.account, concurrency = queue.concurrency, shards = queue.shards, "receives from");
+    }
+    match server {
+        Some(server) => tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at"),
+        None => tracing::info!("without HTTP: no health, no metrics"),
+    }
+}
+
+struct Daemon<'a> {
+    parts: &'a Parts,
+    condition: Arc<Condition>,
+    shutdown: CancellationToken,
+    mode: Mode,
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Summary {
+    #[serde(flatten)]
+    jobs: RunReport,
+    /// Requests sent to all stores, as they bill them: a transaction is one.
+    storage_requests: u64,
+    /// How long it took.
+    seconds: f64,
+}
+
+impl Daemon<'_> {
+    /// Works beside the server, which stops when the work has ended.
+    async fn beside(&self, server: Option<Server>) -> anyhow::Result<Summary> {
+        let end = CancellationToken::new();
+        let serving = async {
+            if let Some(server) = server {
+                server.serve(end.clone()).await;
+            }
+        };
+        let working = async {
+            let ended = self.work().await;
+            systemd::stopping("stopped");
+            end.cancel();
+            ended
+        };
+        // The watchdog shares this task with the work: a program that hangs here feeds nothing.
+        let (ended, (), ()) = tokio::join!(working, serving, systemd::watchdog(|| true, end.clone()));
+        ended
+    }
+
+    async fn work(&self) -> anyhow::Result<Summary> {
+        let Parts { context, chance, opened } = self.parts;
+        let started = context.clock.monotonic();
+        let migrator = self.parts.migrator()?;
+        let ready = prepare::persistently(&migrator, context.settings.migrate, chance.as_ref(), |error| self.condition.waiting(error));
+        let jobs = match self.shutdown.run_until_cancelled(ready).await {
+            None => RunReport::default(),
+            Some(record) => self.receive(&migrator, &record?).await?,
+        };
+        let seconds = (context.clock.monotonic() - started).as_secs_f64();
+        Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
+    }
+
+    /// Runs the worker under the recorded catalog.
+    async fn receive(&self, migrator: &crate::migrations::Migrator, record: &CatalogRecord) -> anyhow::Result<RunReport> {
+        let worker = self.parts.worker(record)?;
+        self.condition.working(worker.status());
+        systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
+        let stop = self.shutdown.child_token();
+        let watching = async {
+            let recorded = watch::newer_than(record.generation, migrator, self.parts.chance.as_ref()).await;
+            tracing::error!(own = record.generation, recorded, "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one");
+            self.condition.outdated(recorded);
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
+        let report = tokio::select! {
+            biased;
+            report = worker.run(self.mode, stop.clone()) => report?,
+            () = watching => RunReport::default(),
+        };
+        if self.condition.is_outdated() && !self.shutdown.is_cancelled() {
+            if self.mode != Mode::Forever {
+                anyhow::bail!("a newer catalog than generation {} was recorded meanwhile: run again with the newer configuration", record.generation);
+            }
+            // It stays, so that what watches over it sees why it is not ready, rather than a restart loop.
+            self.shutdown.cancelled().await;
+        }
+        Ok(report)
+    }
+}
+
+impl Parts {
+    /// A worker whose catalog has the recorded generations.
+    pub(super) fn worker(&self, record: &CatalogRecord) -> anyhow::Result<Worker> {
+        let context = &self.context;
+        let mut catalog = crate::catalog::Catalog::clone(&context.catalog);
+        catalog.generations = record.generations(&catalog);
+        let engine = self.engine(Arc::new(catalog));
+        let keys: Arc<Engine> = Arc::clone(&engine);
+        Worker::new(WorkerParts {
+            stores: context.stores.clone(),
+            health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
+            execute: engine,
+            clock: Arc::clone(&context.clock),
+            chance: Arc::clone(&self.chance),
+            settings: context.settings.worker.clone(),
+            queues: context.settings.queues.clone(),
+            name: worker_name(),
+            key_of: Arc::new(move |job| keys.primary_of(job)),
+        })
+        .context("setting up the worker")
+    }
+}
+
+/// This worker's name in poison messages: where it runs, and which process it is.
+fn worker_name() -> String {
+    let host = std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
+    let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
+    format!("{}-{}", host.as_deref().unwrap_or("evenkeel"), std::process::id())
+}
+
+impl Summary {
+    fn print(&self, out: &mut Output) -> anyhow::Result<()> {
+        if out.format() == Format::Json {
+            out.value(self)?;
+            return Ok(());
+        }
+        let Self { jobs, storage_requests, seconds } = self;
+        let poisoned = format!("{} poisoned", jobs.poisoned);
+        let poisoned = if jobs.poisoned > 0 { out.tone(Tone::Bad, poisoned) } else { poisoned };
+        out.line(format_args!(
+            "idle: {} done, {} skipped, {poisoned}; {storage_requests} storage requests in {seconds:.1} s",
+            jobs.done, jobs.skipped
+        ))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! SIGINT and SIGTERM.
+
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::Exit;
+
+/// Waits for the first SIGINT or SIGTERM.
+pub(super) async fn interrupted() {
+    let terminated = async {
+        #[cfg(unix)]
+        if let Ok(mut signal) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            signal.recv().await;
+            return;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = terminated => {}
+        interrupted = tokio::signal::ctrl_c() => {
+            if interrupted.is_err() {
+                // No signal can be listened for: the process's default, which ends it, is still in place.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Cancels at the first signal; ends the process at the second, whatever it is doing. Never returns.
+///
+/// Leases of what was in work then run out by themselves, as after a crash.
+pub(super) async fn obey(shutdown: &CancellationToken) -> std::convert::Infallible {
+    interrupted().await;
+    tracing::info!("told to stop: finishing what is in work; a second signal exits at once");
+    shutdown.cancel();
+    interrupted().await;
+    std::process::exit(i32::from(Exit::Interrupted.code()))
+}

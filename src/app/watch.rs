@@ -1,0 +1,23 @@
+//! The watch on the recorded catalog: a worker whose catalog is older than the record receives nothing more.
+
+use std::time::Duration;
+
+use crate::migrations::Migrator;
+use crate::ports::Chance;
+
+/// How often the record is read. Until then, an older worker releases what it cannot judge: items of a later
+/// generation of a view fail its jobs in order, and it never drops what it does not know.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Waits until a catalog above generation `own` is recorded, and returns its generation.
+pub(super) async fn newer_than(own: u32, migrator: &Migrator, chance: &dyn Chance) -> u32 {
+    loop {
+        tokio::time::sleep(EVERY.mul_f64(chance.between(0.8, 1.2))).await;
+        match migrator.recorded_generation().await {
+            Ok(recorded) if recorded > own => return recorded,
+            Ok(_) => {}
+            Err(error) => tracing::debug!(error = %format!("{:#}", anyhow::Error::new(error)), "the recorded catalog cannot be read"),
+        }
+    }
+}
+

@@ -1,0 +1,109 @@
+//! The arguments as a whole.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use super::exit::EXIT_CODES;
+use super::{completions, config, demo, docs, get, migrate, plan, poison, run, schema, submit};
+use crate::model::Key;
+
+/// Keeps derived data in Azure Storage eventually consistent.
+///
+/// You declare archives, secondary indexes and copies in config/default.toml, and put a small message on a
+/// queue when an entity changed. `evenkeel run` brings every copy back in step with its primary.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, max_term_width = 100, after_help = EXIT_CODES, propagate_version = true)]
+pub struct Cli {
+    /// What all commands understand.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What all commands understand.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Folder of the configuration: default.toml, <profile>.toml, catalog/*.toml; where absent, `config`, and
+    /// the built-in defaults where there is no such folder
+    #[arg(long, global = true, value_name = "DIR", env = "EVENKEEL_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Profile whose file is laid over default.toml
+    #[arg(long, global = true, value_name = "NAME", env = "EVENKEEL_PROFILE")]
+    pub profile: Option<String>,
+    /// Setting that wins over files and environment, for example worker.lease=90s; may be repeated
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Write results for machines: one JSON value, or one per line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say more (repeat for still more)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Say less (repeat for still less)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub quiet: u8,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Work off the queues until told to stop
+    Run(run::RunArgs),
+    /// Show what evenkeel does, on a store of its own
+    Demo(demo::DemoArgs),
+    /// Put jobs on a queue, each checked first
+    Submit(submit::SubmitArgs),
+    /// Print one entity as JSON, with its EDM types
+    Get(get::GetArgs),
+    /// Show what reconciling an entity would do now, without doing it
+    Plan(plan::PlanArgs),
+    /// List, show, requeue and discard messages that will not be tried again
+    Poison(poison::PoisonArgs),
+    /// Create what the stores lack, and record the catalog
+    Migrate(migrate::MigrateArgs),
+    /// Check the configuration, or show what is in force
+    Config(config::ConfigArgs),
+    /// Print the JSON Schema of a job
+    Schema(schema::SchemaArgs),
+    /// Print a completion script for a shell
+    Completions(completions::CompletionsArgs),
+    /// Print generated parts of the documentation
+    #[command(hide = true)]
+    Docs(docs::DocsArgs),
+}
+
+/// Reads a partition or row key.
+pub(super) fn key(text: &str) -> Result<Key, String> {
+    Key::new(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_examples_and_the_exit_codes() {
+        fn visit(command: &clap::Command, path: &str) {
+            for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+                let path = format!("{path} {}", sub.get_name());
+                if sub.get_subcommands().next().is_none() {
+                    let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                    assert!(help.contains("Examples:") && help.contains(EXIT_CODES), "{path}");
+                    assert!(help.contains(&format!("{path} ")) || help.contains(&format!("{path}\n")), "{path}: {help}");
+                }
+                visit(sub, &path);
+            }
+        }
+        visit(&Cli::command(), "evenkeel");
+    }
+}

@@ -1,0 +1,49 @@
+//! `evenkeel config`
+
+use clap::{Args, Subcommand};
+
+use super::{Exit, Format, Output, help};
+use crate::config::{self, Request};
+
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Report every mistake at once, each with file, line, key and what was expected; opens no store
+    #[command(after_help = help::after(&[
+        ("evenkeel config check", "exit code 2 where anything is wrong"),
+        ("evenkeel --profile production config check --json", "the same for machines, of another profile"),
+    ]))]
+    Check,
+    /// Print every effective value and where it came from; secrets stay hidden
+    #[command(after_help = help::after(&[
+        ("evenkeel config show", "as TOML, with the origin of each value as a comment"),
+        ("evenkeel --set worker.lease=90s config show --json", "what a flag would change, for machines"),
+    ]))]
+    Show,
+}
+
+/// Checks or shows the configuration.
+pub fn config(args: &ConfigArgs, request: &Request, out: &mut Output) -> anyhow::Result<Exit> {
+    let loaded = config::load(request);
+    match (&args.action, out.format()) {
+        (ConfigAction::Check, Format::Text) => out.line(config::check_text(&loaded))?,
+        (ConfigAction::Check, Format::Json) => out.value(&config::check_json(&loaded))?,
+        (ConfigAction::Show, format) => {
+            let loaded = loaded?;
+            match format {
+                Format::Text => out.line(config::show_text(&loaded))?,
+                Format::Json => out.value(&config::show_json(&loaded))?,
+            }
+            return Ok(Exit::Done);
+        }
+    }
+    Ok(if loaded.is_ok() { Exit::Done } else { Exit::Usage })
+}

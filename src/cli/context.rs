@@ -1,0 +1,85 @@
+//! What commands work on.
+
+use std::sync::Arc;
+
+use crate::catalog::{Catalog, TableRef};
+use crate::model::{AccountName, TableName};
+use crate::ports::{Clock, Stores};
+use crate::settings::Settings;
+
+use super::UsageError;
+
+/// What commands work on.
+#[derive(Clone)]
+pub struct Context {
+    /// All settings beside the catalog.
+    pub settings: Arc<Settings>,
+    /// The catalog.
+    pub catalog: Arc<Catalog>,
+    /// The stores, retried and counted.
+    pub stores: Stores,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Context {
+    /// The table that somebody typed: a known one in any case, else one of the account `main`, or of the
+    /// account before a colon (`archive:OldEmployees`).
+    pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
+        let (account, name) = match typed.split_once(':') {
+            Some((account, name)) => (Some(AccountName::new(account).map_err(|error| UsageError::new(error.to_string()))?), name),
+            None => (None, typed),
+        };
+        let name = TableName::new(name).map_err(|error| UsageError::new(error.to_string()))?;
+        match (account, self.catalog.table(&name)) {
+            (None, Some(known)) => Ok(known.clone()),
+            (Some(account), Some(known)) if known.account == account => Ok(known.clone()),
+            (account, _) => {
+                let account = account.unwrap_or_else(AccountName::main);
+                self.stores.account(&account).map_err(|error| UsageError::new(error.to_string()))?;
+                Ok(TableRef { account, table: name })
+            }
+        }
+    }
+
+    /// As [`table`](Self::table), but the catalog must know the table.
+    pub fn known_table(&self, typed: &str) -> Result<TableRef, UsageError> {
+        let table = self.table(typed)?;
+        if self.catalog.table(&table.table) == Some(&table) {
+            return Ok(table);
+        }
+        let known: Vec<String> = self.catalog.tables.values().map(ToString::to_string).collect();
+        Err(UsageError::new(format!("the catalog does not know the table {table}; it knows {}", known.join(", "))))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::settings::{
+        AccountKind, AccountSettings, Backoff, HttpSettings, MigrateSettings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings,
+    };
+    use std::time::Duration;
+
+    /// Settings as shipped, with these queues.
+    pub(crate) fn settings(queues: Vec<QueueSettings>) -> Settings {
+        let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_millis(5) };
+        Settings {
+            accounts: vec![AccountSettings { name: AccountName::main(), kind: AccountKind::Embedded { path: "data/evenkeel.db".into() } }],
+            worker: WorkerSettings {
+                lease: Duration::from_mins(1),
+                max_dequeue_count: 5,
+                retry_delay: backoff,
+                job_timeout: Duration::from_mins(10),
+                recheck_after: Duration::from_mins(26),
+                give_up_after: Duration::from_hours(6),
+                drain: Duration::from_secs(25),
+                poll: PollInterval { min: Duration::from_millis(1), max: Duration::from_millis(5) },
+                storage_retry: RetryPolicy { backoff, attempts: 6 },
+            },
+            queues,
+            http: HttpSettings { listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
+            migrate: MigrateSettings { auto: true },
+        }
+    }
+}

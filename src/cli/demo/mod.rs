@@ -1,0 +1,18 @@
+//! `evenkeel demo`: a company's people on a store of its own, told step by step and checked as it goes.
+//!
+//! Nothing here is a shortcut: jobs go through the queue, the worker of `evenkeel run` executes them, and each
+//! chapter looks at what the tables hold afterwards. At the end everything derived is computed anew from the
+//! primaries and compared. `app` sets the stage: a folder with a configuration and a store, and a worker.
+
+mod args;
+mod people;
+mod stage;
+mod story;
+mod verify;
+
+pub use args::DemoArgs;
+pub use stage::Stage;
+pub use story::tell;
+
+/// The configuration of the demonstration, the account apart.
+pub const CONFIGURATION: &str = include_str!("contoso.toml");

@@ -1,0 +1,72 @@
+//! Contoso's people.
+
+use serde_json::{Value, json};
+
+use crate::model::EntityKey;
+use crate::model::key::KeyError;
+
+/// Somebody who works at Contoso.
+#[derive(Debug, Clone)]
+pub(super) struct Person {
+    pub(super) department: String,
+    pub(super) number: String,
+    pub(super) first_name: String,
+    pub(super) last_name: String,
+    pub(super) email: String,
+    pub(super) manager: bool,
+}
+
+impl Person {
+    fn new(department: &str, number: &str, first_name: &str, last_name: &str, manager: bool) -> Self {
+        let email = format!("{first_name}.{last_name}@contoso.com");
+        let [department, number, first_name, last_name] = [department, number, first_name, last_name].map(str::to_owned);
+        Self { department, number, first_name, last_name, email, manager }
+    }
+
+    /// Where the entity lies.
+    pub(super) fn key(&self) -> Result<EntityKey, KeyError> {
+        EntityKey::new(&*self.department, &*self.number)
+    }
+
+    /// The job that hires this person.
+    pub(super) fn hire(&self) -> Value {
+        json!({"op": "put", "table": "Employees", "id": format!("hire-{}", self.number), "entity": {
+            "PartitionKey": self.department, "RowKey": self.number,
+            "FirstName": self.first_name, "LastName": self.last_name, "Email": self.email, "IsManager": self.manager,
+        }})
+    }
+}
+
+/// The first six.
+pub(super) fn founders() -> Vec<Person> {
+    vec![
+        Person::new("Engineering", "000301", "Don", "Hall", false),
+        Person::new("Marketing", "000201", "Pedro", "Gomez", false),
+        Person::new("Marketing", "000202", "Donna", "Wells", true),
+        Person::new("Sales", "000101", "Jun", "Cao", true),
+        Person::new("Sales", "000102", "Ken", "Kwok", false),
+        Person::new("Sales", "000103", "Maria", "Anders", false),
+    ]
+}
+
+/// Somebody whose address is Jun Cao's.
+pub(super) fn namesake() -> Person {
+    let mut jim = Person::new("Engineering", "000302", "Jim", "Cao", false);
+    jim.email = "Jun.Cao@contoso.com".to_owned();
+    jim
+}
+
+/// Two hundred who come with another company.
+pub(super) fn acquired() -> Vec<Person> {
+    const FIRST: [&str; 10] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Finn", "Gül", "Hana", "Ivo", "Jae"];
+    const LAST: [&str; 20] = [
+        "Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Gray", "Holm", "Ito", "Jung", "Kaya", "Lund", "Moss", "Nagy", "Okafor", "Park",
+        "Quist", "Reyes", "Sato", "Toth",
+    ];
+    FIRST
+        .iter()
+        .flat_map(|first| LAST.iter().map(move |last| (first, last)))
+        .zip(1..)
+        .map(|((first, last), number)| Person::new("Fabrikam", &format!("{number:06}"), first, last, number % 40 == 0))
+        .collect()
+}

@@ -1,0 +1,94 @@
+//! Where the demonstration happens: what an application and an operator would hold in their hands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::catalog::{Catalog, TableRef};
+use crate::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, body};
+use crate::ports::{Account, Clock, Stores, TableOperation, Ttl};
+use crate::reconcile::Engine;
+
+/// How often the queue is asked whether everything is done.
+const GLANCE: Duration = Duration::from_millis(10);
+/// After this the demonstration gives up waiting: nothing in it takes a tenth as long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where the demonstration happens. A worker runs beside it.
+pub struct Stage {
+    /// The store.
+    pub stores: Stores,
+    /// What is derived.
+    pub catalog: Arc<Catalog>,
+    /// For a look at what a reconcile would do.
+    pub engine: Arc<Engine>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// The queue.
+    pub queue: QueueName,
+}
+
+impl Stage {
+    pub(super) fn account(&self) -> anyhow::Result<&Account> {
+        Ok(self.stores.account(&AccountName::main())?)
+    }
+
+    /// Puts a job on the queue, as any application does.
+    pub(super) async fn send(&self, job: &Value) -> anyhow::Result<()> {
+        self.send_text(&body::encode(&job.to_string())).await
+    }
+
+    /// Puts any text on the queue.
+    pub(super) async fn send_text(&self, text: &str) -> anyhow::Result<()> {
+        self.account()?.queues.put(&self.queue, text, Duration::ZERO, Ttl::Never).await.context("putting a job on the queue")?;
+        Ok(())
+    }
+
+    /// Asks for every copy of an employee to be brought in step.
+    pub(super) async fn sync(&self, key: &EntityKey) -> anyhow::Result<()> {
+        self.send(&json!({"op": "sync", "table": "Employees", "pk": key.pk, "rk": key.rk})).await
+    }
+
+    /// Changes some properties of an employee, as an application does on its own table.
+    pub(super) async fn change(&self, changes: Entity) -> anyhow::Result<()> {
+        self.account()?.tables.apply(&employees()?.table, &TableOperation::InsertOrMerge(changes)).await.context("changing an employee")?;
+        Ok(())
+    }
+
+    /// Waits until the queue is empty, messages in work included.
+    pub(super) async fn settled(&self) -> anyhow::Result<()> {
+        let deadline = self.clock.monotonic() + PATIENCE;
+        while self.account()?.queues.approximate_count(&self.queue).await? > 0 {
+            if self.clock.monotonic() > deadline {
+                bail!("the worker has not emptied the queue {} within {} s", self.queue, PATIENCE.as_secs());
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+        Ok(())
+    }
+
+    /// An entity of a table.
+    pub(super) async fn find(&self, table: &str, key: &EntityKey) -> anyhow::Result<Option<Entity>> {
+        let row = self.account()?.tables.get(&TableName::new(table)?, key, None).await?;
+        Ok(row.map(|row| row.entity))
+    }
+
+    /// The rows of a table, in order.
+    pub(super) async fn rows(&self, table: &str) -> anyhow::Result<Vec<Row>> {
+        let table = TableRef { account: AccountName::main(), table: TableName::new(table)? };
+        super::verify::scan(&self.stores, &table).await
+    }
+
+    /// Now.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// The table of the primaries.
+pub(super) fn employees() -> anyhow::Result<TableRef> {
+    Ok(TableRef { account: AccountName::main(), table: TableName::new("Employees")? })
+}

@@ -1,0 +1,74 @@
+//! `evenkeel docs` (hidden): the generated parts of the documentation, so that they can be checked.
+
+use std::fmt::Write as _;
+
+use clap::{Args, CommandFactory as _, Subcommand};
+
+use super::{Cli, Exit, Output};
+
+/// Arguments of `docs`.
+#[derive(Debug, Args)]
+pub struct DocsArgs {
+    /// Which part
+    #[command(subcommand)]
+    pub part: DocsPart,
+}
+
+/// Which part.
+#[derive(Debug, Subcommand)]
+pub enum DocsPart {
+    /// The help of every command, as Markdown: what docs/cli.md ends with
+    Cli,
+}
+
+/// The line of docs/cli.md after which everything is generated.
+pub const MARKER: &str = "<!-- Generated from here on by `evenkeel docs cli`; checked by scripts/check-generated. -->";
+
+/// Prints a generated part of the documentation.
+pub fn docs(args: &DocsArgs, out: &mut Output) -> anyhow::Result<Exit> {
+    match args.part {
+        DocsPart::Cli => out.text(cli())?,
+    }
+    Ok(Exit::Done)
+}
+
+/// The help of every command, as Markdown.
+fn cli() -> String {
+    let mut text = format!("{MARKER}\n");
+    let mut command = Cli::command().term_width(100);
+    command.build();
+    section(&mut text, &mut command, "evenkeel");
+    text
+}
+
+fn section(text: &mut String, command: &mut clap::Command, path: &str) {
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "\n## {path}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    let names: Vec<String> = command
+        .get_subcommands()
+        .filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    for name in names {
+        if let Some(sub) = command.find_subcommand_mut(&name) {
+            section(text, sub, &format!("{path} {name}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_its_section_and_hidden_ones_have_none() {
+        let text = cli();
+        for command in ["evenkeel", "evenkeel run", "evenkeel submit", "evenkeel migrate up"] {
+            assert!(text.contains(&format!("\n## {command}\n")), "{command}");
+        }
+        assert!(!text.contains("## evenkeel docs"));
+        assert!(!text.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,116 @@
+//! Exit codes, a contract with scripts.
+
+use std::process::ExitCode;
+
+use crate::config::ConfigErrors;
+use crate::migrations::MigrationError;
+use crate::ports::{ErrorClass, StoreError};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It did what was asked: 0.
+    Done,
+    /// It did not, or not all: 1.
+    Failed,
+    /// The command line or the configuration is wrong; nothing was started: 2.
+    Usage,
+    /// Derived data is not what it should be: 3.
+    Drift,
+    /// The store cannot be reached, or does not let anybody in: 4.
+    Unreachable,
+    /// It was interrupted: 130, as shells report SIGINT.
+    Interrupted,
+}
+
+/// What the help of every command ends with.
+pub const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 130 interrupted.";
+
+impl Exit {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Drift => 3,
+            Self::Unreachable => 4,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// The exit code that an error deserves: decided by the errors in its chain, the outermost first.
+    pub fn of(error: &anyhow::Error) -> Self {
+        for cause in error.chain() {
+            if cause.is::<UsageError>() || cause.is::<ConfigErrors>() {
+                return Self::Usage;
+            }
+            if let Some(store) = cause.downcast_ref::<StoreError>() {
+                return Self::of_store(store);
+            }
+            if cause.downcast_ref::<MigrationError>().is_some_and(|error| matches!(error, MigrationError::SourceChanged { .. })) {
+                return Self::Usage;
+            }
+        }
+        Self::Failed
+    }
+
+    fn of_store(error: &StoreError) -> Self {
+        match error.class {
+            ErrorClass::Throttled { .. }
+            | ErrorClass::Refused
+            | ErrorClass::Transient { .. }
+            | ErrorClass::Ambiguous
+            | ErrorClass::Unauthorised => Self::Unreachable,
+            ErrorClass::NotFound(_)
+            | ErrorClass::Conflict
+            | ErrorClass::Precondition
+            | ErrorClass::LeaseLost
+            | ErrorClass::Permanent
+            | ErrorClass::TooLarge => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// Arguments that cannot mean anything with this configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+impl UsageError {
+    /// An error with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AccountName;
+    use crate::ports::{Missing, Service, Subject, What};
+    use anyhow::Context as _;
+
+    fn store(class: ErrorClass) -> StoreError {
+        let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+        StoreError::new(class, "Query Tables", subject, "no answer")
+    }
+
+    #[test]
+    fn the_cause_decides_however_deep_it_lies() {
+        let refused = Err::<(), _>(store(ErrorClass::Refused)).context("reading").context("plan").unwrap_err();
+        assert_eq!(Exit::of(&refused), Exit::Unreachable);
+        let absent = anyhow::Error::new(store(ErrorClass::NotFound(Missing::Container)));
+        assert_eq!(Exit::of(&absent), Exit::Failed);
+        let usage = Err::<(), _>(UsageError::new("no")).context("lookup").unwrap_err();
+        assert_eq!(Exit::of(&usage), Exit::Usage);
+        assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Failed);
+    }
+}

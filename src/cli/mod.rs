@@ -1,0 +1,32 @@
+//! The command line: one file per command, each with its arguments, its help and what it does.
+//!
+//! A command takes what it needs ([`Context`]: settings, catalog, stores, clock) and writes results to an
+//! [`Output`]. It names no adapter and reads no clock of its own, so a test runs it on any store. Errors come
+//! back as `anyhow` chains; [`Exit`] says which number they are for scripts and [`advice`] what to do about them.
+//!
+//! Results go to standard output, everything else to standard error. With `--json` a result is one JSON value,
+//! or one per line where a command lists many.
+
+pub mod advice;
+pub mod args;
+pub mod completions;
+pub mod config;
+pub mod context;
+pub mod demo;
+pub mod docs;
+pub mod exit;
+pub mod get;
+mod help;
+pub mod migrate;
+pub mod output;
+pub mod plan;
+pub mod poison;
+mod row;
+pub mod run;
+pub mod schema;
+pub mod submit;
+
+pub use args::{Cli, Command, Global};
+pub use context::Context;
+pub use exit::{Exit, UsageError};
+pub use output::{Format, Output, Tone};

@@ -1,0 +1,212 @@
+//! Where results go: standard output, as text for people or JSON for machines.
+//!
+//! What is only said (progress, hints, what a command is about to do) goes to standard error and is left
+//! out with `-q`.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write};
+
+use serde::Serialize;
+
+/// Where results go.
+pub struct Output {
+    out: Box<dyn Write + Send>,
+    aside: Box<dyn Write + Send>,
+    format: Format,
+    colour: bool,
+    aside_colour: bool,
+    quiet: bool,
+    live: bool,
+}
+
+/// In which form results are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON value, or one per line.
+    Json,
+}
+
+/// What a piece of text stands for; a colour on a terminal, nothing elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// A heading.
+    Strong,
+    /// All is well.
+    Good,
+    /// Something to look at.
+    Warning,
+    /// Something is wrong.
+    Bad,
+    /// Of less interest.
+    Faint,
+}
+
+impl Output {
+    /// The process's standard output and standard error.
+    pub fn standard(format: Format, quiet: bool) -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            out: Box::new(io::stdout()),
+            aside: Box::new(io::stderr()),
+            format,
+            colour: !plain && io::stdout().is_terminal(),
+            aside_colour: !plain && io::stderr().is_terminal(),
+            quiet,
+            live: io::stderr().is_terminal() && !quiet && format == Format::Text,
+        }
+    }
+
+    /// Writers of one's own, without colour.
+    pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
+        Self { out, aside, format, colour: false, aside_colour: false, quiet: false, live: false }
+    }
+
+    /// The form that was asked for.
+    pub const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether somebody watches standard error, so that a progress bar makes sense.
+    pub const fn live(&self) -> bool {
+        self.live
+    }
+
+    /// Writes a line of the result.
+    pub fn line(&mut self, text: impl Display) -> io::Result<()> {
+        writeln!(self.out, "{text}")
+    }
+
+    /// Writes text that ends where it ends.
+    pub fn text(&mut self, text: impl Display) -> io::Result<()> {
+        write!(self.out, "{text}")
+    }
+
+    /// Writes a JSON value: on one line as one of many or for machines, indented for people.
+    pub fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let text = match self.format {
+            Format::Json => serde_json::to_string(value)?,
+            Format::Text => serde_json::to_string_pretty(value)?,
+        };
+        self.line(text)
+    }
+
+    /// Says something on standard error, unless `-q` was given.
+    pub fn say(&mut self, text: impl Display) -> io::Result<()> {
+        if self.quiet { Ok(()) } else { writeln!(self.aside, "{text}") }
+    }
+
+    /// Complains on standard error, whatever was asked for.
+    pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
+        writeln!(self.aside, "{text}")
+    }
+
+    /// Text for standard output in its tone.
+    pub fn tone(&self, tone: Tone, text: impl Display) -> String {
+        paint(self.colour, tone, text)
+    }
+
+    /// Text for standard error in its tone.
+    pub fn aside_tone(&self, tone: Tone, text: impl Display) -> String {
+        paint(self.aside_colour, tone, text)
+    }
+
+    /// Writes rows in aligned columns under a heading; nothing where there is no row.
+    pub fn columns<const N: usize>(&mut self, heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+        let widths: [usize; N] = std::array::from_fn(|column| {
+            rows.iter().map(|row| row[column].chars().count()).chain([heading[column].chars().count()]).max().unwrap_or(0)
+        });
+        let line = |cells: [&str; N]| {
+            let mut text = String::new();
+            for (cell, width) in cells.iter().zip(widths) {
+                text.push_str(cell);
+                text.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count()) + 2));
+            }
+            text.trim_end().to_owned()
+        };
+        if !rows.is_empty() {
+            let heading = self.tone(Tone::Strong, line(heading));
+            self.line(heading)?;
+        }
+        for row in rows {
+            let text = line(std::array::from_fn(|column| row[column].as_str()));
+            self.line(text)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes both.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.aside.flush()
+    }
+}
+
+fn paint(colour: bool, tone: Tone, text: impl Display) -> String {
+    let code = match tone {
+        Tone::Strong => "1",
+        Tone::Good => "32",
+        Tone::Warning => "33",
+        Tone::Bad => "1;31",
+        Tone::Faint => "2",
+    };
+    if colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
+}
+
+/// Makes text from outside safe to print: control characters, which could move the cursor or recolour the
+/// terminal, are shown as escapes.
+pub fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { safe.extend(c.escape_default()) } else { safe.push(c) }
+    }
+    safe
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    /// A writer whose text can be read afterwards.
+    #[derive(Clone, Default)]
+    pub(crate) struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Paper {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
+        }
+    }
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned_and_end_without_blanks() {
+        let paper = Paper::default();
+        let mut out = Output::to(Box::new(paper.clone()), Box::new(io::sink()), Format::Text);
+        out.columns(["a", "b"], &[["long".to_owned(), "x".to_owned()], ["한글".to_owned(), "y".to_owned()]]).unwrap();
+        assert_eq!(paper.text(), "a     b\nlong  x\n한글    y\n");
+    }
+
+    #[test]
+    fn machines_get_one_line_per_value() {
+        let paper = Paper::default();
+        let mut out = Output::to(Box::new(paper.clone()), Box::new(io::sink()), Format::Json);
+        out.value(&serde_json::json!({"a": [1, 2]})).unwrap();
+        assert_eq!(paper.text(), "{\"a\":[1,2]}\n");
+    }
+
+    #[test]
+    fn text_from_outside_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\u{1b}[31m한\n"), "a\\u{1b}[31m한\\n");
+    }
+}

@@ -1,0 +1,176 @@
+//! Carrying it out.
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+
+use anyhow::Context as _;
+
+use super::args::{Discard, PoisonAction, PoisonArgs, Selection};
+use super::show;
+use crate::cli::output::printable;
+use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
+use crate::model::QueueName;
+use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
+
+/// Lists, shows, requeues or discards poisoned messages.
+pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    match &args.action {
+        PoisonAction::List(selection) => list(selection, context, out).await,
+        PoisonAction::Show(selection) => show(selection, context, out).await,
+        PoisonAction::Requeue(selection) => requeue(selection, context, out).await,
+        PoisonAction::Discard(discard) => self::discard(discard, context, out).await,
+    }
+}
+
+async fn list(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let found = find(selection, context).await?;
+    match out.format() {
+        Format::Json => found.iter().try_for_each(|(_, entry)| out.value(&show::brief(entry)))?,
+        Format::Text => {
+            let rows: Vec<_> = found.iter().map(|(_, entry)| show::row(entry)).collect();
+            out.columns(show::HEADING, &rows)?;
+            if rows.is_empty() {
+                out.say("No poisoned messages.")?;
+            }
+        }
+    }
+    Ok(missing(selection, &found, out)?.unwrap_or(Exit::Done))
+}
+
+async fn show(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    chosen(selection, "show")?;
+    let found = find(selection, context).await?;
+    for (position, (queue, entry)) in found.iter().enumerate() {
+        let body = queue.body(&entry.message).await.context("reading the body of a poisoned message")?;
+        match out.format() {
+            Format::Json => out.value(&show::whole_json(entry, body.as_deref()))?,
+            Format::Text => {
+                let between = if position > 0 { "\n" } else { "" };
+                out.text(format_args!("{between}{}", show::whole_text(entry, body.as_deref())))?;
+            }
+        }
+    }
+    Ok(missing(selection, &found, out)?.unwrap_or(Exit::Done))
+}
+
+async fn requeue(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    chosen(selection, "requeue")?;
+    let mut handled = Vec::new();
+    for (name, queue) in queues(selection.queue.as_ref(), context)? {
+        handled.push(queue.requeue(&filter(selection)).await.with_context(|| format!("requeueing from {name}-poison"))?);
+    }
+    report(selection, &handled, "requeued", out)
+}
+
+async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let selection = &discard.selection;
+    chosen(selection, "discard")?;
+    if !discard.yes && !confirmed(selection, context, out).await? {
+        out.say("Nothing was discarded.")?;
+        return Ok(Exit::Failed);
+    }
+    let mut handled = Vec::new();
+    for (name, queue) in queues(selection.queue.as_ref(), context)? {
+        handled.push(queue.discard(&filter(selection)).await.with_context(|| format!("discarding from {name}-poison"))?);
+    }
+    report(selection, &handled, "discarded", out)
+}
+
+/// Asks on the terminal; refuses where nobody is there to answer.
+async fn confirmed(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(UsageError::new("discarding cannot be undone: add --yes where nobody can be asked").into());
+    }
+    let found = find(selection, context).await?;
+    out.complain(format_args!("{} poisoned messages will be deleted. This cannot be undone. Type yes to go on:", found.len()))?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim().eq_ignore_ascii_case("yes"))
+}
+
+fn report(selection: &Selection, handled: &[Handled], verb: &str, out: &mut Output) -> anyhow::Result<Exit> {
+    let mut done = 0;
+    let mut failed = 0;
+    for (entry, reason) in handled.iter().flat_map(|handled| &handled.failed) {
+        failed += 1;
+        let message = format!("{}: {}", printable(&entry.message.message_id), printable(reason));
+        let start = out.aside_tone(Tone::Bad, format_args!("not {verb}"));
+        out.complain(format_args!("{start} {message}"))?;
+        if out.format() == Format::Json {
+            out.value(&serde_json::json!({"message_id": entry.message.message_id, "queue": entry.message.queue, "error": reason}))?;
+        }
+    }
+    for entry in handled.iter().flat_map(|handled| &handled.done) {
+        done += 1;
+        let message = &entry.message;
+        match out.format() {
+            Format::Json => out.value(&serde_json::json!({"message_id": message.message_id, "queue": message.queue, "done": verb}))?,
+            Format::Text => out.line(format_args!("{verb} {} ({})", printable(&message.message_id), message.queue))?,
+        }
+    }
+    if done + failed == 0 && selection.ids.is_empty() {
+        out.say(format_args!("Nothing to be {verb}: no poisoned message fits."))?;
+    }
+    let entries: Vec<&PoisonEntry> =
+        handled.iter().flat_map(|one| one.done.iter().chain(one.failed.iter().map(|(entry, _)| entry))).collect();
+    let absent = unknown(selection, &entries);
+    complain_of(&absent, out)?;
+    Ok(if failed > 0 || !absent.is_empty() { Exit::Failed } else { Exit::Done })
+}
+
+/// The messages that are meant, with the queue object that reads their bodies.
+async fn find(selection: &Selection, context: &Context) -> anyhow::Result<Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>> {
+    let mut found = Vec::new();
+    for (name, queue) in queues(selection.queue.as_ref(), context)? {
+        let queue = std::sync::Arc::new(queue);
+        let entries = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
+        found.extend(entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
+    }
+    Ok(found)
+}
+
+fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(QueueName, PoisonQueue)>> {
+    let mut queues = Vec::new();
+    for queue in context.settings.queues.iter().filter(|queue| named.is_none_or(|named| queue.name == *named)) {
+        let account = context.stores.account(&queue.account)?;
+        queues.push((queue.name.clone(), PoisonQueue::new(account, &queue.name)?));
+    }
+    match named {
+        Some(named) if queues.is_empty() => {
+            let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
+            Err(UsageError::new(format!("no queue {named} is declared; declared are {}", known.join(", "))).into())
+        }
+        _ => Ok(queues),
+    }
+}
+
+fn filter(selection: &Selection) -> PoisonFilter {
+    PoisonFilter { ids: selection.ids.iter().cloned().collect(), reason: selection.reason }
+}
+
+/// That something was chosen: nothing must never mean everything.
+fn chosen(selection: &Selection, verb: &str) -> Result<(), UsageError> {
+    if selection.ids.is_empty() && !selection.all {
+        return Err(UsageError::new(format!("say which messages to {verb}: their ids, or --all (with --reason for some of them)")));
+    }
+    Ok(())
+}
+
+fn missing<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], out: &mut Output) -> anyhow::Result<Option<Exit>> {
+    let entries: Vec<&PoisonEntry> = found.iter().map(|(_, entry)| entry).collect();
+    let absent = unknown(selection, &entries);
+    complain_of(&absent, out)?;
+    Ok((!absent.is_empty()).then_some(Exit::Failed))
+}
+
+/// The ids that no message has.
+fn unknown<'a>(selection: &'a Selection, entries: &[&PoisonEntry]) -> Vec<&'a str> {
+    let has = |id: &String| entries.iter().any(|entry| entry.message.message_id == *id || entry.message.id.as_ref() == Some(id));
+    selection.ids.iter().filter(|id| !has(id)).map(String::as_str).collect()
+}
+
+fn complain_of(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
+    for id in absent {
+        out.complain(format_args!("no poisoned message has the id {}", printable(id)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! How a poisoned message looks: pure.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::cli::output::printable;
+use crate::worker::poison::{PoisonEntry, PoisonMessage};
+
+/// What a list says about one message, for machines: everything but the body.
+pub(super) fn brief(entry: &PoisonEntry) -> Value {
+    let PoisonMessage { reason, error, step, op, dequeue_count, first_enqueued, poisoned, worker, queue, message_id, id, .. } =
+        &entry.message;
+    json!({
+        "queue": queue, "message_id": message_id, "id": id, "reason": reason, "op": op, "error": error, "step": step,
+        "dequeue_count": dequeue_count, "first_enqueued": first_enqueued, "poisoned": poisoned, "worker": worker, "copies": entry.copies,
+    })
+}
+
+/// One message whole, for machines. The body is a JSON value where it is JSON, else a string; null where it is gone.
+pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
+    let mut value = brief(entry);
+    if let Value::Object(object) = &mut value {
+        let body = body.map(PoisonMessage::shown_body);
+        let body = body.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
+        object.insert("body".to_owned(), body);
+    }
+    value
+}
+
+/// One message whole, for people.
+pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
+    let message = &entry.message;
+    let mut text = String::new();
+    let mut field = |name: &str, value: &str| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name:<14}  {}", printable(value));
+    };
+    field("message", &message.message_id);
+    if let Some(id) = &message.id {
+        field("client's id", id);
+    }
+    field("queue", message.queue.as_str());
+    field("reason", message.reason.name());
+    field("error", &message.error);
+    field("step", &message.step);
+    field("op", message.op.as_deref().unwrap_or("unknown"));
+    field("attempts", &format!("delivered {} times", message.dequeue_count));
+    field("enqueued", &message.first_enqueued.to_string());
+    field("poisoned", &format!("{} by {}", message.poisoned, message.worker));
+    if entry.copies > 1 {
+        field("copies", &format!("{}: a worker ended between putting and deleting", entry.copies));
+    }
+    match body.map(PoisonMessage::shown_body) {
+        None => field("body", "gone: the blob that kept it was deleted"),
+        Some(body) => {
+            let pretty = serde_json::from_str::<Value>(&body).and_then(|value| serde_json::to_string_pretty(&value));
+            let body = pretty.unwrap_or(body);
+            field("body", "");
+            for line in body.lines() {
+                let _ = writeln!(text, "  {}", printable(line));
+            }
+        }
+    }
+    text
+}
+
+/// The columns of a list.
+pub(super) const HEADING: [&str; 6] = ["QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "ERROR"];
+
+/// A row of a list.
+pub(super) fn row(entry: &PoisonEntry) -> [String; 6] {
+    let message = &entry.message;
+    let error: String = message.error.chars().take(120).collect();
+    let cut = if error.len() < message.error.len() { "…" } else { "" };
+    [
+        message.queue.to_string(),
+        format!("{:.0}", message.poisoned),
+        message.reason.to_string(),
+        printable(message.op.as_deref().unwrap_or("?")),
+        printable(&message.message_id),
+        format!("{}{cut}", printable(&error)),
+    ]
+}

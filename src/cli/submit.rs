@@ -1,0 +1,185 @@
+//! `evenkeel submit`
+
+use std::io;
+
+use anyhow::Context as _;
+use clap::Args;
+use futures::stream::{FuturesOrdered, StreamExt as _};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tokio::io::{AsyncBufRead, BufReader};
+
+use self::check::{Prepared, prepare};
+use self::lines::{Line, Lines};
+use super::output::printable;
+use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use crate::model::QueueName;
+use crate::ports::{StoreError, Ttl};
+
+mod check;
+mod lines;
+
+/// Messages on their way at once: enough to hide a round trip, too few to be throttled
+/// (Azure: 2,000 messages/s of a queue).
+const IN_FLIGHT: usize = 32;
+
+/// Arguments of `submit`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    (r#"evenkeel submit '{"op":"sync","table":"Employees","pk":"Sales","rk":"000223"}'"#, "asks for every copy of one entity to be brought in step"),
+    (r#"evenkeel submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}'"#, "moves an entity into its archive"),
+    ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are named and left out"),
+]))]
+pub struct SubmitArgs {
+    /// The queue; where absent, the first one of the configuration that carries the operation
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<QueueName>,
+    /// A job, or - for one per line on standard input
+    #[arg(value_name = "JSON|-")]
+    pub job: String,
+}
+
+/// Puts jobs on a queue.
+pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    if let Some(queue) = &args.queue
+        && !context.settings.queues.iter().any(|declared| declared.name == *queue)
+    {
+        let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
+        return Err(UsageError::new(format!("no queue {queue} is declared; declared are {}", known.join(", "))).into());
+    }
+    let submission = Submission { context, queue: args.queue.as_ref(), many: args.job == "-" };
+    if submission.many {
+        submission.run(BufReader::new(tokio::io::stdin()), out).await
+    } else {
+        submission.run(args.job.replace(['\r', '\n'], " ").as_bytes(), out).await
+    }
+}
+
+struct Submission<'a> {
+    context: &'a Context,
+    queue: Option<&'a QueueName>,
+    many: bool,
+}
+
+/// A job that was put on a queue, as `--json` tells it.
+#[derive(Serialize)]
+struct Sent<'a> {
+    line: u64,
+    queue: &'a QueueName,
+    message_id: &'a str,
+    op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+}
+
+/// A line that was not sent, as `--json` tells it.
+#[derive(Serialize)]
+struct Refused<'a> {
+    line: u64,
+    error: &'a str,
+}
+
+#[derive(Default)]
+struct Tally {
+    sent: u64,
+    refused: u64,
+}
+
+impl Submission<'_> {
+    async fn run(&self, input: impl AsyncBufRead + Unpin, out: &mut Output) -> anyhow::Result<Exit> {
+        let bar = self.progress(out);
+        let mut tally = Tally::default();
+        let ended = self.pump(Lines::new(input), &mut tally, &bar, out).await;
+        bar.finish_and_clear();
+        if let Err(error) = ended {
+            return Err(error.context(format!("{} jobs were sent before this", tally.sent)));
+        }
+        if self.many && out.format() == Format::Text {
+            let sent = out.tone(Tone::Good, format_args!("{} jobs sent", tally.sent));
+            let refused = out.tone(Tone::Bad, format_args!(", {} lines refused", tally.refused));
+            out.line(format_args!("{sent}{}", if tally.refused > 0 { refused.as_str() } else { "" }))?;
+        }
+        Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
+    }
+
+    /// Reads, checks and sends: what is on its way is bounded, and results come in the order of the lines.
+    async fn pump(
+        &self,
+        mut lines: Lines<impl AsyncBufRead + Unpin>,
+        tally: &mut Tally,
+        bar: &ProgressBar,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
+        let mut on_their_way = FuturesOrdered::new();
+        let mut more = true;
+        while more || !on_their_way.is_empty() {
+            while more && on_their_way.len() < IN_FLIGHT {
+                match lines.next().await.context("reading standard input")? {
+                    None => more = false,
+                    Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
+                    Some(Line { number, text }) => {
+                        let job = text.and_then(|text| prepare(&text, self.queue, &self.context.settings, &self.context.catalog));
+                        on_their_way.push_back(self.send(number, job));
+                    }
+                }
+            }
+            let Some((number, result)) = on_their_way.next().await else { continue };
+            match result? {
+                Ok((job, message_id)) => {
+                    tally.sent += 1;
+                    self.tell_sent(number, &job, &message_id, out)?;
+                }
+                Err(problem) => {
+                    tally.refused += 1;
+                    bar.suspend(|| self.tell_refused(number, &problem, out))?;
+                }
+            }
+            bar.inc(1);
+        }
+        Ok(())
+    }
+
+    async fn send(&self, number: u64, job: Result<Prepared, String>) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
+        let job = match job {
+            Ok(job) => job,
+            Err(problem) => return (number, Ok(Err(problem))),
+        };
+        let sent = match self.context.stores.account(&job.account) {
+            Ok(account) => account.queues.put(&job.queue, &job.text, std::time::Duration::ZERO, Ttl::Never).await,
+            Err(error) => return (number, Err(error.into())),
+        };
+        let line = |error: StoreError| anyhow::Error::new(error).context(format!("sending line {number} to the queue {}", job.queue));
+        match sent {
+            Ok(sent) => (number, Ok(Ok((job, sent.id)))),
+            Err(error) => (number, Err(line(error))),
+        }
+    }
+
+    fn tell_sent(&self, line: u64, job: &Prepared, message_id: &str, out: &mut Output) -> io::Result<()> {
+        match out.format() {
+            Format::Json => out.value(&Sent { line, queue: &job.queue, message_id, op: job.op, id: job.id.as_deref() }),
+            Format::Text if self.many => Ok(()),
+            Format::Text => out.line(format_args!("sent {} {} to {} as {message_id}", job.op, job.about, job.queue)),
+        }
+    }
+
+    fn tell_refused(&self, line: u64, problem: &str, out: &mut Output) -> io::Result<()> {
+        if out.format() == Format::Json {
+            out.value(&Refused { line, error: problem })?;
+        }
+        let start = if self.many { format!("line {line}") } else { "not sent".to_owned() };
+        let start = out.aside_tone(Tone::Bad, start);
+        out.complain(format_args!("{start}: {}", printable(problem)))
+    }
+
+    fn progress(&self, out: &Output) -> ProgressBar {
+        if !self.many || !out.live() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} lines, {per_sec}, {elapsed}") {
+            bar.set_style(style);
+        }
+        bar
+    }
+}

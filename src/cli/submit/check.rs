@@ -1,0 +1,173 @@
+//! Checks one job before it is sent, and finds the queue it goes to: pure.
+
+use std::error::Error;
+
+use crate::catalog::{Catalog, TableRef};
+use crate::model::{AccountName, EntityKey, Job, QueueName, TableName, ViewName, body, job, shard};
+use crate::settings::{QueueSettings, Settings};
+
+/// A job that is ready to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Prepared {
+    /// The account of its queue.
+    pub(super) account: AccountName,
+    /// The queue itself, or the shard of it that carries this key's jobs.
+    pub(super) queue: QueueName,
+    /// The message's text.
+    pub(super) text: String,
+    /// The operation.
+    pub(super) op: &'static str,
+    /// What it is about, in words.
+    pub(super) about: String,
+    /// The client's own name for it.
+    pub(super) id: Option<String>,
+}
+
+/// Checks a job as the worker will, and says in words why it would be poisoned.
+pub(super) fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catalog: &Catalog) -> Result<Prepared, String> {
+    let envelope = job::decode(text).map_err(|error| chain(&error))?;
+    let (table, key) = subject(&envelope.job, catalog)?;
+    let op = envelope.job.op();
+    let queue = carrier(op, queue, settings)?;
+    let name = match queue.shard_names().into_iter().nth(shard(&table.table, key, queue.shards) as usize) {
+        Some(name) => name,
+        None => return Err(format!("the queue {} has no name for a shard of {}", queue.name, queue.shards)),
+    };
+    let trimmed = text.trim_start_matches('\u{feff}').trim();
+    // A message that came encoded (Base64, or gzip in it) is passed on as it is: it was read above.
+    let message = if trimmed.starts_with('{') { body::encode(trimmed) } else { trimmed.to_owned() };
+    Ok(Prepared { account: queue.account.clone(), queue: name, text: message, op, about: format!("{table}{key}"), id: envelope.id })
+}
+
+/// The primary that a job is about. Its table decides, with the key, which shard it goes to; for an archive
+/// or a restore that is the archive's source, so that all jobs of one primary meet.
+fn subject<'a>(job: &'a Job, catalog: &Catalog) -> Result<(TableRef, &'a EntityKey), String> {
+    let table = match job {
+        Job::Sync(primary) | Job::Delete { primary, .. } => known_table(&primary.table, catalog)?,
+        Job::Put(put) => known_table(&put.table, catalog)?,
+        Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog)?,
+    };
+    Ok((table, job.key()))
+}
+
+fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.table(name).cloned().ok_or_else(|| {
+        let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
+        format!("the catalog does not know the table {name}; it knows {}", listed(&known))
+    })
+}
+
+fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.archives.get(name).map(|archive| archive.source.clone()).ok_or_else(|| {
+        let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
+        format!("the catalog does not know the archive {name}; it knows {}", listed(&known))
+    })
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// The queue that was asked for, or the first that carries the operation.
+fn carrier<'a>(op: &str, asked: Option<&QueueName>, settings: &'a Settings) -> Result<&'a QueueSettings, String> {
+    let carries = |queue: &&QueueSettings| queue.allow.as_ref().is_none_or(|allow| allow.contains(op));
+    match asked {
+        Some(name) => {
+            let queue = settings.queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
+            if carries(&queue) { Ok(queue) } else { Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")) }
+        }
+        None => settings.queues.iter().find(carries).ok_or_else(|| format!("no declared queue carries {op} jobs")),
+    }
+}
+
+/// An error and everything below it, on one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        below = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Archive, ArchiveTarget};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    fn table(name: &str) -> TableRef {
+        TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+    }
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        for name in ["Employees", "FormerEmployees"] {
+            catalog.tables.insert(TableName::new(name).unwrap(), table(name));
+        }
+        let name = ViewName::new("former_employees").unwrap();
+        let archive = Archive { name: name.clone(), source: table("Employees"), target: ArchiveTarget::Table(table("FormerEmployees")) };
+        catalog.archives.insert(name, Arc::new(archive));
+        catalog
+    }
+
+    fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Settings {
+        let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
+            name: QueueName::new(*name).unwrap(),
+            account: AccountName::main(),
+            concurrency: 1,
+            shards: *shards,
+            allow: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()),
+        });
+        crate::cli::context::tests::settings(queues.collect())
+    }
+
+    const SYNC: &str = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","id":"mine"}"#;
+    const ARCHIVE: &str = r#"{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}"#;
+
+    #[test]
+    fn jobs_of_one_primary_meet_in_one_shard_whatever_they_are() {
+        let settings = settings(&[("jobs", 16, None)]);
+        let sync = prepare(SYNC, None, &settings, &catalog()).unwrap();
+        let archive = prepare(ARCHIVE, None, &settings, &catalog()).unwrap();
+        assert_eq!(sync.queue.as_str(), "jobs-05");
+        assert_eq!(archive.queue, sync.queue);
+    }
+
+    #[test]
+    fn a_message_is_sent_in_base64_and_an_encoded_one_as_it_is() {
+        let settings = settings(&[("jobs", 1, None)]);
+        let plain = prepare(SYNC, None, &settings, &catalog()).unwrap();
+        assert_eq!(plain.text, body::encode(SYNC));
+        let encoded = prepare(&body::encode(SYNC), None, &settings, &catalog()).unwrap();
+        assert_eq!(encoded, plain);
+        assert_eq!((plain.queue.as_str(), plain.id.as_deref()), ("jobs", Some("mine")));
+    }
+
+    #[test]
+    fn the_first_queue_that_carries_the_operation_gets_it() {
+        let settings = settings(&[("archives", 1, Some(&["archive"])), ("jobs", 1, None)]);
+        assert_eq!(prepare(SYNC, None, &settings, &catalog()).unwrap().queue.as_str(), "jobs");
+        assert_eq!(prepare(ARCHIVE, None, &settings, &catalog()).unwrap().queue.as_str(), "archives");
+        let asked = QueueName::new("archives").unwrap();
+        let error = prepare(SYNC, Some(&asked), &settings, &catalog()).unwrap_err();
+        assert!(error.contains("does not carry sync"), "{error}");
+    }
+
+    #[test]
+    fn what_the_worker_would_poison_is_refused_in_words() {
+        let settings = settings(&[("jobs", 1, None)]);
+        for (text, word) in [
+            ("no job at all", "neither a JSON object nor Base64"),
+            (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "rk"),
+            (r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#, "it knows Employees, FormerEmployees"),
+            (r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#, "it knows former_employees"),
+        ] {
+            let error = prepare(text, None, &settings, &catalog()).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

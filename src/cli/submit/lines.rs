@@ -1,0 +1,86 @@
+//! Lines of input, numbered from 1, each bounded in length.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
+
+use crate::model::limits;
+
+/// Longer than any message that could be sent, in bytes: what is longer is not kept in memory.
+const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
+
+/// Reads lines.
+pub(super) struct Lines<R> {
+    input: R,
+    number: u64,
+}
+
+/// A line.
+pub(super) struct Line {
+    /// Its number, from 1.
+    pub(super) number: u64,
+    /// Its text, or why it has none.
+    pub(super) text: Result<String, String>,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self { input, number: 0 }
+    }
+
+    /// The next line; `None` at the end.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+        let mut bytes = Vec::new();
+        if (&mut self.input).take(LONGEST).read_until(b'\n', &mut bytes).await? == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let text = if bytes.len() as u64 == LONGEST && bytes.last() != Some(&b'\n') {
+            self.skip_line().await?;
+            Err(format!("the line has more than {LONGEST} bytes"))
+        } else {
+            String::from_utf8(bytes).map_err(|error| format!("the line is not UTF-8 (byte {})", error.utf8_error().valid_up_to()))
+        };
+        Ok(Some(Line { number: self.number, text }))
+    }
+
+    async fn skip_line(&mut self) -> io::Result<()> {
+        loop {
+            let mut rest = Vec::new();
+            let read = (&mut self.input).take(LONGEST).read_until(b'\n', &mut rest).await?;
+            if read == 0 || rest.last() == Some(&b'\n') {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(input: &[u8]) -> Vec<(u64, Result<String, String>)> {
+        let mut lines = Lines::new(input);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push((line.number, line.text));
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn lines_are_numbered_from_one_and_the_last_may_lack_its_end() {
+        assert_eq!(read(b"a\n\nb").await, [(1, Ok("a\n".to_owned())), (2, Ok("\n".to_owned())), (3, Ok("b".to_owned()))]);
+        assert_eq!(read(b"").await, []);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_no_text_or_too_long_does_not_hide_the_next() {
+        let mut input = vec![0xff, b'\n'];
+        input.extend(std::iter::repeat_n(b'x', 5_000_000));
+        input.extend(b"\nend\n");
+        let found = read(&input).await;
+        assert!(found[0].1.is_err() && found[1].1.is_err());
+        assert_eq!(found[2], (3, Ok("end\n".to_owned())));
+    }
+}

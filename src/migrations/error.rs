@@ -1,0 +1,74 @@
+//! Why a migration cannot be read, planned or carried out.
+
+use crate::catalog::TableRef;
+use crate::model::ViewName;
+use crate::ports::StoreError;
+use crate::ports::stores::UnknownAccount;
+
+/// Why a migration cannot be read, planned or carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// The store did not do its part.
+    #[error("{doing}")]
+    Store {
+        /// What was being done, in words.
+        doing: String,
+        /// Why it failed.
+        #[source]
+        source: StoreError,
+    },
+    /// The catalog names an account that is not configured.
+    #[error("an account cannot be found")]
+    Account(#[from] UnknownAccount),
+    /// A numbered file that was compiled in cannot be read. A bug: a test reads them all.
+    #[error("the migration {file} cannot be read: {problem}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A row of EvenkeelMigrations is not what this program writes.
+    #[error("the row {row} of EvenkeelMigrations in account {account} cannot be read: {problem}; was it written by a newer evenkeel?")]
+    Record {
+        /// The account.
+        account: String,
+        /// The row's key.
+        row: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A view kept its name and got another source.
+    #[error(
+        "the view {view} had the source {recorded} and now has {declared}: what was derived from {recorded} could no longer be told apart; \
+         give the view another name, and the old one is retired"
+    )]
+    SourceChanged {
+        /// The view.
+        view: ViewName,
+        /// What was recorded.
+        recorded: TableRef,
+        /// What the catalog says now.
+        declared: TableRef,
+    },
+    /// Other processes kept changing the record.
+    #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
+    Contended(u32),
+}
+
+impl MigrationError {
+    /// For `map_err`: a store's failure while doing something.
+    pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
+        let doing = doing.into();
+        move |source| Self::Store { doing, source }
+    }
+
+    /// Whether the store is at fault, and a later try may succeed.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Store { source, .. } => source.class.is_transient(),
+            Self::Contended(_) => true,
+            Self::Account(_) | Self::File { .. } | Self::Record { .. } | Self::SourceChanged { .. } => false,
+        }
+    }
+}

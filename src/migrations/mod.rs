@@ -1,0 +1,39 @@
+//! What must be there before a worker may run, and which catalog the data was made by.
+//!
+//! Three things, in this order, each safe to repeat and safe to do by several processes at once:
+//!
+//! 1. **Numbered files** (`migrations/0001_….toml`, compiled in): the control tables. Applied once per account
+//!    and recorded there, in the table `EvenkeelMigrations`.
+//! 2. **Declared tables and queues**, with their poison and recheck queues.
+//! 3. **The catalog's record**, in the account `main`: the definition of every view with its generation
+//!    (1, 2, … as it changes), and one number for the whole catalog that rises with every change.
+//!
+//! ```text
+//!   needs(settings, catalog) ─┐
+//!                             ├─ plan ──▶ changes ──▶ carried out one by one ──▶ look again, until none is left
+//!   state(stores) ────────────┘   pure                 each one conditional
+//! ```
+//!
+//! The invariant: the record changes in one entity group transaction, conditional on the ETag of the
+//! catalog's number. So two migrations at once are one after the other, and a worker that sees a number
+//! above its own knows that the data may hold items it has never heard of.
+
+mod error;
+mod needs;
+mod numbered;
+mod plan;
+mod record;
+mod rows;
+mod state;
+mod up;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::MigrationError;
+pub use needs::Needs;
+pub use numbered::Migration;
+pub use plan::{Change, ViewAction, ViewChange};
+pub use record::{CatalogRecord, RecordedView};
+pub use state::{AppliedMigration, State};
+pub use up::{Migrator, Status};

@@ -1,0 +1,70 @@
+//! What settings and catalog ask for: pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::numbered::{Accounts, Migration};
+use crate::catalog::{ArchiveTarget, Catalog};
+use crate::model::names::NameError;
+use crate::model::{AccountName, QueueName, TableName};
+use crate::settings::{QueueSettings, Settings};
+
+/// What must be there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The accounts in which each numbered migration has something to do, by its number. Those that hold
+    /// nothing of it are left alone: an account may be readable only.
+    pub numbered: BTreeMap<String, BTreeSet<AccountName>>,
+    /// Declared tables by account: sources, targets, archives.
+    pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
+    /// Queues by account: jobs (every shard), poison, rechecks.
+    pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
+}
+
+impl Needs {
+    /// What these settings and this catalog ask for.
+    pub fn of(settings: &Settings, catalog: &Catalog, migrations: &[Migration]) -> Self {
+        let mut needs = Self::default();
+        let sources: BTreeSet<AccountName> = catalog
+            .views
+            .values()
+            .map(|view| &view.source)
+            .chain(catalog.archives.values().map(|archive| &archive.source))
+            .map(|source| source.account.clone())
+            .collect();
+        for migration in migrations {
+            let on = migration.tables.iter().flat_map(|table| match table.on {
+                Accounts::Sources => sources.clone(),
+                Accounts::Main => BTreeSet::from([AccountName::main()]),
+            });
+            needs.numbered.insert(migration.number.clone(), on.collect());
+        }
+        let archives = catalog.archives.values().map(|archive| match &archive.target {
+            ArchiveTarget::Table(target) => target,
+        });
+        for table in catalog.tables.values().chain(archives) {
+            needs.tables.entry(table.account.clone()).or_default().insert(table.table.clone());
+        }
+        for queue in &settings.queues {
+            needs.queues.entry(queue.account.clone()).or_default().extend(queue_names(queue));
+        }
+        needs
+    }
+
+    /// Every account that is needed for anything, `main` (the catalog's record) included.
+    pub fn accounts(&self) -> BTreeSet<AccountName> {
+        let numbered = self.numbered.values().flatten();
+        numbered.chain(self.tables.keys()).chain(self.queues.keys()).cloned().chain([AccountName::main()]).collect()
+    }
+
+    /// The accounts that keep a table EvenkeelMigrations.
+    pub fn recording_accounts(&self) -> BTreeSet<AccountName> {
+        self.numbered.values().flatten().cloned().chain([AccountName::main()]).collect()
+    }
+}
+
+/// Every queue that belongs to a declared one: itself or its shards, its poison queue, its recheck queue.
+fn queue_names(queue: &QueueSettings) -> Vec<QueueName> {
+    let beside: [Result<QueueName, NameError>; 2] = [queue.name.with_suffix("-poison"), queue.name.with_suffix("-recheck")];
+    // Names too long for their suffix are refused by the configuration check.
+    queue.shard_names().into_iter().chain(beside.into_iter().flatten()).collect()
+}

@@ -1,0 +1,263 @@
+//! What is left to do: pure, from what is needed and what is there.
+
+use std::fmt;
+
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::{CatalogRecord, Migration, MigrationError, Needs, State};
+use crate::catalog::{Catalog, TableRef};
+use crate::model::{AccountName, QueueName, TableName, ViewName};
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    /// Create EvenkeelMigrations, in which the others are recorded.
+    CreateRecord {
+        /// The account.
+        account: AccountName,
+    },
+    /// Apply a numbered migration.
+    Apply {
+        /// The account.
+        account: AccountName,
+        /// Its number.
+        number: String,
+        /// Its name.
+        name: String,
+        /// What it is for.
+        description: String,
+    },
+    /// Create a declared table.
+    CreateTable {
+        /// The account.
+        account: AccountName,
+        /// The table.
+        table: TableName,
+    },
+    /// Create a declared queue, its poison queue or its recheck queue.
+    CreateQueue {
+        /// The account.
+        account: AccountName,
+        /// The queue.
+        queue: QueueName,
+    },
+    /// Record a view.
+    RecordView(ViewChange),
+}
+
+/// A change of the catalog's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ViewChange {
+    /// The view.
+    pub view: ViewName,
+    /// Its generation from now on, or its last one.
+    pub generation: u32,
+    /// What happened to it.
+    pub action: ViewAction,
+    /// Its source.
+    #[serde(serialize_with = "source")]
+    pub source: TableRef,
+    /// Its definition; nothing for a view that is gone.
+    #[serde(skip)]
+    pub definition: Option<String>,
+}
+
+fn source<S: serde::Serializer>(table: &TableRef, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(table)
+}
+
+/// What happened to a view since the last migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ViewAction {
+    /// It is new.
+    New,
+    /// Its definition changed.
+    Changed,
+    /// It was retired and is declared again.
+    Restored,
+    /// It is no longer declared: its items are dropped as their primaries are reconciled.
+    Retired,
+}
+
+/// Everything that is left to do, in the order in which to do it.
+pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catalog: &Catalog) -> Result<Vec<Change>, MigrationError> {
+    let mut changes = Vec::new();
+    for account in needs.recording_accounts() {
+        if !state.recording.contains(&account) {
+            changes.push(Change::CreateRecord { account });
+        }
+    }
+    for migration in migrations {
+        for account in needs.numbered.get(&migration.number).into_iter().flatten() {
+            if !state.applied.iter().any(|applied| applied.account == *account && applied.number == migration.number) {
+                changes.push(Change::Apply {
+                    account: account.clone(),
+                    number: migration.number.clone(),
+                    name: migration.name.clone(),
+                    description: migration.description.clone(),
+                });
+            }
+        }
+    }
+    for (account, tables) in &needs.tables {
+        let there = state.tables.get(account);
+        for table in tables.iter().filter(|table| !there.is_some_and(|there| there.contains(*table))) {
+            changes.push(Change::CreateTable { account: account.clone(), table: table.clone() });
+        }
+    }
+    for (account, queues) in &needs.queues {
+        let there = state.queues.get(account);
+        for queue in queues.iter().filter(|queue| !there.is_some_and(|there| there.contains(*queue))) {
+            changes.push(Change::CreateQueue { account: account.clone(), queue: queue.clone() });
+        }
+    }
+    changes.extend(view_changes(&state.record, catalog)?.into_iter().map(Change::RecordView));
+    Ok(changes)
+}
+
+/// What the record of the catalog lacks.
+pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {
+    let mut changes = Vec::new();
+    for (name, view) in &catalog.views {
+        let definition = view.definition();
+        let (generation, action) = match record.views.get(name) {
+            None => (1, ViewAction::New),
+            Some(recorded) if recorded.source != view.source => {
+                // Footprints of the old source's primaries name this view; at a later generation of another source
+                // nobody would ever look at them again.
+                return Err(MigrationError::SourceChanged {
+                    view: name.clone(),
+                    recorded: recorded.source.clone(),
+                    declared: view.source.clone(),
+                });
+            }
+            Some(recorded) if recorded.retired => (recorded.generation + 1, ViewAction::Restored),
+            Some(recorded) if recorded.definition_hash != hash(&definition) => (recorded.generation + 1, ViewAction::Changed),
+            Some(_) => continue,
+        };
+        changes.push(ViewChange { view: name.clone(), generation, action, source: view.source.clone(), definition: Some(definition) });
+    }
+    for (name, recorded) in &record.views {
+        if !recorded.retired && !catalog.views.contains_key(name) {
+            let (generation, source) = (recorded.generation, recorded.source.clone());
+            changes.push(ViewChange { view: name.clone(), generation, action: ViewAction::Retired, source, definition: None });
+        }
+    }
+    Ok(changes)
+}
+
+/// What stands for a definition in the record: a definition may be longer than a property.
+pub(super) fn hash(definition: &str) -> String {
+    hex::encode(Sha256::digest(definition))
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateRecord { account } => write!(f, "create table EvenkeelMigrations (account {account})"),
+            Self::Apply { account, number, name, description } => {
+                write!(f, "apply {number} {name}: {description} (account {account})")
+            }
+            Self::CreateTable { account, table } => write!(f, "create table {table} (account {account})"),
+            Self::CreateQueue { account, queue } => write!(f, "create queue {queue} (account {account})"),
+            Self::RecordView(change) => {
+                let ViewChange { view, generation, source, .. } = change;
+                match change.action {
+                    ViewAction::New => write!(f, "record view {view} of {source}, generation {generation}"),
+                    ViewAction::Changed => write!(f, "record view {view} of {source} as changed, generation {generation}"),
+                    ViewAction::Restored => write!(f, "record view {view} of {source} as back, generation {generation}"),
+                    ViewAction::Retired => write!(f, "retire view {view} of {source}, last generation {generation}"),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{OnConflict, SecondaryIndex, View, ViewKind};
+    use crate::migrations::RecordedView;
+    use crate::model::template::Template;
+    use std::sync::Arc;
+
+    fn table(name: &str) -> TableRef {
+        TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+    }
+
+    fn catalog(views: &[(&str, &str, &str)]) -> Catalog {
+        let mut catalog = Catalog::default();
+        for (name, source, row_key) in views {
+            let name = ViewName::new(*name).unwrap();
+            let kind = ViewKind::SecondaryIndex(SecondaryIndex {
+                target: table("Target"),
+                partition_key: Template::parse("p").unwrap(),
+                row_key: Template::parse(row_key).unwrap(),
+                select: None,
+            });
+            let view = View { name: name.clone(), source: table(source), when: None, kind, on_conflict: OnConflict::Reject };
+            catalog.views.insert(name, Arc::new(view));
+        }
+        catalog
+    }
+
+    fn recorded(catalog: &Catalog) -> CatalogRecord {
+        let views = catalog.views.iter().map(|(name, view)| {
+            let hash = hash(&view.definition());
+            (name.clone(), RecordedView { generation: 3, definition_hash: hash, source: view.source.clone(), retired: false })
+        });
+        CatalogRecord { generation: 5, etag: None, views: views.collect() }
+    }
+
+    fn told(record: &CatalogRecord, catalog: &Catalog) -> Vec<(String, u32, ViewAction)> {
+        let changes = view_changes(record, catalog).unwrap();
+        changes.into_iter().map(|change| (change.view.to_string(), change.generation, change.action)).collect()
+    }
+
+    #[test]
+    fn a_recorded_catalog_that_did_not_change_asks_for_nothing() {
+        let catalog = catalog(&[("by_email", "Employees", "{Email}")]);
+        assert_eq!(told(&recorded(&catalog), &catalog), []);
+    }
+
+    #[test]
+    fn new_views_start_at_one_and_changed_ones_go_on_counting() {
+        let before = catalog(&[("by_email", "Employees", "{Email}")]);
+        let after = catalog(&[("by_email", "Employees", "{Email|lower}"), ("by_name", "Employees", "{Name}")]);
+        let expected = [("by_email".to_owned(), 4, ViewAction::Changed), ("by_name".to_owned(), 1, ViewAction::New)];
+        assert_eq!(told(&recorded(&before), &after), expected);
+    }
+
+    #[test]
+    fn a_view_that_is_gone_is_retired_once_and_comes_back_under_a_new_generation() {
+        let before = catalog(&[("by_email", "Employees", "{Email}")]);
+        let mut record = recorded(&before);
+        assert_eq!(told(&record, &catalog(&[])), [("by_email".to_owned(), 3, ViewAction::Retired)]);
+        for view in record.views.values_mut() {
+            view.retired = true;
+        }
+        assert_eq!(told(&record, &catalog(&[])), []);
+        assert_eq!(told(&record, &before), [("by_email".to_owned(), 4, ViewAction::Restored)]);
+    }
+
+    #[test]
+    fn a_view_cannot_change_its_source_under_its_old_name() {
+        let record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
+        let error = view_changes(&record, &catalog(&[("by_email", "Customers", "{Email}")])).unwrap_err();
+        assert!(matches!(error, MigrationError::SourceChanged { .. }), "{error}");
+    }
+
+    #[test]
+    fn generations_tell_living_views_from_retired_ones() {
+        let both = catalog(&[("by_email", "Employees", "{Email}"), ("by_name", "Employees", "{Name}")]);
+        let mut record = recorded(&both);
+        let gone = ViewName::new("by_name").unwrap();
+        record.views.get_mut(&gone).unwrap().retired = true;
+        let generations = record.generations(&catalog(&[("by_email", "Employees", "{Email}")]));
+        assert_eq!(generations.of(&ViewName::new("by_email").unwrap()), 3);
+        assert_eq!(generations.retired.get(&gone), Some(&(3, table("Employees"))));
+    }
+}

@@ -1,0 +1,52 @@
+//! The catalog as a migration recorded it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::catalog::{Catalog, Generations, TableRef};
+use crate::model::{ETag, ViewName};
+
+/// The catalog as the last migration recorded it, in the account `main`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CatalogRecord {
+    /// Rises with every recorded change; 0 where nothing was recorded yet.
+    pub generation: u32,
+    /// The version of the row that carries the number: the next change is conditional on it.
+    pub etag: Option<ETag>,
+    /// Every view that was ever recorded.
+    pub views: BTreeMap<ViewName, RecordedView>,
+}
+
+/// A view as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordedView {
+    /// 1, then one more whenever the definition changed or the view came back.
+    pub generation: u32,
+    /// SHA-256 of the definition, in hex.
+    pub definition_hash: String,
+    /// The source it has or had.
+    #[serde(serialize_with = "display")]
+    pub source: TableRef,
+    /// Whether the catalog no longer has it.
+    pub retired: bool,
+}
+
+fn display<S: serde::Serializer>(table: &TableRef, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(table)
+}
+
+impl CatalogRecord {
+    /// What a catalog needs to know of the record: the generations of its own views, and which are gone.
+    pub fn generations(&self, catalog: &Catalog) -> Generations {
+        let mut generations = Generations::default();
+        for (name, view) in &self.views {
+            if catalog.views.contains_key(name) {
+                generations.current.insert(name.clone(), view.generation);
+            } else if view.retired {
+                generations.retired.insert(name.clone(), (view.generation, view.source.clone()));
+            }
+        }
+        generations
+    }
+}

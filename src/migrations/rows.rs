@@ -1,0 +1,135 @@
+//! The rows of the table EvenkeelMigrations.
+//!
+//! | PartitionKey | RowKey | holds |
+//! | --- | --- | --- |
+//! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
+//! | `catalog` | `generation` | the number of the whole catalog: Generation, RecordedAt (account `main`) |
+//! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, RecordedAt |
+
+use jiff::Timestamp;
+
+use super::plan::{self, ViewAction, ViewChange};
+use super::{AppliedMigration, Migration, MigrationError, RecordedView};
+use crate::catalog::TableRef;
+use crate::model::{AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
+
+/// The partition of applied migrations.
+pub(super) const MIGRATION: &str = "migration";
+/// The partition of the catalog's record: one, so that it changes in one transaction.
+pub(super) const CATALOG: &str = "catalog";
+/// The row of the catalog's number.
+const GENERATION: &str = "generation";
+/// Before the name in a view's row key.
+const VIEW: &str = "view~";
+
+/// The table that keeps the record.
+pub(super) fn table() -> Result<TableName, MigrationError> {
+    TableName::new("EvenkeelMigrations").map_err(|error| bug(&error))
+}
+
+fn bug(error: &dyn std::error::Error) -> MigrationError {
+    MigrationError::File { file: "EvenkeelMigrations".to_owned(), problem: error.to_string() }
+}
+
+fn key(pk: &str, rk: impl Into<String>) -> Result<EntityKey, MigrationError> {
+    EntityKey::new(pk, rk).map_err(|error| bug(&error))
+}
+
+/// The partition of the catalog's record, as a key.
+pub(super) fn catalog_partition() -> Result<Key, MigrationError> {
+    Key::new(CATALOG).map_err(|error| bug(&error))
+}
+
+/// The address of the catalog's number.
+pub(super) fn generation_key() -> Result<EntityKey, MigrationError> {
+    key(CATALOG, GENERATION)
+}
+
+fn moment(now: Timestamp) -> EdmValue {
+    // A clock outside 1601 to 9999 is wrong in any case; the row says so instead of failing the migration.
+    EdmDateTime::from_timestamp(now).map_or_else(|_| EdmValue::String(now.to_string()), EdmValue::DateTime)
+}
+
+fn number(value: u32) -> EdmValue {
+    EdmValue::Int64(i64::from(value))
+}
+
+/// The row of a migration that was applied.
+pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, MigrationError> {
+    Ok(Entity::new(key(MIGRATION, migration.number.clone())?)
+        .with("Name", migration.name.clone())
+        .with("Checksum", migration.checksum.clone())
+        .with("AppliedAt", moment(now))
+        .with("Evenkeel", env!("CARGO_PKG_VERSION")))
+}
+
+/// The row of the catalog's number.
+pub(super) fn generation(value: u32, now: Timestamp) -> Result<Entity, MigrationError> {
+    Ok(Entity::new(generation_key()?)
+        .with("Generation", number(value))
+        .with("RecordedAt", moment(now))
+        .with("Evenkeel", env!("CARGO_PKG_VERSION")))
+}
+
+/// What is merged into a view's row.
+pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
+    let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
+        .with("Generation", number(change.generation))
+        .with("SourceAccount", change.source.account.as_str())
+        .with("SourceTable", change.source.table.as_str())
+        .with("Retired", change.action == ViewAction::Retired)
+        .with("RecordedAt", moment(now));
+    if let Some(definition) = &change.definition {
+        // For people; the hash is what is compared. A quarter of the limit is always short enough in UTF-16 units.
+        let shown: String = definition.chars().take(limits::STRING_UTF16_UNITS / 4).collect();
+        entity = entity.with("Hash", plan::hash(definition)).with("Definition", shown);
+    }
+    Ok(entity)
+}
+
+/// What a row of the record says.
+pub(super) enum Recorded {
+    /// A migration that was applied.
+    Applied(AppliedMigration),
+    /// The catalog's number.
+    Generation(u32),
+    /// A view.
+    View(ViewName, RecordedView),
+    /// Something that a newer version keeps there.
+    Other,
+}
+
+/// Reads a row of the record.
+pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, MigrationError> {
+    let entity = &row.entity;
+    let wrong = |problem: String| MigrationError::Record { account: account.to_string(), row: entity.key.to_string(), problem };
+    let text = |name: &str| entity.text(name).map(str::to_owned).ok_or_else(|| wrong(format!("{name} is missing")));
+    let count = || match entity.get("Generation") {
+        Some(EdmValue::Int64(value)) => u32::try_from(*value).map_err(|error| wrong(format!("Generation is {value}: {error}"))),
+        _ => Err(wrong("Generation is missing".to_owned())),
+    };
+    match (entity.key.pk.as_str(), entity.key.rk.as_str()) {
+        (MIGRATION, number) => Ok(Recorded::Applied(AppliedMigration {
+            account: account.clone(),
+            number: number.to_owned(),
+            name: text("Name")?,
+            checksum: text("Checksum")?,
+            applied_at: match entity.get("AppliedAt") {
+                Some(EdmValue::DateTime(moment)) => Some(moment.to_string()),
+                _ => None,
+            },
+        })),
+        (CATALOG, GENERATION) => Ok(Recorded::Generation(count()?)),
+        (CATALOG, rk) => {
+            let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
+            let name = ViewName::new(name).map_err(|error| wrong(error.to_string()))?;
+            let source = TableRef {
+                account: AccountName::new(text("SourceAccount")?).map_err(|error| wrong(error.to_string()))?,
+                table: TableName::new(text("SourceTable")?).map_err(|error| wrong(error.to_string()))?,
+            };
+            let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
+            Ok(Recorded::View(name, RecordedView { generation: count()?, definition_hash: text("Hash")?, source, retired }))
+        }
+        _ => Ok(Recorded::Other),
+    }
+}

@@ -1,0 +1,140 @@
+//! What is there: read from the stores.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::rows::{self, Recorded};
+use super::{CatalogRecord, MigrationError, Needs};
+use crate::model::{AccountName, ETag, Filter, QueueName, TableName};
+use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore};
+
+/// What is there.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// The accounts that have a table EvenkeelMigrations.
+    pub recording: BTreeSet<AccountName>,
+    /// Numbered migrations that were applied, by account and number.
+    pub applied: Vec<AppliedMigration>,
+    /// Tables that exist, by account.
+    pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
+    /// Those of the queues needed that exist, by account.
+    pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
+    /// The catalog's record.
+    pub record: CatalogRecord,
+}
+
+/// A numbered migration that was applied to an account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AppliedMigration {
+    /// The account.
+    pub account: AccountName,
+    /// Its number.
+    pub number: String,
+    /// Its name.
+    pub name: String,
+    /// The checksum of its text then.
+    pub checksum: String,
+    /// When, by the clock of the machine that applied it.
+    pub applied_at: Option<String>,
+}
+
+/// Looks at every account that is needed for anything.
+pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, MigrationError> {
+    let mut state = State::default();
+    let record = rows::table()?;
+    for name in needs.accounts() {
+        let account = stores.account(&name)?;
+        let tables = tables(&name, account).await?;
+        if tables.contains(&record) {
+            state.recording.insert(name.clone());
+            for found in read_record(&name, account.tables.as_ref(), Query::default()).await? {
+                match found {
+                    Recorded::Applied(applied) => state.applied.push(applied),
+                    Recorded::Generation(..) | Recorded::View(..) | Recorded::Other => {}
+                }
+            }
+            if name == AccountName::main() {
+                state.record = catalog_record(account.tables.as_ref()).await?;
+            }
+        }
+        state.tables.insert(name.clone(), tables);
+        let mut there = BTreeSet::new();
+        for queue in needs.queues.get(&name).into_iter().flatten() {
+            if queue_exists(&name, account, queue).await? {
+                there.insert(queue.clone());
+            }
+        }
+        state.queues.insert(name, there);
+    }
+    Ok(state)
+}
+
+async fn tables(name: &AccountName, account: &Account) -> Result<BTreeSet<TableName>, MigrationError> {
+    let mut tables = BTreeSet::new();
+    let mut continuation = None;
+    loop {
+        let page = account.tables.list_tables(continuation.as_deref()).await;
+        let page = page.map_err(MigrationError::store(format!("listing the tables of account {name}")))?;
+        tables.extend(page.tables);
+        match page.continuation {
+            Some(next) => continuation = Some(next),
+            None => return Ok(tables),
+        }
+    }
+}
+
+async fn queue_exists(name: &AccountName, account: &Account, queue: &QueueName) -> Result<bool, MigrationError> {
+    match account.queues.approximate_count(queue).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container | Missing::Item)) => Ok(false),
+        Err(error) => Err(MigrationError::store(format!("looking for the queue {queue} in account {name}"))(error)),
+    }
+}
+
+/// The catalog's record in the account `main`; the number is read first and its ETag kept, so that a
+/// change between the two reads is met by the condition of the next write.
+pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
+    let account = AccountName::main();
+    let mut record = CatalogRecord::default();
+    let Some((generation, etag)) = recorded_number(main).await? else { return Ok(record) };
+    (record.generation, record.etag) = (generation, Some(etag));
+    let partition = Query { filter: Some(Filter::partition(&rows::catalog_partition()?)), ..Query::default() };
+    for found in read_record(&account, main, partition).await? {
+        if let Recorded::View(name, view) = found {
+            record.views.insert(name, view);
+        }
+    }
+    Ok(record)
+}
+
+/// The catalog's number and the ETag of its row; nothing where none is recorded.
+pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<(u32, ETag)>, MigrationError> {
+    let account = AccountName::main();
+    let row = match main.get(&rows::table()?, &rows::generation_key()?, None).await {
+        Ok(row) => row,
+        Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container)) => return Ok(None),
+        Err(error) => return Err(MigrationError::store("reading the recorded catalog's number")(error)),
+    };
+    let Some(row) = row else { return Ok(None) };
+    match rows::read(&account, &row)? {
+        Recorded::Generation(generation) => Ok(Some((generation, row.etag))),
+        Recorded::Applied(_) | Recorded::View(..) | Recorded::Other => Ok(None),
+    }
+}
+
+async fn read_record(account: &AccountName, tables: &dyn TableStore, mut query: Query) -> Result<Vec<Recorded>, MigrationError> {
+    let table = rows::table()?;
+    let mut found = Vec::new();
+    loop {
+        let page = tables.query(&table, &query).await;
+        let page = page.map_err(MigrationError::store(format!("reading {table} of account {account}")))?;
+        for row in &page.rows {
+            found.push(rows::read(account, row)?);
+        }
+        match page.continuation {
+            Some(next) => query.continuation = Some(next),
+            None => return Ok(found),
+        }
+    }
+}

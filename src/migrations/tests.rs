@@ -1,0 +1,171 @@
+//! Migrations on a simulated account.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::{Change, Migrator, ViewAction};
+use crate::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
+use crate::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::cli::context::tests::settings;
+use crate::model::template::Template;
+use crate::model::{AccountName, QueueName, TableName, ViewName};
+use crate::ports::{Clock, Stores};
+use crate::settings::QueueSettings;
+
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Timestamp {
+        "2026-11-20T12:00:00Z".parse().unwrap()
+    }
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+fn table(name: &str) -> TableRef {
+    TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+}
+
+fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
+    let mut catalog = Catalog::default();
+    for (name, row_key) in row_keys {
+        let (name, target) = (ViewName::new(*name).unwrap(), table(&format!("By{name}")));
+        let kind = ViewKind::SecondaryIndex(SecondaryIndex {
+            target: target.clone(),
+            partition_key: Template::parse("p").unwrap(),
+            row_key: Template::parse(row_key).unwrap(),
+            select: None,
+        });
+        let view = View { name: name.clone(), source: table("Employees"), when: None, kind, on_conflict: OnConflict::Reject };
+        for table in [table("Employees"), target] {
+            catalog.tables.insert(table.table.clone(), table);
+        }
+        catalog.views.insert(name, Arc::new(view));
+    }
+    Arc::new(catalog)
+}
+
+fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
+    let queue =
+        QueueSettings { name: QueueName::new("jobs").unwrap(), account: AccountName::main(), concurrency: 1, shards: 2, allow: None };
+    let stores = Stores::new([(AccountName::main(), world.account())].into());
+    Migrator::new(stores, &settings(vec![queue]), Arc::clone(catalog), Arc::new(Noon)).unwrap()
+}
+
+fn world(weather: Arc<dyn Weather>) -> SimWorld {
+    SimWorld::new(AccountName::main(), Arc::new(Noon), weather)
+}
+
+async fn up(migrator: &Migrator) -> Vec<Change> {
+    let mut done = Vec::new();
+    migrator.up(|change| done.push(change.clone())).await.unwrap();
+    done
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
+    let world = world(Arc::new(Fair));
+    let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
+    let pending = migrator.status().await.unwrap().pending;
+    assert_eq!(up(&migrator).await, pending);
+    let told: Vec<String> = pending.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "create table EvenkeelMigrations (account main)",
+            "apply 0001 control_tables: footprints: which derived items each primary owns (account main)",
+            "create table Byname (account main)",
+            "create table Employees (account main)",
+            "create queue jobs-00 (account main)",
+            "create queue jobs-01 (account main)",
+            "create queue jobs-poison (account main)",
+            "create queue jobs-recheck (account main)",
+            "record view name of Employees, generation 1",
+        ]
+    );
+    assert_eq!(up(&migrator).await, []);
+    let status = migrator.status().await.unwrap();
+    assert_eq!((status.generation, status.applied.len(), status.pending), (1, 1, vec![]));
+    assert!(world.account().tables.create_table(&TableName::new("EvenkeelFootprints").unwrap()).await.is_ok_and(|created| !created));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
+    let world = world(Arc::new(Fair));
+    up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
+    let changed = catalog(&[("name", "{Name|lower}")]);
+    let done = up(&migrator(&world, &changed)).await;
+    let actions: Vec<_> = done
+        .iter()
+        .filter_map(|change| match change {
+            Change::RecordView(view) => Some((view.view.as_str(), view.generation, view.action)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(actions, [("name", 2, ViewAction::Changed), ("mail", 1, ViewAction::Retired)]);
+    let record = migrator(&world, &changed).catalog_record().await.unwrap();
+    assert_eq!(record.generation, 2);
+    let generations = record.generations(&changed);
+    assert_eq!(generations.of(&ViewName::new("name").unwrap()), 2);
+    assert_eq!(generations.retired.get(&ViewName::new("mail").unwrap()), Some(&(1, table("Employees"))));
+}
+
+/// Before the n-th operation of one migration, another one runs from beginning to end.
+struct Between {
+    at: u64,
+    reached: Notify,
+    go_on: Notify,
+    passed: AtomicBool,
+}
+
+#[async_trait]
+impl Weather for Between {
+    async fn before(&self, operation: &OperationInfo) -> Verdict {
+        if operation.number == self.at && !self.passed.swap(true, Ordering::SeqCst) {
+            self.reached.notify_one();
+            self.go_on.notified().await;
+        }
+        Verdict::Execute
+    }
+}
+
+/// Runs one migration, and another whole one before its n-th operation. `false` where it has none.
+async fn interleave(at: u64, one: &Arc<Catalog>, other: &Arc<Catalog>) -> Option<super::CatalogRecord> {
+    let weather = Arc::new(Between { at, reached: Notify::new(), go_on: Notify::new(), passed: AtomicBool::new(false) });
+    let world = world(Arc::<Between>::clone(&weather));
+    let second = async {
+        weather.reached.notified().await;
+        up(&migrator(&world, other)).await;
+        weather.go_on.notify_one();
+    };
+    let first = migrator(&world, one);
+    tokio::select! {
+        biased;
+        ((), _) = async { tokio::join!(second, up(&first)) } => {}
+        // Reached only where the first one ended without ever meeting the other.
+        () = tokio::time::sleep(Duration::from_secs(1)) => return None,
+    }
+    assert_eq!(first.status().await.unwrap().pending, []);
+    Some(first.catalog_record().await.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_migrations_at_once_are_one_after_the_other_wherever_they_meet() {
+    let (one, other) = (catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}")]));
+    let mut met = 1;
+    while let Some(record) = interleave(met, &one, &one).await {
+        assert_eq!(record.generation, 1, "operation {met}");
+        let record = interleave(met, &one, &other).await.unwrap();
+        // The other one recorded its catalog whole; this one found that and recorded its own over it.
+        assert_eq!(record.generation, 2, "operation {met}");
+        assert_eq!(record.views[&ViewName::new("name").unwrap()].generation, 2);
+        met += 1;
+    }
+    assert!(met > 15, "only {met} operations were interleaved");
+}

@@ -1,0 +1,152 @@
+//! Carrying out what is left to do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::plan::{self, Change, ViewChange};
+use super::{AppliedMigration, CatalogRecord, Migration, MigrationError, Needs, RecordedView, rows, state};
+use crate::catalog::Catalog;
+use crate::model::{AccountName, ViewName, limits};
+use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
+use crate::settings::Settings;
+
+/// How often a migration that lost a race to another one looks again.
+const ROUNDS: u32 = 10;
+
+/// Compares stores with settings and catalog, and brings them up to date.
+pub struct Migrator {
+    stores: Stores,
+    clock: Arc<dyn Clock>,
+    migrations: Vec<Migration>,
+    needs: Needs,
+    catalog: Arc<Catalog>,
+}
+
+/// What was done and what is left to do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Numbered migrations that were applied.
+    pub applied: Vec<AppliedMigration>,
+    /// The number of the catalog that was recorded last; 0 where none was.
+    pub generation: u32,
+    /// The views of the record, by name.
+    pub views: BTreeMap<ViewName, RecordedView>,
+    /// What is left to do, in order.
+    pub pending: Vec<Change>,
+}
+
+impl Migrator {
+    /// For these stores, settings and this catalog.
+    pub fn new(stores: Stores, settings: &Settings, catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Result<Self, MigrationError> {
+        let migrations = Migration::all()?;
+        let needs = Needs::of(settings, &catalog, &migrations);
+        Ok(Self { stores, clock, migrations, needs, catalog })
+    }
+
+    /// What was done and what is left to do. Reads only.
+    pub async fn status(&self) -> Result<Status, MigrationError> {
+        let state = state::look(&self.stores, &self.needs).await?;
+        let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog)?;
+        Ok(Status { applied: state.applied, generation: state.record.generation, views: state.record.views, pending })
+    }
+
+    /// Does all that is left to do, and tells each change when it is done. Safe to repeat, and safe beside
+    /// other processes that do the same.
+    pub async fn up(&self, mut done: impl FnMut(&Change)) -> Result<(), MigrationError> {
+        for _ in 0..ROUNDS {
+            let state = state::look(&self.stores, &self.needs).await?;
+            let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog)?;
+            if pending.is_empty() {
+                return Ok(());
+            }
+            let mut views = Vec::new();
+            for change in pending {
+                match change {
+                    Change::RecordView(view) => views.push(view),
+                    change => {
+                        self.carry_out(&change).await?;
+                        done(&change);
+                    }
+                }
+            }
+            if self.record(&state.record, &views).await? {
+                views.into_iter().map(Change::RecordView).for_each(|change| done(&change));
+                return Ok(());
+            }
+        }
+        Err(MigrationError::Contended(ROUNDS))
+    }
+
+    /// The catalog's record, for a worker that starts or looks whether it is still the newest.
+    pub async fn catalog_record(&self) -> Result<CatalogRecord, MigrationError> {
+        state::catalog_record(self.stores.account(&AccountName::main())?.tables.as_ref()).await
+    }
+
+    /// The number of the catalog that was recorded last; 0 where none was. One request.
+    pub async fn recorded_generation(&self) -> Result<u32, MigrationError> {
+        let main = &self.account(&AccountName::main())?.tables;
+        Ok(state::recorded_number(main.as_ref()).await?.map_or(0, |(generation, _)| generation))
+    }
+
+    async fn carry_out(&self, change: &Change) -> Result<(), MigrationError> {
+        let doing = MigrationError::store(change.to_string());
+        match change {
+            Change::CreateRecord { account } => {
+                self.account(account)?.tables.create_table(&rows::table()?).await.map_err(doing)?;
+            }
+            Change::CreateTable { account, table } => {
+                self.account(account)?.tables.create_table(table).await.map_err(doing)?;
+            }
+            Change::CreateQueue { account, queue } => {
+                self.account(account)?.queues.create_queue(queue).await.map_err(doing)?;
+            }
+            Change::Apply { account, number, .. } => {
+                let tables = &self.account(account)?.tables;
+                let Some(migration) = self.migrations.iter().find(|migration| migration.number == *number) else { return Ok(()) };
+                for table in &migration.tables {
+                    tables.create_table(&table.name).await.map_err(MigrationError::store(change.to_string()))?;
+                }
+                let insert = TableOperation::Insert(rows::applied(migration, self.clock.now())?);
+                match tables.apply(&rows::table()?, &insert).await {
+                    Ok(_) => {}
+                    // Another process applied it meanwhile, or this one did and the answer was lost.
+                    Err(error) if error.is_lost_race() => {}
+                    Err(error) => return Err(doing(error)),
+                }
+            }
+            Change::RecordView(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Records views: each transaction raises the catalog's number at the ETag that was read, or inserts it.
+    /// `false` where another process was faster.
+    async fn record(&self, before: &CatalogRecord, views: &[ViewChange]) -> Result<bool, MigrationError> {
+        let tables = &self.account(&AccountName::main())?.tables;
+        let (mut generation, mut etag) = (before.generation, before.etag.clone());
+        for chunk in views.chunks(limits::TRANSACTION_OPERATIONS - 1) {
+            generation += 1;
+            let row = rows::generation(generation, self.clock.now())?;
+            let number = match etag {
+                Some(etag) => TableOperation::Replace(row, Condition::Matches(etag)),
+                None => TableOperation::Insert(row),
+            };
+            let mut operations = vec![number];
+            for change in chunk {
+                operations.push(TableOperation::InsertOrMerge(rows::view(change, self.clock.now())?));
+            }
+            match tables.transact(&rows::table()?, &rows::catalog_partition()?, &operations).await {
+                Ok(etags) => etag = etags.into_iter().next().flatten(),
+                Err(error) if error.is_lost_race() => return Ok(false),
+                Err(error) => return Err(MigrationError::store(format!("recording generation {generation} of the catalog"))(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn account(&self, name: &AccountName) -> Result<&Account, MigrationError> {
+        Ok(self.stores.account(name)?)
+    }
+}

@@ -1,0 +1,77 @@
+//! What the worker counts, by the names that dashboards know.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+
+use super::poison::Reason;
+use super::source::Source;
+use crate::model::QueueName;
+use crate::reconcile::Summary;
+use crate::telemetry::names;
+
+fn label(queue: &QueueName) -> String {
+    queue.as_str().to_owned()
+}
+
+/// The gauge of jobs in flight, kept by the queue's board.
+pub(crate) fn in_flight(queue: &QueueName) -> metrics::Gauge {
+    gauge!(names::JOBS_IN_FLIGHT, names::QUEUE => label(queue))
+}
+
+/// A delivery ended.
+pub(crate) fn job(source: &Source, op: &'static str, outcome: &'static str, took: Duration) {
+    counter!(names::JOBS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome).increment(1);
+    histogram!(names::JOB_DURATION, names::QUEUE => label(&source.queue), names::OP => op).record(took.as_secs_f64());
+}
+
+/// A job converged this long after it was enqueued.
+pub(crate) fn lag(source: &Source, lag: Duration) {
+    histogram!(names::LAG, names::QUEUE => label(&source.queue)).record(lag.as_secs_f64());
+}
+
+/// A run changed items.
+pub(crate) fn items(summary: &Summary) {
+    for change in &summary.changes {
+        counter!(names::ITEMS_TOTAL, names::VIEW => change.view.as_str().to_owned(), names::ACTION => change.action.name()).increment(1);
+    }
+}
+
+/// A lease was renewed, or not.
+pub(crate) fn renewal(source: &Source, outcome: &'static str) {
+    counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&source.queue), names::OUTCOME => outcome).increment(1);
+}
+
+/// A message was poisoned.
+pub(crate) fn poisoned(source: &Source, reason: Reason) {
+    counter!(names::POISONED_TOTAL, names::QUEUE => label(&source.queue), names::REASON => reason.name()).increment(1);
+}
+
+/// A settlement is tried again.
+pub(crate) fn retry(op: &'static str, class: &'static str) {
+    counter!(names::RETRIES_TOTAL, names::OP => op, names::CLASS => class).increment(1);
+}
+
+/// A queue answered a poll.
+pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
+    gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue)).set(at.as_duration().as_secs_f64());
+}
+
+/// What a queue holds.
+pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
+    #[expect(clippy::cast_precision_loss, reason = "a queue of 2^53 messages does not exist")]
+    gauge!(names::QUEUE_MESSAGES, names::QUEUE => label(queue)).set(messages as f64);
+    gauge!(names::QUEUE_OLDEST_AGE, names::QUEUE => label(queue)).set(oldest.as_secs_f64());
+}
+
+/// A message had fields that no job has.
+pub(crate) fn unknown_fields(source: &Source, fields: usize) {
+    if fields > 0 {
+        counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue)).increment(fields as u64);
+    }
+}
+
+/// A job shared another's run.
+pub(crate) fn folded(source: &Source) {
+    counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+}

@@ -1,0 +1,297 @@
+//! What becomes of a message after a delivery: a plain function from how it ended to what is to be done. Pure.
+//!
+//! | ended | settlement | counts as an attempt |
+//! |---|---|---|
+//! | done, skipped | delete | – |
+//! | permanent, undecodable | poison | – |
+//! | transient, outdated catalog | release with a growing delay; by age: poison (exhausted) | no |
+//! | drain | release, visible at once | no |
+//! | lease over | release with a growing delay | no |
+//! | key crowded | release with the first delay | no |
+//! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
+//! | panic | the same | yes |
+//! | attempts used up before running (crashes) | poison (exhausted) | – |
+//! | lease lost | nothing: somebody else has it | yes, the service counted it |
+//!
+//! A timeout counts because nobody can tell a run that hangs from one that is slow, and each holds a slot for
+//! its whole length: written off, a job that never ends would come back until its age gives it up. While a
+//! store refuses as a whole, though, it is the store that was slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::poison::Reason;
+use crate::reconcile::{Failure, FailureClass, Outcome};
+use crate::settings::Backoff;
+
+/// How a delivery ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The run gave an answer, its own or that of the run it was folded into.
+    Ran(Arc<Ran>),
+    /// The message is no job that this queue may carry.
+    Rejected(Rejection),
+    /// Its attempts were used up before this delivery.
+    Exhausted,
+    /// The run panicked, with this message.
+    Panicked(String),
+    /// The run took longer than this.
+    TimedOut(Duration),
+    /// The worker stopped working on it.
+    Interrupted(Interruption),
+    /// The receipt is void.
+    LeaseLost,
+}
+
+/// A run's answer.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// It ended well.
+    Finished(Outcome),
+    /// It failed.
+    Failed(Failure),
+}
+
+/// Why a message is not run at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: Reason,
+    pub(crate) step: &'static str,
+    pub(crate) error: String,
+}
+
+/// Why the worker stopped working on a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interruption {
+    /// The program is shutting down.
+    Drain,
+    /// The lease could not be renewed.
+    LeaseOver,
+    /// Too many jobs wait under its key.
+    Crowded,
+}
+
+/// What else the decision hangs on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Situation {
+    /// How often the message was got, this time included.
+    pub(crate) deliveries: u32,
+    /// Of these, how many count, this time included.
+    pub(crate) attempts: u32,
+    /// Since it was first enqueued, by the queue's clock.
+    pub(crate) age: Duration,
+    /// Until it expires, by the queue's clock; `None` for never.
+    pub(crate) ttl: Option<Duration>,
+    /// Whether a store refuses as a whole.
+    pub(crate) stores: Stores,
+    /// A random number from 0 up to 1.
+    pub(crate) unit: f64,
+}
+
+/// Whether the stores answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stores {
+    /// They do.
+    Answer,
+    /// At least one refuses as a whole.
+    Refuse,
+}
+
+/// The settings that the decision hangs on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) max_dequeue_count: u32,
+    pub(crate) retry_delay: Backoff,
+    pub(crate) give_up_after: Duration,
+}
+
+/// What is to be done with a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    /// It is done.
+    Delete,
+    /// It is tried again after this.
+    Release {
+        /// How long it stays hidden.
+        delay: Duration,
+        /// Whether this delivery counts.
+        attempt: Attempt,
+    },
+    /// It goes to the poison queue.
+    Poison(Verdict),
+    /// Nothing may be done with it any more.
+    Abandon,
+}
+
+/// Whether a delivery counts towards `max_dequeue_count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It does.
+    Counts,
+    /// It ended in order and without being the job's fault: it is written off.
+    WrittenOff,
+}
+
+/// Why a message goes to the poison queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) reason: Reason,
+    pub(crate) step: String,
+    pub(crate) error: String,
+}
+
+/// Decides.
+pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settlement {
+    let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
+    let written_off = |delay| Settlement::Release { delay, attempt: Attempt::WrittenOff };
+    let settlement = match end {
+        End::Ran(ran) => match ran.as_ref() {
+            Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
+            Ran::Failed(failure) => match failure.class {
+                FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
+                FailureClass::Transient { .. } if situation.age >= limits.give_up_after => {
+                    return poison(Reason::Exhausted, end, &format!("given up after {}: ", whole(situation.age)));
+                }
+                FailureClass::Transient { retry_after } => written_off(growing.max(retry_after.unwrap_or_default())),
+                FailureClass::OutdatedCatalog => written_off(growing),
+            },
+        },
+        End::Rejected(rejection) => return poison(rejection.reason, end, ""),
+        End::Exhausted => return poison(Reason::Exhausted, end, &format!("{} deliveries ", situation.attempts.saturating_sub(1))),
+        End::TimedOut(_) if situation.stores == Stores::Refuse => written_off(growing),
+        End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
+            return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
+        }
+        End::Panicked(_) | End::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
+        End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
+        End::Interrupted(Interruption::LeaseOver) => written_off(growing),
+        // It waits for others of its key, which may be many: its own deliveries say nothing about how long.
+        End::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
+        End::LeaseLost => return Settlement::Abandon,
+    };
+    match settlement {
+        Settlement::Release { delay, .. } if situation.ttl.is_some_and(|ttl| ttl <= delay) => {
+            poison(Reason::Expired, end, "the message expires before its next try: ")
+        }
+        settlement => settlement,
+    }
+}
+
+fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
+    let (step, error) = describe(end);
+    Settlement::Poison(Verdict { reason, step, error: format!("{before}{error}") })
+}
+
+/// What was being done, and why it did not end well.
+pub(crate) fn describe(end: &End) -> (String, String) {
+    let (step, error) = match end {
+        End::Ran(ran) => match ran.as_ref() {
+            Ran::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
+            Ran::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
+            Ran::Failed(failure) => return (failure.step.clone(), failure.chain()),
+        },
+        End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
+        End::Exhausted => {
+            ("counting attempts", "ended without an answer: crashes of the worker, panics, or runs that never ended".to_owned())
+        }
+        End::Panicked(message) => ("running", format!("the run panicked: {message}")),
+        End::TimedOut(limit) => ("running", format!("the run was cancelled after job_timeout ({})", whole(*limit))),
+        End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
+        End::Interrupted(Interruption::LeaseOver) => ("renewing the lease", "the lease could not be renewed in time".to_owned()),
+        End::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait under its key".to_owned()),
+        End::LeaseLost => ("renewing the lease", "the lease is lost: somebody else may have the message".to_owned()),
+    };
+    (step.to_owned(), error)
+}
+
+fn whole(duration: Duration) -> String {
+    format!("{} s", duration.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::Summary;
+
+    const LIMITS: Limits = Limits {
+        max_dequeue_count: 5,
+        retry_delay: Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) },
+        give_up_after: Duration::from_hours(6),
+    };
+    const FIRST: Situation =
+        Situation { deliveries: 1, attempts: 1, age: Duration::from_secs(1), ttl: None, stores: Stores::Answer, unit: 0.5 };
+
+    fn failed(class: FailureClass) -> End {
+        End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
+    }
+
+    fn throttled(retry_after: Option<Duration>) -> End {
+        failed(FailureClass::Transient { retry_after })
+    }
+
+    fn off(seconds: u64) -> Settlement {
+        Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::WrittenOff }
+    }
+
+    fn counts(seconds: u64) -> Settlement {
+        Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::Counts }
+    }
+
+    fn reason(settlement: &Settlement) -> Option<Reason> {
+        match settlement {
+            Settlement::Poison(verdict) => Some(verdict.reason),
+            Settlement::Delete | Settlement::Release { .. } | Settlement::Abandon => None,
+        }
+    }
+
+    #[test]
+    fn every_end_has_its_settlement() {
+        let done = End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
+        let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped { reason: "late".to_owned(), summary: Summary::default() })));
+        let minute = Duration::from_mins(1);
+        let last = Situation { deliveries: 9, attempts: 5, ..FIRST };
+        let old = Situation { age: Duration::from_hours(7), ..FIRST };
+        let outage = Situation { stores: Stores::Refuse, ..last };
+        for (end, situation, expected) in [
+            (&done, FIRST, Settlement::Delete),
+            (&skipped, old, Settlement::Delete),
+            (&throttled(None), FIRST, off(4)),
+            (&throttled(None), Situation { deliveries: 3, ..FIRST }, off(16)),
+            (&throttled(Some(minute)), FIRST, off(60)),
+            (&throttled(None), Situation { deliveries: 400, attempts: 5, ..FIRST }, off(600)),
+            (&failed(FailureClass::OutdatedCatalog), old, off(4)),
+            (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
+            (&End::TimedOut(minute), FIRST, counts(4)),
+            (&End::TimedOut(minute), outage, off(600)),
+            (&End::Interrupted(Interruption::Drain), last, off(0)),
+            (&End::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
+            (&End::Interrupted(Interruption::LeaseOver), last, off(600)),
+            (&End::Interrupted(Interruption::Crowded), last, off(4)),
+            (&End::LeaseLost, last, Settlement::Abandon),
+        ] {
+            assert_eq!(decide(end, &situation, &LIMITS), expected, "{end:?}");
+        }
+        for (end, situation, expected) in [
+            (&failed(FailureClass::Permanent), FIRST, Reason::Permanent),
+            (&throttled(None), old, Reason::Exhausted),
+            (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
+            (&End::TimedOut(minute), last, Reason::Exhausted),
+            (&End::Exhausted, last, Reason::Exhausted),
+            (&throttled(None), Situation { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
+            (&End::Interrupted(Interruption::LeaseOver), Situation { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
+        ] {
+            assert_eq!(reason(&decide(end, &situation, &LIMITS)), Some(expected), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_given_up_with_its_last_error() {
+        let old = Situation { age: Duration::from_hours(7), ..FIRST };
+        let Settlement::Poison(verdict) = decide(&throttled(None), &old, &LIMITS) else { panic!("not poisoned") };
+        assert_eq!(verdict.step, "reading the primary");
+        assert_eq!(verdict.error, "given up after 25200 s: reading the primary: no");
+        let panicked = Situation { attempts: 5, ..FIRST };
+        let Settlement::Poison(verdict) = decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS) else { panic!("not poisoned") };
+        assert_eq!(verdict.error, "given up after 5 attempts: the run panicked: index 7");
+    }
+}

@@ -1,0 +1,223 @@
+//! One delivery, from the message to its settlement.
+//!
+//! ```text
+//!   examine ──▶ attempts left? ──▶ turn ──▶ run ──▶ decide ──▶ settle
+//!      │             │           └─ under the lease ─┘   ▲
+//!      └─ rejected ──┴─ exhausted ───────────────────────┘
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+use super::decide::{End, Interruption, Ran, Settlement, Situation, decide, describe};
+use super::engine::{Engine, Tally};
+use super::examine::{Examined, examine};
+use super::lease::{Hold, Lease, Leased};
+use super::poison::Reason;
+use super::schedule::Folding;
+use super::settle::{Settled, settle};
+use super::source::{Carries, Source};
+use super::status::InFlight;
+use super::times::QueueTime;
+use super::turns::{Lead, Place, Turn};
+use super::{cause, count};
+use crate::model::Job;
+use crate::model::job::Stamp;
+use crate::ports::{Message, MessageText};
+use crate::reconcile::{Delivery, FailureClass, Outcome, Work};
+
+/// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
+pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: Message, sent: Duration, place: InFlight) {
+    // A text that makes the decoder panic must not take the receiver down with every delivery.
+    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, source.carries, source.allow.as_ref())))
+        .unwrap_or_else(|payload| Examined::rejected(Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload))));
+    let span = tracing::info_span!(
+        "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
+    );
+    work_on(&engine, &source, &message, &examined, sent).instrument(span).await;
+    // Only now: what is not settled is in flight.
+    drop(place);
+}
+
+async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, examined: &Examined, sent: Duration) {
+    let settings = &engine.settings;
+    let began = engine.now();
+    let queue_time = QueueTime::of(message, settings.lease, sent);
+    let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
+    let text = match &message.text {
+        MessageText::Readable(text) => text,
+        MessageText::Unreadable { raw, .. } => raw,
+    };
+    let leased = Leased {
+        id: message.id.clone(),
+        receipt: message.pop_receipt.clone(),
+        text: text.clone(),
+        visibility: settings.lease,
+        sent,
+        expires,
+    };
+    let mut lease = Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased);
+    let attempts = message.dequeue_count.saturating_sub(examined.free);
+
+    let end = match &examined.work {
+        Err(rejection) => End::Rejected(rejection.clone()),
+        Ok(_) if attempts > settings.max_dequeue_count => End::Exhausted,
+        Ok(work) => match lease.hold(run(engine, source, message, work)).await {
+            Hold::Finished(end) => end,
+            Hold::Lost => End::LeaseLost,
+            Hold::Over => End::Interrupted(Interruption::LeaseOver),
+        },
+    };
+    let ended = engine.now();
+    if is_outdated(&end) {
+        engine.outdated.cancel();
+    }
+    let situation = Situation {
+        deliveries: message.dequeue_count,
+        attempts,
+        age: queue_time.since(message.inserted, ended),
+        ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
+        stores: engine.circuit.look(),
+        unit: engine.chance.unit(),
+    };
+    let settlement = decide(&end, &situation, &engine.limits());
+    let settled = settle(engine, source, &mut lease, message, examined, &settlement).await;
+    record(engine, source, examined, &end, settled, &Times { age: situation.age, took: engine.now().saturating_sub(began) });
+    report(message, examined, &end, &settlement, settled, attempts);
+}
+
+/// Waits for the turn of the work's key and runs it, or shares a run.
+async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -> End {
+    if engine.stop.receiving.is_cancelled() {
+        return End::Interrupted(Interruption::Drain);
+    }
+    let folding = if matches!(work, Work::Job(Job::Sync(_))) { Folding::Folds } else { Folding::Alone };
+    let place = engine.key(work).map_or_else(|| Place::Now(Lead::unkeyed()), |key| engine.turns.arrive(key, folding, source.crowd()));
+    let lead = match place {
+        Place::Now(lead) => lead,
+        Place::Crowded => return End::Interrupted(Interruption::Crowded),
+        Place::Later(turn) => {
+            let turn = tokio::select! {
+                biased;
+                () = engine.stop.receiving.cancelled() => return End::Interrupted(Interruption::Drain),
+                turn = turn => turn,
+            };
+            match turn {
+                Ok(Turn::Lead(lead)) => lead,
+                Ok(Turn::Folded(ran)) => {
+                    count::folded(source);
+                    return End::Ran(ran);
+                }
+                // Whoever held the key was torn down without handing it on: the message comes again.
+                Err(_) => return End::Interrupted(Interruption::Crowded),
+            }
+        }
+    };
+    let delivery = Delivery {
+        stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
+        dequeue_count: message.dequeue_count,
+        account: source.account.clone(),
+        recheck_queue: source.recheck.clone(),
+    };
+    let limit = engine.settings.job_timeout;
+    let running = timeout(limit, AssertUnwindSafe(engine.execute.execute(work, &delivery)).catch_unwind());
+    let ran = tokio::select! {
+        biased;
+        () = engine.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
+        ran = running => ran,
+    };
+    let ran = match ran {
+        Err(_) => return End::TimedOut(limit),
+        Ok(Err(payload)) => return End::Panicked(cause::panic(&*payload)),
+        Ok(Ok(Ok(outcome))) => Arc::new(Ran::Finished(outcome)),
+        Ok(Ok(Err(failure))) => Arc::new(Ran::Failed(failure)),
+    };
+    if let Ran::Finished(Outcome::Done(summary) | Outcome::Skipped { summary, .. }) = ran.as_ref() {
+        count::items(summary);
+    }
+    lead.finish(&ran);
+    End::Ran(ran)
+}
+
+fn is_outdated(end: &End) -> bool {
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
+}
+
+struct Times {
+    /// From enqueued to the end of the run.
+    age: Duration,
+    /// From received to settled.
+    took: Duration,
+}
+
+fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, settled: Settled, times: &Times) {
+    let tally = &engine.tally;
+    let finished = match end {
+        End::Ran(ran) => match ran.as_ref() {
+            Ran::Finished(Outcome::Done(_)) => Some((&tally.done, "done")),
+            Ran::Finished(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
+            Ran::Failed(_) => None,
+        },
+        End::Rejected(_) | End::Exhausted | End::Panicked(_) | End::TimedOut(_) | End::Interrupted(_) | End::LeaseLost => None,
+    };
+    let (counter, outcome) = match (settled, finished) {
+        (Settled::Deleted, Some(finished)) => finished,
+        (Settled::Deleted, None) => (&tally.done, "done"),
+        (Settled::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
+        (Settled::Released, _) => (&tally.released, released_as(end)),
+        (Settled::Lost, _) => (&tally.lost, "lost"),
+    };
+    Tally::add(counter);
+    count::job(source, examined.op, outcome, times.took);
+    count::unknown_fields(source, examined.unknown_fields);
+    // A recheck is late by design.
+    if settled == Settled::Deleted && source.carries == Carries::Jobs {
+        count::lag(source, times.age);
+    }
+}
+
+/// The outcome in metrics of a delivery that comes again.
+const fn released_as(end: &End) -> &'static str {
+    match end {
+        End::Panicked(_) => "panic",
+        End::TimedOut(_) => "timeout",
+        End::Interrupted(_) => "interrupted",
+        End::Ran(_) | End::Rejected(_) | End::Exhausted | End::LeaseLost => "transient",
+    }
+}
+
+/// One line for each delivery: at debug where all is well, else at warn with the causes.
+fn report(message: &Message, examined: &Examined, end: &End, settlement: &Settlement, settled: Settled, attempts: u32) {
+    let (step, error) = describe(end);
+    match settlement {
+        Settlement::Delete => tracing::debug!(?settled, deliveries = message.dequeue_count, outcome = error, "job finished"),
+        Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
+            tracing::info!(?settled, step, reason = error, "job interrupted");
+        }
+        Settlement::Release { delay, .. } => tracing::warn!(
+            ?settled,
+            step,
+            error,
+            deliveries = message.dequeue_count,
+            attempts,
+            delay_seconds = delay.as_secs_f64(),
+            "job failed, tried again later"
+        ),
+        Settlement::Poison(verdict) => tracing::warn!(
+            ?settled,
+            reason = verdict.reason.name(),
+            step,
+            error = verdict.error,
+            deliveries = message.dequeue_count,
+            attempts,
+            op = examined.spelled,
+            "job poisoned"
+        ),
+        Settlement::Abandon => tracing::warn!(?settled, step, error, "job abandoned"),
+    }
+}

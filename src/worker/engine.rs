@@ -1,0 +1,119 @@
+//! What all parts of one run of the worker share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::circuit::Circuit;
+use super::decide::Limits;
+use super::stuck::Stuck;
+use super::turns::Turns;
+use crate::model::Job;
+use crate::model::job::Primary;
+use crate::ports::{Chance, Clock};
+use crate::reconcile::{Execute, Work};
+use crate::settings::WorkerSettings;
+
+/// Tells which primary a job is about, so that no two jobs of one primary run at once. `None` where it cannot
+/// be told (an archive that the catalog does not know): such a job runs whenever it comes, and fails.
+pub type KeyOf = Arc<dyn Fn(&Job) -> Option<Primary> + Send + Sync>;
+
+/// Shared by all tasks of one run.
+pub(crate) struct Engine {
+    pub(crate) execute: Arc<dyn Execute>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) settings: WorkerSettings,
+    pub(crate) worker: String,
+    pub(crate) key_of: KeyOf,
+    pub(crate) turns: Turns,
+    pub(crate) circuit: Circuit,
+    pub(crate) stuck: Stuck,
+    pub(crate) stop: Stop,
+    /// Set when the data was written by a newer catalog: nothing more is received.
+    pub(crate) outdated: CancellationToken,
+    pub(crate) tally: Tally,
+}
+
+/// The end of a run, in the order in which things stop.
+#[derive(Debug, Clone)]
+pub(crate) struct Stop {
+    /// Nothing is received any more, and nothing new is begun.
+    pub(crate) receiving: CancellationToken,
+    /// Running jobs are cancelled and released.
+    pub(crate) runs: CancellationToken,
+    /// Settlements that a store keeps from going through are given up.
+    pub(crate) settling: CancellationToken,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        Self { receiving: CancellationToken::new(), runs: CancellationToken::new(), settling: CancellationToken::new() }
+    }
+}
+
+/// What was done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) done: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) released: AtomicU64,
+    pub(crate) poisoned: AtomicU64,
+    pub(crate) lost: AtomicU64,
+}
+
+/// What a run of the worker did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RunReport {
+    /// Jobs done.
+    pub done: u64,
+    /// Jobs whose condition was unmet or which a later change had overtaken.
+    pub skipped: u64,
+    /// Deliveries released for another try.
+    pub released: u64,
+    /// Messages poisoned.
+    pub poisoned: u64,
+    /// Deliveries that ended without a settlement: the lease was lost, or a store kept it from going through.
+    pub lost: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn report(&self) -> RunReport {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RunReport {
+            done: read(&self.done),
+            skipped: read(&self.skipped),
+            released: read(&self.released),
+            poisoned: read(&self.poisoned),
+            lost: read(&self.lost),
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) const fn limits(&self) -> Limits {
+        Limits {
+            max_dequeue_count: self.settings.max_dequeue_count,
+            retry_delay: self.settings.retry_delay,
+            give_up_after: self.settings.give_up_after,
+        }
+    }
+
+    /// The key under which work is scheduled.
+    pub(crate) fn key(&self, work: &Work) -> Option<Primary> {
+        match work {
+            Work::Job(job) => (self.key_of)(job),
+            Work::Recheck(recheck) => Some(recheck.primary.clone()),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+}

@@ -1,0 +1,147 @@
+//! What a message asks for, or why it is not run. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::cause;
+use super::decide::Rejection;
+use super::poison::Reason;
+use super::source::Carries;
+use crate::model::job::{self, OPS};
+use crate::ports::{Message, MessageText};
+use crate::reconcile::{Recheck, Work};
+
+/// A message that was looked at.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    /// The operation in metrics and logs: one of a closed set.
+    pub(crate) op: &'static str,
+    /// The operation as the message spells it, for its poison message.
+    pub(crate) spelled: Option<String>,
+    /// The client's own name for the job.
+    pub(crate) id: Option<String>,
+    /// W3C trace context.
+    pub(crate) traceparent: Option<String>,
+    /// Deliveries to write off.
+    pub(crate) free: u32,
+    /// Fields that no job has.
+    pub(crate) unknown_fields: usize,
+    /// The work, or why there is none.
+    pub(crate) work: Result<Work, Rejection>,
+}
+
+/// The operation where none could be read.
+pub(crate) const UNKNOWN: &str = "unknown";
+/// The operation of a recheck.
+const RECHECK: &str = "recheck";
+/// Longest text from outside in a log line, in bytes.
+const TEXT_BYTES: usize = 256;
+const STEP: &str = "decoding the message";
+
+impl Examined {
+    /// A message that is not run.
+    pub(crate) const fn rejected(reason: Reason, error: String) -> Self {
+        let work = Err(Rejection { reason, step: STEP, error });
+        Self { op: UNKNOWN, spelled: None, id: None, traceparent: None, free: 0, unknown_fields: 0, work }
+    }
+}
+
+/// Looks at a message.
+pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeSet<String>>) -> Examined {
+    let text = match &message.text {
+        MessageText::Readable(text) => text,
+        MessageText::Unreadable { reason, .. } => {
+            return Examined::rejected(Reason::Undecodable, format!("the queue's text cannot be read: {reason}"));
+        }
+    };
+    let object = match job::decode_object(text) {
+        Ok(object) => object,
+        Err(error) => {
+            let reason = if error.is_undecodable() { Reason::Undecodable } else { Reason::Permanent };
+            return Examined::rejected(reason, cause::chain(&error));
+        }
+    };
+    let field = |name: &str| object.get(name).and_then(Value::as_str).map(|text| cause::shortened(text, TEXT_BYTES));
+    let mut examined = Examined {
+        spelled: field("op"),
+        id: field("id"),
+        traceparent: field("traceparent"),
+        free: job::note(&object, &message.id).map_or(0, |note| note.free),
+        ..Examined::rejected(Reason::Permanent, String::new())
+    };
+    let permanent = |error| Err(Rejection { reason: Reason::Permanent, step: STEP, error });
+    match carries {
+        Carries::Rechecks => {
+            examined.op = RECHECK;
+            examined.work = Recheck::decode(text).map(Work::Recheck).or_else(|error| permanent(cause::chain(&error)));
+        }
+        Carries::Jobs => {
+            examined.op = examined.spelled.as_ref().and_then(|op| OPS.into_iter().find(|known| known == op)).unwrap_or(UNKNOWN);
+            examined.work = match job::decode_job(object) {
+                Err(error) => permanent(cause::chain(&error)),
+                Ok(envelope) if allow.is_some_and(|allow| !allow.contains(envelope.job.op())) => {
+                    let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+                    permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", envelope.job.op()))
+                }
+                Ok(envelope) => {
+                    examined.unknown_fields = envelope.unknown_fields;
+                    Ok(Work::Job(envelope.job))
+                }
+            };
+        }
+    }
+    examined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    fn examined(text: &str, carries: Carries, allow: Option<&[&str]>) -> Examined {
+        let message = Message {
+            id: "m1".to_owned(),
+            pop_receipt: "r".to_owned(),
+            text: MessageText::Readable(text.to_owned()),
+            dequeue_count: 1,
+            inserted: Timestamp::UNIX_EPOCH,
+            expires: None,
+            next_visible: Timestamp::UNIX_EPOCH,
+        };
+        let allow = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect());
+        examine(&message, carries, allow.as_ref())
+    }
+
+    const SYNC: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
+
+    #[test]
+    fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
+        let examined = examined(SYNC, Carries::Jobs, Some(&["sync"]));
+        assert!(matches!(examined.work, Ok(Work::Job(_))));
+        assert_eq!((examined.op, examined.id.as_deref(), examined.free), ("sync", Some("mine"), 3));
+    }
+
+    #[test]
+    fn what_is_no_job_says_which_kind_of_mistake_it_is() {
+        for (text, carries, allow, reason, word) in [
+            ("hello", Carries::Jobs, None, Reason::Undecodable, "Base64"),
+            ("{", Carries::Jobs, None, Reason::Undecodable, "JSON"),
+            (r#"{"op":"explode"}"#, Carries::Jobs, None, Reason::Permanent, "explode"),
+            (r#"{"op":"sync"}"#, Carries::Jobs, None, Reason::Permanent, "table"),
+            (SYNC, Carries::Jobs, Some(&["archive", "put"][..]), Reason::Permanent, "archive, put"),
+            (SYNC, Carries::Rechecks, None, Reason::Permanent, "recheck"),
+            ("hello", Carries::Rechecks, None, Reason::Undecodable, "Base64"),
+        ] {
+            let rejection = examined(text, carries, allow).work.unwrap_err();
+            assert_eq!(rejection.reason, reason, "{text}");
+            assert!(rejection.error.contains(word), "{} does not name {word}", rejection.error);
+        }
+    }
+
+    #[test]
+    fn a_rejected_job_keeps_its_id_and_op() {
+        let examined = examined(r#"{"op":"explode","id":"mine"}"#, Carries::Jobs, None);
+        assert_eq!((examined.op, examined.spelled.as_deref(), examined.id.as_deref()), (UNKNOWN, Some("explode"), Some("mine")));
+    }
+}

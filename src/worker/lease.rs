@@ -1,0 +1,249 @@
+//! The lease: the visibility timeout that this worker holds on a message, renewed while it works.
+//!
+//! Its one owner is the task that works on the message: it alone renews, releases and deletes, one request
+//! at a time, so that no request ever carries an old pop receipt of its own.
+//!
+//! # How long it may be trusted
+//!
+//! ```text
+//!  worker   |--- Get sent ------------ answer --|-------- work --------|  deadline = sent + visibility
+//!           s                                                          d
+//!  service  |-------- Get executed -----------------------------------------|  visible to others again
+//!                    e ≥ s                                                  e + visibility ≥ d
+//! ```
+//!
+//! The service hides the message from the moment it executes the request, which is not before the worker
+//! sent it. So a deadline counted from the sending ends at or before the service's own, by a clock that
+//! only has to run at the same rate. Every renewal moves it in the same way. When it passes, the work is
+//! dropped before it is polled again: nothing is sent after the lease.
+//!
+//! What this cannot stop is a request already on the wire, and a process that is suspended between the look
+//! at its clock and the sending. Correctness rests on neither: every write of a run is conditional, and leases only
+//! avoid doing work twice.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::source::Source;
+use super::{cause, count};
+use crate::ports::{Chance, Clock, ErrorClass, StoreError};
+
+/// Shortest time between two renewals while they fail.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+/// Timers are no finer; a wait of nothing at all would turn in place.
+const TICK: Duration = Duration::from_millis(1);
+/// The service counts visibility in whole seconds.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A message in work, and the right to settle it.
+pub(crate) struct Lease {
+    source: Arc<Source>,
+    clock: Arc<dyn Clock>,
+    chance: Arc<dyn Chance>,
+    id: String,
+    receipt: String,
+    /// Sent with every renewal: an update without a text would empty the message.
+    text: String,
+    visibility: Duration,
+    /// Monotonic; when the message itself expires, beyond which no lease can reach.
+    expires: Option<Duration>,
+    /// Monotonic; until when the message is surely hidden from others.
+    deadline: Duration,
+    /// Monotonic; when the next renewal is due. At the deadline: never.
+    due: Duration,
+    /// The wait before the next renewal, halved while renewals fail.
+    interval: Duration,
+}
+
+/// How holding a lease over some work ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Hold<T> {
+    /// The work ended; its lease may have been lost just then, which settling will tell.
+    Finished(T),
+    /// The service says that the receipt is void: somebody else may have the message. The work was dropped.
+    Lost,
+    /// The lease is over and could not be renewed. The work was dropped; the receipt may still be good, since
+    /// it dies only when somebody gets the message.
+    Over,
+}
+
+/// What a lease starts from.
+pub(crate) struct Leased {
+    /// The message's id.
+    pub(crate) id: String,
+    /// The receipt of this delivery.
+    pub(crate) receipt: String,
+    /// The message's text.
+    pub(crate) text: String,
+    /// The visibility timeout it was got with.
+    pub(crate) visibility: Duration,
+    /// Monotonic time before the Get was sent.
+    pub(crate) sent: Duration,
+    /// Monotonic time at which the message expires.
+    pub(crate) expires: Option<Duration>,
+}
+
+impl Lease {
+    pub(crate) fn new(source: Arc<Source>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
+        let Leased { id, receipt, text, visibility, sent, expires } = leased;
+        let mut lease = Self {
+            source,
+            clock,
+            chance,
+            id,
+            receipt,
+            text,
+            visibility,
+            expires,
+            deadline: Duration::ZERO,
+            due: Duration::ZERO,
+            interval: visibility / 2,
+        };
+        lease.extended(sent, visibility);
+        lease
+    }
+
+    /// The message's text.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Monotonic; until when the message is surely hidden from others.
+    pub(crate) const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Works under the lease, renewing it meanwhile, until the work ends or the lease does.
+    pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Hold<T> {
+        let mut work = pin!(Some(work));
+        loop {
+            let clock = Arc::clone(&self.clock);
+            let deadline = self.deadline;
+            // Looks at the clock before every poll: a task that slept too long must not run on.
+            let mut step = pin!(poll_fn(|context| {
+                if clock.monotonic() >= deadline {
+                    work.set(None);
+                    return Poll::Ready(Hold::Over);
+                }
+                match work.as_mut().as_pin_mut() {
+                    Some(work) => work.poll(context).map(Hold::Finished),
+                    None => Poll::Pending,
+                }
+            }));
+            let until_due = self.due.saturating_sub(self.clock.monotonic()).max(TICK);
+            tokio::select! {
+                biased;
+                ended = &mut step => return ended,
+                () = sleep(until_due) => {}
+            }
+            if self.due >= deadline {
+                continue;
+            }
+            let sent = self.clock.monotonic();
+            let visibility = self.reach(sent);
+            let answer;
+            let mut ended = None;
+            {
+                let renewal = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, &self.text, visibility);
+                let mut renewal = pin!(renewal);
+                // A renewal under way is always awaited, though the work has ended meanwhile: only its answer
+                // carries the receipt that settles the message.
+                answer = loop {
+                    let until_deadline = deadline.saturating_sub(self.clock.monotonic()).max(TICK);
+                    tokio::select! {
+                        biased;
+                        answer = &mut renewal => break answer,
+                        end = &mut step, if ended.is_none() => ended = Some(end),
+                        () = sleep(until_deadline), if ended.is_none() => {}
+                    }
+                };
+            }
+            let lost = self.renewed(sent, visibility, answer);
+            if lost {
+                return Hold::Lost;
+            }
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
+    }
+
+    /// One request to delete the message.
+    pub(crate) async fn delete(&mut self) -> Result<(), StoreError> {
+        self.source.queues.delete(&self.source.queue, &self.id, &self.receipt).await
+    }
+
+    /// One request to make the message visible after `delay`, with this text; sooner where it would expire before,
+    /// which the service refuses.
+    pub(crate) async fn release(&mut self, text: &str, delay: Duration) -> Result<(), StoreError> {
+        let ttl = self.expires.map(|expires| expires.saturating_sub(self.clock.monotonic() + SECOND).as_secs());
+        let delay = ttl.map_or(delay, |ttl| delay.min(Duration::from_secs(ttl)));
+        let updated = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, text, delay).await?;
+        self.receipt = updated.pop_receipt;
+        Ok(())
+    }
+
+    /// Takes in the answer to a renewal. Whether the lease is lost.
+    fn renewed(&mut self, sent: Duration, visibility: Duration, answer: Result<crate::ports::UpdatedMessage, StoreError>) -> bool {
+        match answer {
+            Ok(updated) => {
+                self.receipt = updated.pop_receipt;
+                self.extended(sent, visibility);
+                count::renewal(&self.source, "renewed");
+                false
+            }
+            Err(error) => {
+                let lost = match error.class {
+                    ErrorClass::LeaseLost | ErrorClass::NotFound(_) => true,
+                    ErrorClass::Conflict
+                    | ErrorClass::Precondition
+                    | ErrorClass::Throttled { .. }
+                    | ErrorClass::Refused
+                    | ErrorClass::Transient { .. }
+                    | ErrorClass::Ambiguous
+                    | ErrorClass::Permanent
+                    | ErrorClass::Unauthorised
+                    | ErrorClass::TooLarge => false,
+                };
+                count::renewal(&self.source, if lost { "lost" } else { "failed" });
+                let left = self.deadline.saturating_sub(self.clock.monotonic());
+                tracing::warn!(
+                    queue = %self.source.queue, message_id = self.id, left_seconds = left.as_secs(),
+                    error = %cause::chain(&error), "the lease was not renewed"
+                );
+                self.interval = (self.interval / 2).max(RETRY_MIN.min(self.visibility / 2));
+                self.schedule_renewal(self.clock.monotonic());
+                lost
+            }
+        }
+    }
+
+    fn extended(&mut self, sent: Duration, visibility: Duration) {
+        self.deadline = sent + visibility;
+        if let Some(expires) = self.expires {
+            self.deadline = self.deadline.min(expires);
+        }
+        self.interval = self.visibility / 2;
+        self.schedule_renewal(sent);
+    }
+
+    /// Up to a fifth early, so that messages got together are not renewed together, and never late.
+    fn schedule_renewal(&mut self, from: Duration) {
+        let due = from + self.interval.mul_f64(self.chance.between(0.8, 1.0));
+        let cannot_reach_further = self.expires.is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
+        self.due = if cannot_reach_further { self.deadline } else { due.min(self.deadline) };
+    }
+
+    /// The visibility timeout to ask for: the service refuses one beyond the message's own end.
+    fn reach(&self, now: Duration) -> Duration {
+        match self.expires {
+            Some(expires) => self.visibility.min(Duration::from_secs(expires.saturating_sub(now).as_secs())).max(SECOND),
+            None => self.visibility,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The worker: takes messages from queues and drives their work until each is done, waiting, or poison.
+//!
+//! ```text
+//!  queue ─ Get ≤ free slots ─▶ receive ─ a task per message ─▶ deliver ─▶ settle
+//!              ▲                  │                              │  examine: what is asked for
+//!    pacing, circuit, drain       └ slots                        │  turn:    one run per primary, syncs folded
+//!                                                                │  run:     under the lease, renewed at half
+//!                                                                └  decide:  end × situation → settlement (pure)
+//! ```
+//!
+//! What it keeps:
+//!
+//! * A message is deleted only after its work ended well, or after its poison message was put.
+//! * Nothing is written for a message after its lease, and never by an old pop receipt.
+//! * A delivery that ended in order and is not the job's fault costs no attempt: an outage, throttling or a
+//!   shutdown poisons nothing. What counts are crashes, panics and runs that never end.
+//! * No error of a store ends it.
+//!
+//! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](crate::reconcile::Execute)
+//! is all it sees, and whatever it drops half-way is safe to run again.
+
+mod cause;
+mod circuit;
+mod count;
+mod decide;
+mod deliver;
+mod drain;
+mod engine;
+mod examine;
+mod idle;
+mod lease;
+mod note;
+pub mod poison;
+mod poll;
+mod receive;
+mod run;
+mod sample;
+mod schedule;
+mod settle;
+mod slots;
+mod source;
+mod status;
+mod stuck;
+mod times;
+mod turns;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use engine::{KeyOf, RunReport};
+pub use idle::Rechecks;
+pub use run::{Mode, Worker, WorkerError, WorkerParts};
+pub use source::Carries;
+pub use status::{LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};

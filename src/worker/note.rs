@@ -1,0 +1,131 @@
+//! evenkeel's own note in a message: how many deliveries to write off. Pure.
+//!
+//! The service counts every delivery. One that ended in order without being the job's fault (drain,
+//! throttling, an open circuit) is written off in the message itself when it is released, so that what
+//! remains are crashes, panics and timeouts. The note names its message: a copy under another id starts anew.
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value};
+
+use crate::model::body;
+use crate::model::job::Note;
+use crate::model::limits;
+
+/// The field that carries the note.
+const FIELD: &str = "ek";
+
+/// The text of the message with this note in it; the client's fields are kept. Base64, or gzip in Base64 where
+/// only that fits. `None` where the body is no JSON object, or would be too large with the note: then the
+/// message stays as it is, and the delivery counts.
+pub(crate) fn with_note(text: &str, note: &Note) -> Option<String> {
+    let mut object = object(text)?;
+    object.insert(FIELD.to_owned(), serde_json::to_value(note).ok()?);
+    encode(&object)
+}
+
+/// The text of the message without a note, for a copy of it under another id. What has no note is left as it is.
+pub(crate) fn without_note(text: &str) -> String {
+    object(text).filter(|object| object.contains_key(FIELD)).map_or_else(
+        || text.to_owned(),
+        |mut object| {
+            object.remove(FIELD);
+            encode(&object).unwrap_or_else(|| text.to_owned())
+        },
+    )
+}
+
+fn object(text: &str) -> Option<Map<String, Value>> {
+    match serde_json::from_str(&body::decode(text).ok()?.text).ok()? {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+fn encode(object: &Map<String, Value>) -> Option<String> {
+    let json = serde_json::to_string(object).ok()?;
+    if json.len() <= limits::QUEUE_BODY_BYTES {
+        return Some(body::encode(&json));
+    }
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(json.as_bytes()).ok()?;
+    let bytes = gzip.finish().ok()?;
+    (bytes.len() <= limits::QUEUE_BODY_BYTES).then(|| BASE64.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::job;
+
+    fn note(free: u32) -> Note {
+        Note { id: "m1".to_owned(), free }
+    }
+
+    fn gzip(json: &str) -> String {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(json.as_bytes()).unwrap();
+        BASE64.encode(gzip.finish().unwrap())
+    }
+
+    fn read(text: &str) -> Option<u32> {
+        job::note(&job::decode_object(text).unwrap(), "m1").map(|note| note.free)
+    }
+
+    #[test]
+    fn a_note_is_put_beside_the_clients_fields_and_replaced_by_the_next() {
+        let once = with_note(r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","color":[1.5,null]}"#, &note(1)).unwrap();
+        let twice = with_note(&once, &note(2)).unwrap();
+        assert_eq!(read(&twice), Some(2));
+        assert_eq!(job::decode_object(&twice).unwrap()["color"].to_string(), "[1.5,null]");
+        assert!(job::decode(&twice).is_ok());
+    }
+
+    #[test]
+    fn a_note_that_does_not_fit_is_left_out() {
+        let compressed = |length| gzip(&format!(r#"{{"op":"sync","x":"{}"}}"#, random_text(length)));
+        // The largest body that still fits: not even compressed is there room for more.
+        let large = (0..1_000).map(|step| compressed(66_000 - 16 * step)).find(|text| text.len() <= 65_536).unwrap();
+        assert!(job::decode_object(&large).is_ok());
+        assert!(with_note(&large, &note(1)).is_none());
+        assert_eq!(with_note("hello", &note(1)), None);
+        assert_eq!(with_note("[1]", &note(1)), None);
+    }
+
+    #[test]
+    fn a_body_that_is_full_keeps_its_note_compressed() {
+        let full = format!(r#"{{"op":"sync","x":"{}"}}"#, random_text(49_120));
+        let text = with_note(&full, &note(1)).unwrap();
+        assert!(text.len() <= 65_536);
+        assert_eq!(read(&text), Some(1));
+    }
+
+    #[test]
+    fn a_compressed_body_keeps_its_note_compressed_where_it_must() {
+        let json = format!(r#"{{"op":"sync","x":"{}"}}"#, "x".repeat(200_000));
+        let text = with_note(&gzip(&json), &note(3)).unwrap();
+        assert!(text.len() < 65_536);
+        assert_eq!(read(&text), Some(3));
+    }
+
+    #[test]
+    fn a_copy_loses_the_note_and_nothing_else() {
+        let noted = with_note(r#"{"op":"sync","pk":"p"}"#, &note(4)).unwrap();
+        assert_eq!(body::decode(&without_note(&noted)).unwrap().text, r#"{"op":"sync","pk":"p"}"#);
+        assert_eq!(without_note("not a job"), "not a job");
+        assert_eq!(without_note(r#"{ "op" : "sync" }"#), r#"{ "op" : "sync" }"#);
+    }
+
+    /// Text that gzip cannot shrink below the limit.
+    fn random_text(length: usize) -> String {
+        let mut state = 1_u64;
+        std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"[usize::try_from(state >> 58).unwrap()])
+        })
+        .take(length)
+        .collect()
+    }
+}

@@ -1,0 +1,20 @@
+//! Poison: messages that will not be tried again, kept with the reason until somebody decides.
+//!
+//! ```text
+//!   job queue                         <queue>-poison                 a person
+//!   message ── put with its reason ──▶ poison message ── requeue ──▶ its body back on its queue, first;
+//!      └────── deleted, second                                       then every copy is deleted
+//! ```
+//!
+//! Put first and deleted second, in both directions: a crash in between leaves two, never none. Copies of one
+//! original carry its message id and are shown, requeued and discarded as one.
+//!
+//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] is what the command line does with a poison queue.
+
+mod message;
+mod queue;
+mod send;
+
+pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
+pub use queue::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
+pub(crate) use send::send;

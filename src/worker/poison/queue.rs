@@ -1,0 +1,275 @@
+//! Working through a poison queue: list, requeue, discard.
+//!
+//! A service only shows the first 32 messages without hiding them. So a longer queue is got page by page, each
+//! message hidden for five minutes, and what is not wanted is made visible again; were the program to die, all
+//! reappears by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+
+use super::{PoisonMessage, Reason};
+use crate::model::names::NameError;
+use crate::model::{QueueName, limits};
+use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Ttl};
+use crate::worker::cause;
+
+/// How long messages stay hidden while the queue is worked through.
+const HIDDEN: Duration = Duration::from_mins(5);
+/// Requests under way at once.
+const PARALLEL: usize = 16;
+
+/// The poison queue of a job queue.
+pub struct PoisonQueue {
+    queues: Arc<dyn QueueStore>,
+    blobs: Arc<dyn BlobStore>,
+    /// Where messages of unknown origin go back to.
+    origin: QueueName,
+    poison: QueueName,
+}
+
+/// One poisoned message, with all its copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoisonEntry {
+    /// What it says.
+    pub message: PoisonMessage,
+    /// How many copies of it the queue holds: more than one after a crash between putting and deleting.
+    pub copies: usize,
+}
+
+/// Which messages are meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoisonFilter {
+    /// Message ids or clients' own ids; all where empty.
+    pub ids: BTreeSet<String>,
+    /// Only those poisoned for this reason.
+    pub reason: Option<Reason>,
+}
+
+/// What became of the messages that were meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handled {
+    /// Those that were requeued or discarded.
+    pub done: Vec<PoisonEntry>,
+    /// Those that were not, or not wholly, each with the reason.
+    pub failed: Vec<(PoisonEntry, String)>,
+}
+
+/// A poisoned message, and what is needed to delete or show it again.
+struct Held {
+    entry: PoisonEntry,
+    copies: Vec<Message>,
+}
+
+/// What to do with each message that is meant.
+#[derive(Clone, Copy)]
+enum Action {
+    Requeue,
+    Discard,
+}
+
+impl PoisonFilter {
+    /// Whether this message is meant.
+    pub fn matches(&self, message: &PoisonMessage) -> bool {
+        let named =
+            self.ids.is_empty() || self.ids.contains(&message.message_id) || message.id.as_ref().is_some_and(|id| self.ids.contains(id));
+        named && self.reason.is_none_or(|reason| reason == message.reason)
+    }
+}
+
+impl PoisonQueue {
+    /// The poison queue of this job queue (as configured, not of a shard).
+    pub fn new(account: &Account, queue: &QueueName) -> Result<Self, NameError> {
+        Ok(Self {
+            queues: Arc::clone(&account.queues),
+            blobs: Arc::clone(&account.blobs),
+            origin: queue.clone(),
+            poison: queue.with_suffix("-poison")?,
+        })
+    }
+
+    /// The poisoned messages that are meant, oldest first, each original once.
+    pub async fn list(&self, filter: &PoisonFilter) -> Result<Vec<PoisonEntry>, StoreError> {
+        if let Some(entries) = self.peek_all().await? {
+            return Ok(entries.into_iter().filter(|entry| filter.matches(&entry.message)).collect());
+        }
+        let held = self.hold_all().await?;
+        self.show_again(held.iter().flat_map(|held| &held.copies)).await;
+        Ok(held.into_iter().map(|held| held.entry).filter(|entry| filter.matches(&entry.message)).collect())
+    }
+
+    /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
+    /// expiring; then deletes every copy of them.
+    pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+        self.handle(filter, Action::Requeue).await
+    }
+
+    /// Deletes the messages that are meant, and what they kept in blobs.
+    pub async fn discard(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
+        self.handle(filter, Action::Discard).await
+    }
+
+    /// The body of a poisoned message as it was kept, from its blob where it lies there. `None` where that is gone.
+    pub async fn body(&self, message: &PoisonMessage) -> Result<Option<String>, StoreError> {
+        let Some(blob) = &message.body_blob else { return Ok(message.body.clone()) };
+        let blob = self.blobs.get(&blob.container, &blob.name, None).await?;
+        Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
+    }
+
+    /// All messages, where they can be seen without hiding any.
+    async fn peek_all(&self) -> Result<Option<Vec<PoisonEntry>>, StoreError> {
+        let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(Some(Vec::new())),
+            peeked => peeked?,
+        };
+        // The count includes hidden messages: then somebody else is at work here, and what they hold is missing.
+        if peeked.len() as u64 != self.queues.approximate_count(&self.poison).await? {
+            return Ok(None);
+        }
+        let messages = peeked.into_iter().map(|peeked| Message {
+            id: peeked.id,
+            pop_receipt: String::new(),
+            text: peeked.text,
+            dequeue_count: peeked.dequeue_count,
+            inserted: peeked.inserted,
+            expires: peeked.expires,
+            next_visible: peeked.inserted,
+        });
+        Ok(Some(self.gather(messages).into_iter().map(|held| held.entry).collect()))
+    }
+
+    /// Gets all messages; on a failure those got are shown again.
+    async fn hold_all(&self) -> Result<Vec<Held>, StoreError> {
+        let mut got: BTreeMap<String, Message> = BTreeMap::new();
+        loop {
+            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, HIDDEN).await {
+                Ok(page) => page,
+                Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => break,
+                Err(error) => {
+                    self.show_again(got.values()).await;
+                    return Err(error);
+                }
+            };
+            let before = got.len();
+            // One that came again (the queue takes longer than it is hidden) replaces its older receipt.
+            got.extend(page.into_iter().map(|message| (message.id.clone(), message)));
+            if got.len() == before {
+                break;
+            }
+        }
+        Ok(self.gather(got.into_values()))
+    }
+
+    /// Groups copies by their original, oldest first.
+    fn gather(&self, messages: impl Iterator<Item = Message>) -> Vec<Held> {
+        let mut originals: BTreeMap<String, Held> = BTreeMap::new();
+        for copy in messages {
+            let message = self.read(&copy);
+            let held = originals
+                .entry(format!("{}/{}", message.queue, message.message_id))
+                .or_insert_with(|| Held { entry: PoisonEntry { message, copies: 0 }, copies: Vec::new() });
+            held.entry.copies += 1;
+            held.copies.push(copy);
+        }
+        let mut originals: Vec<Held> = originals.into_values().collect();
+        originals.sort_by_key(|held| held.entry.message.poisoned);
+        originals
+    }
+
+    /// What a message on the poison queue says; another program's is shown as it is.
+    fn read(&self, message: &Message) -> PoisonMessage {
+        let (text, error) = match &message.text {
+            MessageText::Readable(text) => match PoisonMessage::decode(text) {
+                Ok(poisoned) => return poisoned,
+                Err(error) => (text, cause::chain(&error)),
+            },
+            MessageText::Unreadable { reason, raw } => (raw, reason.clone()),
+        };
+        PoisonMessage {
+            v: 1,
+            reason: Reason::Foreign,
+            error: format!("not written by evenkeel: {error}"),
+            step: String::new(),
+            op: None,
+            dequeue_count: message.dequeue_count,
+            first_enqueued: message.inserted,
+            poisoned: message.inserted,
+            worker: String::new(),
+            queue: self.origin.clone(),
+            message_id: message.id.clone(),
+            id: None,
+            body: Some(PoisonMessage::keep_body(text)),
+            body_blob: None,
+        }
+    }
+
+    async fn handle(&self, filter: &PoisonFilter, action: Action) -> Result<Handled, StoreError> {
+        let (meant, others): (Vec<Held>, Vec<Held>) =
+            self.hold_all().await?.into_iter().partition(|held| filter.matches(&held.entry.message));
+        self.show_again(others.iter().flat_map(|held| &held.copies)).await;
+        let mut handled = Handled::default();
+        let mut results = stream::iter(meant)
+            .map(|held| async move {
+                let result = match action {
+                    Action::Requeue => self.requeue_one(&held).await,
+                    Action::Discard => self.delete_copies(&held).await,
+                };
+                (held, result)
+            })
+            .buffered(PARALLEL);
+        while let Some((held, result)) = results.next().await {
+            match result {
+                Ok(()) => handled.done.push(held.entry),
+                Err(reason) => {
+                    self.show_again(held.copies.iter()).await;
+                    handled.failed.push((held.entry, reason));
+                }
+            }
+        }
+        Ok(handled)
+    }
+
+    async fn requeue_one(&self, held: &Held) -> Result<(), String> {
+        let message = &held.entry.message;
+        let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
+        let body = body.ok_or_else(|| "its body is gone".to_owned())?;
+        let text = PoisonMessage::requeued_text(&body);
+        let put = self.queues.put(&message.queue, &text, Duration::ZERO, Ttl::Never).await;
+        put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
+        self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
+    }
+
+    /// Deletes every copy, then the blob.
+    async fn delete_copies(&self, held: &Held) -> Result<(), String> {
+        for copy in &held.copies {
+            match self.queues.delete(&self.poison, &copy.id, &copy.pop_receipt).await {
+                Err(error) if !matches!(error.class, ErrorClass::LeaseLost | ErrorClass::NotFound(_)) => {
+                    return Err(format!("a poison message cannot be deleted: {}", cause::chain(&error)));
+                }
+                // Gone already, or somebody else has it: either way it is theirs.
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if let Some(blob) = &held.entry.message.body_blob {
+            let deleted = self.blobs.delete(&blob.container, &blob.name, None).await;
+            deleted.map_err(|error| format!("the blob {}/{} cannot be deleted: {}", blob.container, blob.name, cause::chain(&error)))?;
+        }
+        Ok(())
+    }
+
+    /// Makes messages visible at once; one that fails reappears by itself.
+    async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
+        let messages: Vec<&Message> = messages.collect();
+        stream::iter(messages)
+            .for_each_concurrent(PARALLEL, |message| async move {
+                // Without its text it could only be overwritten: it reappears when its time is over.
+                let MessageText::Readable(text) = &message.text else { return };
+                if let Err(error) = self.queues.update(&self.poison, &message.id, &message.pop_receipt, text, Duration::ZERO).await {
+                    tracing::debug!(queue = %self.poison, message_id = message.id, error = %cause::chain(&error), "hidden for a while");
+                }
+            })
+            .await;
+    }
+}

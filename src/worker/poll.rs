@@ -1,0 +1,95 @@
+//! How long to wait before a queue is asked again. Pure: the receiver does the waiting.
+
+use std::time::Duration;
+
+use crate::settings::PollInterval;
+
+/// First wait after a failed poll.
+const FAILURE_MIN: Duration = Duration::from_secs(1);
+/// Longest wait after failed polls: an outage should end soon after the store is back.
+const FAILURE_MAX: Duration = Duration::from_secs(30);
+
+/// The pace at which one queue is polled.
+#[derive(Debug, Clone)]
+pub(crate) struct Pacing {
+    poll: PollInterval,
+    /// What the next empty answer is followed by, before jitter.
+    empty: Duration,
+    failures: u32,
+}
+
+impl Pacing {
+    pub(crate) const fn new(poll: PollInterval) -> Self {
+        Self { poll, empty: poll.min, failures: 0 }
+    }
+
+    /// The wait after an answer with `got` of the `asked` messages, for a random number from 0 up to 1.
+    ///
+    /// A full batch means that there is more; fewer, that the queue is about empty; none, that it may stay so.
+    pub(crate) fn answered(&mut self, got: usize, asked: usize, unit: f64) -> Duration {
+        self.failures = 0;
+        if got > 0 {
+            self.empty = self.poll.min;
+            return if got >= asked { Duration::ZERO } else { jitter(self.poll.min, unit) };
+        }
+        let wait = self.empty;
+        self.empty = (self.empty * 2).min(self.poll.max);
+        jitter(wait, unit)
+    }
+
+    /// The wait after a poll that failed, at least what the service asked for.
+    pub(crate) fn failed(&mut self, retry_after: Option<Duration>, unit: f64) -> Duration {
+        let wait = (FAILURE_MIN * 2_u32.saturating_pow(self.failures.min(10))).min(FAILURE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        jitter(wait, unit).max(retry_after.unwrap_or_default())
+    }
+}
+
+/// ±20%, so that workers that were started together do not poll together.
+pub(crate) fn jitter(wait: Duration, unit: f64) -> Duration {
+    wait.mul_f64(0.8 + 0.4 * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pacing() -> Pacing {
+        Pacing::new(PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) })
+    }
+
+    #[test]
+    fn an_empty_queue_is_polled_less_and_less_up_to_the_maximum() {
+        let mut pacing = pacing();
+        let waits: Vec<u128> = (0..8).map(|_| pacing.answered(0, 32, 0.5).as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    }
+
+    #[test]
+    fn a_full_batch_is_followed_by_another_at_once_and_a_part_of_one_by_the_shortest_wait() {
+        let mut pacing = pacing();
+        for _ in 0..5 {
+            pacing.answered(0, 32, 0.5);
+        }
+        assert_eq!(pacing.answered(32, 32, 0.5), Duration::ZERO);
+        assert_eq!(pacing.answered(7, 7, 0.5), Duration::ZERO);
+        assert_eq!(pacing.answered(7, 32, 0.5), Duration::from_millis(100));
+        assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn jitter_stays_within_a_fifth() {
+        assert_eq!(pacing().answered(0, 32, 0.0), Duration::from_millis(80));
+        assert!(pacing().answered(0, 32, 0.999_999) <= Duration::from_millis(120));
+    }
+
+    #[test]
+    fn failed_polls_back_off_to_half_a_minute_and_honour_what_the_service_asks() {
+        let mut pacing = pacing();
+        let waits: Vec<u64> = (0..7).map(|_| pacing.failed(None, 0.5).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(pacing.failed(Some(Duration::from_mins(2)), 0.5), Duration::from_mins(2));
+        pacing.answered(0, 32, 0.5);
+        assert_eq!(pacing.failed(None, 0.5), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,112 @@
+//! Getting messages from one queue, and owning the tasks that work on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::cause;
+use super::decide::Stores;
+use super::deliver::deliver;
+use super::engine::Engine;
+use super::poll::Pacing;
+use super::source::Source;
+use super::status::ReceiverState;
+use crate::ports::{ErrorClass, Missing};
+
+/// Receives until the run is stopped, then until every message that was got is settled.
+pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
+    let mut jobs = JoinSet::new();
+    let mut pacing = Pacing::new(engine.settings.poll);
+    let mut wait = Duration::ZERO;
+    while turn(&engine, &source, wait).await {
+        reap(&mut jobs);
+        wait = batch(&engine, &source, &mut jobs, &mut pacing).await;
+    }
+    source.board.set_state(ReceiverState::Draining);
+    while let Some(job) = jobs.join_next().await {
+        noticed(job);
+    }
+    source.board.set_state(ReceiverState::Stopped);
+}
+
+/// Waits until the queue may be asked. `false` where it may not be any more.
+async fn turn(engine: &Engine, source: &Source, wait: Duration) -> bool {
+    let ready = async {
+        sleep(wait).await;
+        if engine.outdated.is_cancelled() {
+            source.board.set_state(ReceiverState::PausedByCatalog);
+            std::future::pending::<()>().await;
+        }
+        while engine.circuit.look() == Stores::Refuse {
+            source.board.set_state(ReceiverState::PausedByStore);
+            engine.circuit.closed().await;
+        }
+        source.board.set_state(ReceiverState::Receiving);
+    };
+    engine.stop.receiving.run_until_cancelled(ready).await.is_some()
+}
+
+/// Gets one batch and begins its jobs. Returns how long to wait.
+async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> Duration {
+    let slots = async {
+        let slots = source.slots.refill().await;
+        engine.stuck.settled().await;
+        slots
+    };
+    let Some(Some(mut slots)) = engine.stop.receiving.run_until_cancelled(slots).await else {
+        return Duration::ZERO;
+    };
+    // While it waited for slots a circuit may have opened, or the catalog may have turned out to be old.
+    if engine.circuit.look() == Stores::Refuse || engine.outdated.is_cancelled() {
+        return Duration::ZERO;
+    }
+    let asked = slots.num_permits();
+    let sent = engine.now();
+    let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), engine.settings.lease);
+    // A Get under way is awaited when the run is stopped: dropped, it would have counted a delivery on messages
+    // that nobody works on. They are released at once.
+    let Some(got) = engine.stop.runs.run_until_cancelled(get).await else {
+        return Duration::ZERO;
+    };
+    match got {
+        Ok(messages) => {
+            source.board.polled(engine.clock.now());
+            let count = messages.len();
+            for message in messages {
+                // A service that sends more than was asked for would get more slots than there are.
+                let Some(slot) = slots.split(1) else { break };
+                let place = source.board.enter(slot);
+                jobs.spawn(deliver(Arc::clone(engine), Arc::clone(source), message, sent, place));
+            }
+            pacing.answered(count, asked, engine.chance.unit())
+        }
+        Err(error) => {
+            let text = cause::chain(&error);
+            tracing::warn!(queue = %source.queue, error = text, "the queue cannot be received from");
+            source.board.failed(engine.clock.now(), text);
+            if error.class == ErrorClass::NotFound(Missing::Container)
+                && let Err(error) = source.queues.create_queue(&source.queue).await
+            {
+                tracing::warn!(queue = %source.queue, error = %cause::chain(&error), "the missing queue cannot be created");
+            }
+            pacing.failed(error.class.retry_after(), engine.chance.unit())
+        }
+    }
+}
+
+/// Takes the ends of tasks that have ended.
+fn reap(jobs: &mut JoinSet<()>) {
+    while let Some(job) = jobs.try_join_next() {
+        noticed(job);
+    }
+}
+
+/// A panic of a run is caught inside; one out here is the worker's own fault, and its message comes again when
+/// its visibility timeout ends.
+fn noticed(job: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = job {
+        tracing::error!(error = %error, "a delivery ended without being settled");
+    }
+}

@@ -1,0 +1,268 @@
+//! The worker from start to end.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::cause;
+use super::circuit::Circuit;
+use super::drain::drain;
+use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
+use super::idle::{Rechecks, idle};
+use super::poll::jitter;
+use super::receive::receive;
+use super::sample::sample;
+use super::slots::Slots;
+use super::source::{Carries, Source};
+use super::status::{QueueBoard, StatusBoard};
+use super::stuck::Stuck;
+use super::turns::Turns;
+use crate::model::QueueName;
+use crate::model::names::NameError;
+use crate::ports::stores::UnknownAccount;
+use crate::ports::{Chance, Clock, StoreError, StoreHealth, Stores};
+use crate::reconcile::Execute;
+use crate::settings::{QueueSettings, WorkerSettings};
+
+/// Rechecks in flight from one queue: they are few and never urgent.
+const RECHECK_SLOTS: usize = 4;
+/// The wait before a queue that could not be created at the start is tried again, and before a task that
+/// panicked is begun anew.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What a worker is made of.
+pub struct WorkerParts {
+    /// The accounts.
+    pub stores: Stores,
+    /// Whether they answer.
+    pub health: Arc<dyn StoreHealth>,
+    /// What does the work.
+    pub execute: Arc<dyn Execute>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub chance: Arc<dyn Chance>,
+    /// `[worker]`
+    pub settings: WorkerSettings,
+    /// `[[queues]]`
+    pub queues: Vec<QueueSettings>,
+    /// This worker's name in poison messages.
+    pub name: String,
+    /// Which primary a job is about.
+    pub key_of: KeyOf,
+}
+
+/// How long a worker runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Until it is shut down.
+    Forever,
+    /// Until there is nothing left to do.
+    UntilIdle {
+        /// How long every queue must have stayed empty.
+        quiet: Duration,
+        /// Whether rechecks are waited for.
+        rechecks: Rechecks,
+    },
+}
+
+/// Why a worker cannot run, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// A poison, recheck or shard queue would have an impossible name.
+    #[error("a queue cannot be named after {queue}")]
+    Name {
+        /// The queue as configured.
+        queue: QueueName,
+        /// Why.
+        #[source]
+        source: NameError,
+    },
+    /// A queue lies in an account that is not configured.
+    #[error("the queue {queue} cannot be found")]
+    Account {
+        /// The queue as configured.
+        queue: QueueName,
+        /// Why.
+        #[source]
+        source: UnknownAccount,
+    },
+    /// A queue is missing and cannot be created.
+    #[error("the queue {queue} cannot be created")]
+    Create {
+        /// The queue.
+        queue: QueueName,
+        /// Why.
+        #[source]
+        source: Box<StoreError>,
+    },
+    /// The data was written by a newer catalog, so that a run until idle would never end.
+    #[error("the data was written by a newer catalog than this worker's: update its configuration")]
+    OutdatedCatalog,
+}
+
+/// Takes messages from queues and drives their work.
+pub struct Worker {
+    parts: WorkerParts,
+    sources: Vec<Arc<Source>>,
+    board: StatusBoard,
+}
+
+impl Worker {
+    /// A worker over these queues. Nothing is started.
+    pub fn new(parts: WorkerParts) -> Result<Self, WorkerError> {
+        let mut sources = Vec::new();
+        for queue in &parts.queues {
+            sources.extend(sources_of(queue, &parts.stores)?);
+        }
+        let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
+        Ok(Self { parts, sources, board })
+    }
+
+    /// Where the worker's state can be seen, also while it runs.
+    pub fn status(&self) -> StatusBoard {
+        self.board.clone()
+    }
+
+    /// Runs: creates missing queues, receives, and at the end drains. Failing stores do not end it. One run at
+    /// a time. Dropping the future is like a crash: everything stops at once, and messages come again.
+    pub async fn run(&self, mode: Mode, shutdown: CancellationToken) -> Result<RunReport, WorkerError> {
+        if let Some(created) = shutdown.run_until_cancelled(self.create_queues(mode)).await {
+            created?;
+        } else {
+            return Ok(RunReport::default());
+        }
+        let engine = Arc::new(self.engine());
+        let mut receivers = JoinSet::new();
+        for source in &self.sources {
+            let (engine, source) = (Arc::clone(&engine), Arc::clone(source));
+            receivers.spawn(async move {
+                let receiving = || receive(Arc::clone(&engine), Arc::clone(&source));
+                supervised("receiver", &engine.stop.receiving, receiving).await;
+            });
+        }
+        let mut helpers = JoinSet::new();
+        self.start_helpers(&engine, &mut helpers);
+
+        let ended = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Ok(()),
+            ended = self.ended(&engine, mode) => ended,
+        };
+        drain(&mut receivers, &engine.stop, &self.board, self.parts.settings.drain).await;
+        engine.stop.settling.cancel();
+        while helpers.join_next().await.is_some() {}
+        ended.map(|()| engine.tally.report())
+    }
+
+    fn engine(&self) -> Engine {
+        let parts = &self.parts;
+        Engine {
+            execute: Arc::clone(&parts.execute),
+            clock: Arc::clone(&parts.clock),
+            chance: Arc::clone(&parts.chance),
+            settings: parts.settings.clone(),
+            worker: parts.name.clone(),
+            key_of: Arc::clone(&parts.key_of),
+            turns: Turns::new(),
+            circuit: Circuit::new(Arc::clone(&parts.health)),
+            stuck: Stuck::new(),
+            stop: Stop::new(),
+            outdated: CancellationToken::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Tasks that help and own nothing: they run until the last settlement, since that may wait for a circuit.
+    fn start_helpers(&self, engine: &Arc<Engine>, helpers: &mut JoinSet<()>) {
+        let watching = Arc::clone(engine);
+        helpers.spawn(async move {
+            let end = watching.stop.settling.clone();
+            let watch = || watching.circuit.watch(watching.chance.as_ref());
+            end.run_until_cancelled(supervised("circuit", &end, watch)).await;
+        });
+        let (sampling, sources) = (Arc::clone(engine), self.sources.clone());
+        helpers.spawn(async move {
+            let end = sampling.stop.receiving.clone();
+            let measure = || sample(&sources, sampling.clock.as_ref(), sampling.chance.as_ref());
+            end.run_until_cancelled(supervised("backlog", &end, measure)).await;
+        });
+    }
+
+    /// Waits until the run ends by itself.
+    async fn ended(&self, engine: &Engine, mode: Mode) -> Result<(), WorkerError> {
+        match mode {
+            Mode::Forever => {
+                engine.outdated.cancelled().await;
+                tracing::error!("the data was written by a newer catalog than this worker's: nothing more is received");
+                // It stays, so that what watches over it sees it unready rather than restarting.
+                std::future::pending().await
+            }
+            Mode::UntilIdle { quiet, rechecks } => tokio::select! {
+                biased;
+                () = engine.outdated.cancelled() => Err(WorkerError::OutdatedCatalog),
+                () = idle(&self.sources, quiet, rechecks, self.parts.clock.as_ref()) => Ok(()),
+            },
+        }
+    }
+
+    /// Creates the queues that are missing. A worker that is to run for ever waits for its store.
+    async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
+        let needed = self.sources.iter().flat_map(|source| [&source.queue, &source.poison].map(|queue| (&source.account, queue, source)));
+        let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
+        for ((_, queue), source) in needed {
+            while let Err(error) = source.queues.create_queue(queue).await {
+                if mode != Mode::Forever || !error.class.is_transient() {
+                    return Err(WorkerError::Create { queue: queue.clone(), source: Box::new(error) });
+                }
+                tracing::warn!(%queue, error = %cause::chain(&error), "the queue cannot be created yet");
+                let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
+                sleep(jitter(wait, self.parts.chance.unit())).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The queue or its shards, and its recheck queue.
+fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>, WorkerError> {
+    let name = |source| WorkerError::Name { queue: queue.name.clone(), source };
+    let account = stores.account(&queue.account).map_err(|source| WorkerError::Account { queue: queue.name.clone(), source })?;
+    let poison = queue.name.with_suffix("-poison").map_err(name)?;
+    let recheck = queue.name.with_suffix("-recheck").map_err(name)?;
+    let source = |name: QueueName, carries, slots: &Slots| {
+        Arc::new(Source {
+            board: Arc::new(QueueBoard::new(name.clone(), carries)),
+            queue: name,
+            carries,
+            account: queue.account.clone(),
+            poison: poison.clone(),
+            recheck: recheck.clone(),
+            allow: queue.allow.clone(),
+            queues: Arc::clone(&account.queues),
+            blobs: Arc::clone(&account.blobs),
+            slots: slots.clone(),
+        })
+    };
+    let slots = Slots::new(queue.concurrency);
+    let mut sources: Vec<Arc<Source>> = queue.shard_names().into_iter().map(|name| source(name, Carries::Jobs, &slots)).collect();
+    sources.push(source(recheck.clone(), Carries::Rechecks, &Slots::new(RECHECK_SLOTS)));
+    Ok(sources)
+}
+
+/// Runs a task that must not end before its time: after a panic it is begun anew.
+async fn supervised<F: Future<Output = ()>>(name: &'static str, end: &CancellationToken, begin: impl Fn() -> F) {
+    while let Err(payload) = AssertUnwindSafe(begin()).catch_unwind().await {
+        tracing::error!(task = name, panic = cause::panic(&*payload), "a task of the worker panicked");
+        if end.run_until_cancelled(sleep(AGAIN)).await.is_none() {
+            return;
+        }
+    }
+}

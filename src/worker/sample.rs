@@ -1,0 +1,37 @@
+//! Measuring backlogs, now and then: each costs two requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::poll::jitter;
+use super::source::Source;
+use super::times::between;
+use super::{cause, count};
+use crate::model::limits;
+use crate::ports::{Chance, Clock, StoreError};
+
+/// How often.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// Measures the backlog of every queue, for ever.
+pub(crate) async fn sample(sources: &[Arc<Source>], clock: &dyn Clock, chance: &dyn Chance) {
+    loop {
+        for source in sources {
+            if let Err(error) = backlog(source, clock).await {
+                tracing::debug!(queue = %source.queue, error = %cause::chain(&error), "the backlog cannot be measured");
+            }
+        }
+        sleep(jitter(EVERY, chance.unit())).await;
+    }
+}
+
+async fn backlog(source: &Source, clock: &dyn Clock) -> Result<(), StoreError> {
+    let messages = source.queues.approximate_count(&source.queue).await?;
+    let visible = if messages == 0 { Vec::new() } else { source.queues.peek(&source.queue, limits::QUEUE_BATCH).await? };
+    // The front of the queue is not always its oldest message; the oldest of the first 32 is near enough.
+    let oldest = visible.iter().map(|message| message.inserted).min();
+    count::backlog(&source.queue, messages, oldest.map_or(Duration::ZERO, |inserted| between(inserted, clock.now())));
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Doing to a message what was decided.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::decide::{Attempt, Settlement, Verdict};
+use super::engine::Engine;
+use super::examine::Examined;
+use super::lease::{Hold, Lease};
+use super::poison::{self, PoisonMessage, Reason};
+use super::poll::jitter;
+use super::source::Source;
+use super::stuck::StuckOne;
+use super::{cause, count, note};
+use crate::model::job::Note;
+use crate::ports::{ErrorClass, Message, MessageText, StoreError};
+
+/// First wait before a settlement is tried again.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+/// Longest.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How long a request may take: within this of its lease's end a settlement may come too late.
+const MARGIN: Duration = Duration::from_secs(2);
+/// Over how long settlements that were stuck are spread when the store answers again.
+const SPREAD: Duration = Duration::from_secs(1);
+/// Tries of putting a poison message before the message is released instead.
+const POISON_TRIES: u32 = 3;
+
+/// What became of the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// It was deleted: the job is done.
+    Deleted,
+    /// It comes again.
+    Released,
+    /// It is on the poison queue.
+    Poisoned(Reason),
+    /// Somebody else has it, or will have it when its visibility timeout ends.
+    Lost,
+}
+
+/// One request that settles a message.
+enum Request<'a> {
+    Delete,
+    Release { text: &'a str, delay: Duration },
+}
+
+/// How a request that settles ended.
+enum Answer {
+    Done,
+    Lost,
+    Refused,
+}
+
+/// Walks a settlement. `delivered` is the message as it was got.
+pub(crate) async fn settle(
+    engine: &Engine,
+    source: &Source,
+    lease: &mut Lease,
+    delivered: &Message,
+    examined: &Examined,
+    settlement: &Settlement,
+) -> Settled {
+    match settlement {
+        Settlement::Abandon => Settled::Lost,
+        Settlement::Delete => match persist(engine, source, lease, delivered, Request::Delete).await {
+            Answer::Done => Settled::Deleted,
+            Answer::Lost | Answer::Refused => Settled::Lost,
+        },
+        Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
+        Settlement::Poison(verdict) => {
+            let put = put_poison(engine, source, delivered, examined, verdict);
+            // A lease that ended with its message cannot be held any more, and nobody else can get the message.
+            let put = if engine.now() >= lease.deadline() { Hold::Finished(put.await) } else { lease.hold(put).await };
+            let delay = match put {
+                Hold::Finished(Ok(())) => {
+                    count::poisoned(source, verdict.reason);
+                    // Were the delete to fail, the message would come again and be poisoned again under the same id.
+                    persist(engine, source, lease, delivered, Request::Delete).await;
+                    return Settled::Poisoned(verdict.reason);
+                }
+                Hold::Lost => return Settled::Lost,
+                Hold::Finished(Err(_)) | Hold::Over => engine.settings.retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
+            };
+            release(engine, source, lease, delivered, examined, delay, Attempt::WrittenOff).await
+        }
+    }
+}
+
+async fn release(
+    engine: &Engine,
+    source: &Source,
+    lease: &mut Lease,
+    delivered: &Message,
+    examined: &Examined,
+    delay: Duration,
+    attempt: Attempt,
+) -> Settled {
+    let noted = match attempt {
+        Attempt::Counts => None,
+        Attempt::WrittenOff => {
+            let note = Note { id: delivered.id.clone(), free: examined.free.saturating_add(1) };
+            note::with_note(lease.text(), &note)
+        }
+    };
+    if let Some(text) = noted {
+        match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
+            Answer::Done => return Settled::Released,
+            Answer::Lost => return Settled::Lost,
+            // The text as it was is surely accepted.
+            Answer::Refused => {}
+        }
+    }
+    let text = lease.text().to_owned();
+    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
+        Answer::Done => Settled::Released,
+        Answer::Lost | Answer::Refused => Settled::Lost,
+    }
+}
+
+/// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
+/// receipt outlives its visibility timeout until somebody gets the message, and then the answer is "lost".
+async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered: &Message, request: Request<'_>) -> Answer {
+    let op = match request {
+        Request::Delete => "delete_message",
+        Request::Release { .. } => "update_message",
+    };
+    let mut wait = RETRY_MIN;
+    let mut stuck: Option<StuckOne<'_>> = None;
+    let mut unanswered = false;
+    let mut told = false;
+    loop {
+        let result = match request {
+            Request::Delete => lease.delete().await,
+            Request::Release { text, delay } => lease.release(text, delay).await,
+        };
+        let Err(error) = result else {
+            if let Some(stuck) = stuck {
+                stuck.through();
+            }
+            return Answer::Done;
+        };
+        let retry_after = match error.class {
+            // An earlier request that was never answered may well have been the one.
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return Answer::Done,
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
+                tracing::warn!(
+                    queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error),
+                    "the message was not settled: somebody else has it"
+                );
+                return Answer::Lost;
+            }
+            ErrorClass::Ambiguous => {
+                unanswered = true;
+                None
+            }
+            // A store that refuses the credentials refuses everybody's: it waits for a person like an outage.
+            ErrorClass::Throttled { .. } | ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Unauthorised => {
+                error.class.retry_after()
+            }
+            ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::Permanent | ErrorClass::TooLarge => {
+                tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "the message was not settled");
+                return Answer::Refused;
+            }
+        };
+        if !told {
+            told = true;
+            tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "settling the message is tried again");
+        }
+        count::retry(op, error.class.name());
+        let pause = jitter(wait, engine.chance.unit()).max(retry_after.unwrap_or_default());
+        wait = (wait * 2).min(RETRY_MAX);
+        if stuck.is_none() && engine.now() + pause + MARGIN >= lease.deadline() {
+            stuck = Some(engine.stuck.enter());
+        }
+        tokio::select! {
+            biased;
+            () = engine.stop.settling.cancelled() => {
+                tracing::warn!(queue = %source.queue, message_id = delivered.id, "the message was not settled before the program ended");
+                return Answer::Lost;
+            }
+            () = engine.circuit.closes() => {}
+            // Spread over a second, since all that are stuck are woken at once.
+            () = engine.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(engine.chance.unit())).await,
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// Puts the poison message, a few times where the store is at fault.
+async fn put_poison(
+    engine: &Engine,
+    source: &Source,
+    delivered: &Message,
+    examined: &Examined,
+    verdict: &Verdict,
+) -> Result<(), StoreError> {
+    let text = match &delivered.text {
+        MessageText::Readable(text) => text,
+        MessageText::Unreadable { raw, .. } => raw,
+    };
+    let message = PoisonMessage {
+        v: 1,
+        reason: verdict.reason,
+        error: verdict.error.clone(),
+        step: verdict.step.clone(),
+        op: examined.spelled.clone(),
+        dequeue_count: delivered.dequeue_count,
+        first_enqueued: delivered.inserted,
+        poisoned: engine.clock.now(),
+        worker: engine.worker.clone(),
+        queue: source.queue.clone(),
+        message_id: delivered.id.clone(),
+        id: examined.id.clone(),
+        body: Some(PoisonMessage::keep_body(text)),
+        body_blob: None,
+    };
+    let mut wait = RETRY_MIN;
+    for left in (0..POISON_TRIES).rev() {
+        let put = poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone()).await;
+        let Err(error) = put else { return Ok(()) };
+        if left == 0 || !error.class.is_transient() {
+            tracing::warn!(
+                queue = %source.poison, message_id = delivered.id, error = %cause::chain(&error),
+                "the poison message could not be put: the message is released"
+            );
+            return Err(error);
+        }
+        count::retry("put_message", error.class.name());
+        sleep(jitter(wait, engine.chance.unit())).await;
+        wait *= 2;
+    }
+    Ok(())
+}

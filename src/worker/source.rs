@@ -1,0 +1,43 @@
+//! The queues that a worker receives from.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::slots::Slots;
+use super::status::QueueBoard;
+use crate::model::{AccountName, QueueName};
+use crate::ports::{BlobStore, QueueStore};
+
+/// What the messages of a queue are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carries {
+    /// Jobs that clients sent.
+    Jobs,
+    /// Rechecks that earlier runs asked for.
+    Rechecks,
+}
+
+/// One queue that is received from: a job queue, one of its shards, or a recheck queue.
+pub(crate) struct Source {
+    pub(crate) queue: QueueName,
+    pub(crate) carries: Carries,
+    pub(crate) account: AccountName,
+    /// Where its poison goes: `<name>-poison` of the queue as configured, for all its shards.
+    pub(crate) poison: QueueName,
+    /// Where its rechecks go, likewise.
+    pub(crate) recheck: QueueName,
+    pub(crate) allow: Option<BTreeSet<String>>,
+    pub(crate) queues: Arc<dyn QueueStore>,
+    pub(crate) blobs: Arc<dyn BlobStore>,
+    /// Shared by the shards of a queue.
+    pub(crate) slots: Slots,
+    pub(crate) board: Arc<QueueBoard>,
+}
+
+impl Source {
+    /// How many jobs that cannot be folded may wait under one key: half of the slots stay for other keys.
+    pub(crate) fn crowd(&self) -> usize {
+        self.slots.count().div_ceil(2)
+    }
+}

@@ -1,0 +1,170 @@
+//! The worker's state as data, for readiness, dashboards and tests.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::count;
+use super::source::Carries;
+use crate::model::QueueName;
+use crate::telemetry::announce_queue;
+
+/// What the worker is doing, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WorkerStatus {
+    /// Every queue that it receives from, recheck queues included.
+    pub queues: Vec<QueueStatus>,
+}
+
+/// What the worker is doing with one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueStatus {
+    /// The queue, or its shard.
+    pub queue: QueueName,
+    /// What its messages are.
+    pub carries: Carries,
+    /// What the receiver does.
+    pub state: ReceiverState,
+    /// Messages that were got and are not settled yet.
+    pub in_flight: usize,
+    /// When the queue last answered a request for messages; `None` for not yet.
+    pub last_poll: Option<Timestamp>,
+    /// The last failed request for messages, until one succeeds.
+    pub last_error: Option<LastError>,
+}
+
+/// A failed request for messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LastError {
+    /// When it failed.
+    pub at: Timestamp,
+    /// Why, with all causes.
+    pub error: String,
+}
+
+/// What a receiver does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiverState {
+    /// The run has not begun, or has ended.
+    Stopped,
+    /// It receives, or waits for free slots.
+    Receiving,
+    /// It receives nothing: a store refuses as a whole, and is asked now and then.
+    PausedByStore,
+    /// It receives nothing any more: the data was written by a newer catalog.
+    PausedByCatalog,
+    /// It receives nothing any more: the program is shutting down, and what is in flight is being ended.
+    Draining,
+}
+
+/// Hands out snapshots, also while the worker runs.
+#[derive(Debug, Clone)]
+pub struct StatusBoard {
+    queues: Arc<[Arc<QueueBoard>]>,
+}
+
+impl StatusBoard {
+    pub(crate) fn new(queues: impl IntoIterator<Item = Arc<QueueBoard>>) -> Self {
+        Self { queues: queues.into_iter().collect() }
+    }
+
+    /// The state now.
+    pub fn snapshot(&self) -> WorkerStatus {
+        WorkerStatus { queues: self.queues.iter().map(|board| board.snapshot()).collect() }
+    }
+
+    /// Messages in flight from all queues.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queues.iter().map(|board| board.in_flight()).sum()
+    }
+}
+
+/// The state of one queue.
+pub(crate) struct QueueBoard {
+    queue: QueueName,
+    carries: Carries,
+    in_flight: AtomicUsize,
+    received: AtomicU64,
+    gauge: metrics::Gauge,
+    told: Mutex<Told>,
+}
+
+#[derive(Clone)]
+struct Told {
+    state: ReceiverState,
+    last_poll: Option<Timestamp>,
+    last_error: Option<LastError>,
+}
+
+/// One message in flight, in its slot.
+pub(crate) struct InFlight {
+    board: Arc<QueueBoard>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl QueueBoard {
+    pub(crate) fn new(queue: QueueName, carries: Carries) -> Self {
+        announce_queue(queue.as_str());
+        let gauge = count::in_flight(&queue);
+        let told = Mutex::new(Told { state: ReceiverState::Stopped, last_poll: None, last_error: None });
+        Self { queue, carries, in_flight: AtomicUsize::new(0), received: AtomicU64::new(0), gauge, told }
+    }
+
+    /// A message was got.
+    pub(crate) fn enter(self: &Arc<Self>, slot: OwnedSemaphorePermit) -> InFlight {
+        self.received.fetch_add(1, Ordering::SeqCst);
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.gauge.increment(1.0);
+        InFlight { board: Arc::clone(self), _slot: slot }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Messages got since the program started.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_state(&self, state: ReceiverState) {
+        self.told().state = state;
+    }
+
+    pub(crate) fn polled(&self, at: Timestamp) {
+        count::polled(&self.queue, at);
+        let mut told = self.told();
+        told.last_poll = Some(at);
+        told.last_error = None;
+    }
+
+    pub(crate) fn failed(&self, at: Timestamp, error: String) {
+        self.told().last_error = Some(LastError { at, error });
+    }
+
+    fn snapshot(&self) -> QueueStatus {
+        let Told { state, last_poll, last_error } = self.told().clone();
+        QueueStatus { queue: self.queue.clone(), carries: self.carries, state, in_flight: self.in_flight(), last_poll, last_error }
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for QueueBoard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.snapshot().fmt(f)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.board.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.board.gauge.decrement(1.0);
+    }
+}

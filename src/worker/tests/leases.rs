@@ -1,0 +1,162 @@
+//! Leases.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::ports::ErrorClass;
+use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, sync};
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_at_half_and_its_last_receipt_deletes() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async {
+        sleep(Duration::from_secs(200)).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!(report.done, 1);
+    assert_eq!(world.work.runs().len(), 1, "nobody else got it");
+    assert!(world.queues.messages(JOBS).is_empty());
+    let renewals = world.queues.calls(Op::Update, JOBS);
+    let gaps: Vec<Duration> = renewals.windows(2).map(|pair| from_to(pair[0].at, pair[1].at)).collect();
+    assert!((6..=9).contains(&renewals.len()), "{} renewals of 200 s", renewals.len());
+    assert!(gaps.iter().all(|gap| (23 * SECOND..=31 * SECOND).contains(gap)), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_job_is_deleted_without_a_renewal() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.until_idle().await.unwrap();
+    assert!(world.queues.calls(Op::Update, JOBS).is_empty());
+    assert_eq!(world.queues.calls(Op::Delete, JOBS).len(), 1);
+}
+
+/// A run that writes every 100 ms.
+fn writing(world: &World) -> Arc<AtomicU64> {
+    let written = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&world.clock);
+    let last = Arc::clone(&written);
+    world.script(move |_, _, _| {
+        let (clock, last) = (Arc::clone(&clock), Arc::clone(&last));
+        async move {
+            loop {
+                last.store(u64::try_from(crate::ports::Clock::monotonic(clock.as_ref()).as_millis()).unwrap(), Ordering::SeqCst);
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    });
+    written
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_after_the_lease() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    let written = writing(&world);
+    world.queues.fail(Op::Update, JOBS, usize::MAX, ErrorClass::Refused, Effect::None);
+    world.run_for(Duration::from_secs(64)).await;
+    let (got, runs) = (world.queues.calls(Op::Get, JOBS), world.work.runs());
+    let first = got.iter().find(|call| call.at <= runs[0].from).unwrap();
+    assert!(written.load(Ordering::SeqCst) <= u64::try_from((first.at + Duration::from_mins(1)).as_millis()).unwrap());
+    assert_eq!(runs.len(), 1);
+    assert!(world.queues.calls(Op::Delete, JOBS).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.queues.fail(Op::Update, JOBS, 3, ErrorClass::Transient { retry_after: None }, Effect::None);
+    world.script(|_, _, _| async {
+        sleep(Duration::from_secs(100)).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, world.work.runs().len()), (1, 1));
+    let renewals = world.queues.calls(Op::Update, JOBS);
+    let gaps: Vec<u64> = renewals.windows(2).take(3).map(|pair| from_to(pair[0].at, pair[1].at).as_secs()).collect();
+    assert!((12..=15).contains(&gaps[0]) && (5..=8).contains(&gaps[1]) && (3..=5).contains(&gaps[2]), "{gaps:?} do not halve down to 5 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    let written = writing(&world);
+    let stolen = async {
+        sleep(Duration::from_secs(10)).await;
+        world.queues.steal(JOBS);
+    };
+    let (report, ()) = tokio::join!(world.run_for(Duration::from_secs(50)), stolen);
+    assert_eq!(report.lost, 1);
+    assert!(written.load(Ordering::SeqCst) <= 31_000, "it was noticed at the first renewal");
+    assert!(world.queues.calls(Op::Delete, JOBS).is_empty());
+    assert_eq!(world.queues.messages(JOBS).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_receipt() {
+    let world = World::new();
+    world.queues.latency(2 * SECOND);
+    world.queues.seed(JOBS, &sync("a"), None);
+    // Renewals are due 24 to 30 s after the Get was sent; this run ends while one is under way for some of them.
+    world.script(|_, _, _| async {
+        sleep(Duration::from_secs(25)).await;
+        done()
+    });
+    for rk in 0..30 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.lost), (31, 0));
+    assert!(!world.queues.calls(Op::Update, JOBS).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_is_tried_again_and_one_that_had_worked_is_done() {
+    for (class, effect) in [
+        (ErrorClass::Throttled { retry_after: Some(SECOND) }, Effect::None),
+        (ErrorClass::Refused, Effect::None),
+        (ErrorClass::Ambiguous, Effect::None),
+        (ErrorClass::Ambiguous, Effect::Taken),
+    ] {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.queues.fail(Op::Delete, JOBS, 2, class, effect);
+        let report = world.until_idle().await.unwrap();
+        assert_eq!((report.done, world.work.runs().len()), (1, 1), "{class:?} {effect:?}");
+        assert!(world.queues.messages(JOBS).is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_never_ends_is_cancelled_and_counts_as_an_attempt() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| pending());
+    world.until_idle().await.unwrap();
+    let runs = world.work.runs();
+    assert_eq!(runs.len(), 5);
+    let poisoned = world.poisoned().await;
+    assert_eq!(poisoned.len(), 1);
+    assert!(poisoned[0].message.error.contains("job_timeout"), "{}", poisoned[0].message.error);
+    assert_eq!(world.queues.messages(POISON).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_lease_reaches_beyond_the_messages_own_end_and_an_expiring_job_is_poisoned_not_lost() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), Some(Duration::from_secs(80)));
+    world.script(|_, _, _| pending());
+    world.run_for(Duration::from_secs(100)).await;
+    let renewals = world.queues.calls(Op::Update, JOBS);
+    assert!(renewals.iter().all(|call| !call.failed), "the service refuses a lease beyond the end: {renewals:?}");
+    let poisoned = world.poisoned().await;
+    assert_eq!(poisoned[0].message.reason.name(), "expired");
+}

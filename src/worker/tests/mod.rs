@@ -1,0 +1,9 @@
+//! The worker as a whole, on a paused clock.
+
+mod draining;
+mod faults;
+mod leases;
+mod outages;
+mod poisoning;
+mod receiving;
+mod scheduling;

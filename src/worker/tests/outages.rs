@@ -1,0 +1,172 @@
+//! Stores that do not answer.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::ports::{Clock as _, ErrorClass};
+use crate::reconcile::{Failure, FailureClass};
+use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, sync, transient};
+use crate::worker::{Mode, ReceiverState, Rechecks, WorkerError};
+
+/// Jobs whose store refuses while the queue does.
+fn refused_during_the_outage(world: &World, until: Duration) {
+    let clock = std::sync::Arc::clone(&world.clock);
+    world.script(move |_, _, _| {
+        let clock = std::sync::Arc::clone(&clock);
+        async move {
+            sleep(SECOND).await;
+            if clock.monotonic() < until { transient() } else { done() }
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_ten_minutes_poisons_nothing_and_costs_no_attempt() {
+    let world = World::new();
+    for rk in 0..200 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    let (from, until) = (Duration::from_millis(500), Duration::from_mins(10));
+    world.queues.outage(from..until);
+    refused_during_the_outage(&world, until);
+    let watch = async {
+        sleep(Duration::from_secs(599)).await;
+        world.queues.messages(JOBS).iter().map(|message| message.count).max()
+    };
+    let (report, most) = tokio::join!(world.until_idle(), watch);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.poisoned, report.lost), (200, 0, 0));
+    assert_eq!(most, Some(1), "nothing was got again during the outage");
+    assert!(world.queues.messages(POISON).is_empty());
+    assert!(world.clock.monotonic() < Duration::from_mins(12), "it went on soon: {:?}", world.clock.monotonic());
+    let polls = world.queues.calls(Op::Get, JOBS).iter().filter(|call| call.failed).count();
+    assert!(polls < 60, "{polls} polls of a store that refuses");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_flight_when_the_store_went_away_is_released_with_its_attempt_written_off() {
+    let world = World::new();
+    for rk in 0..64 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    let until = Duration::from_mins(5);
+    world.queues.outage(Duration::from_millis(500)..until);
+    refused_during_the_outage(&world, until);
+    world.run_for(Duration::from_secs(340)).await;
+    for message in world.queues.messages(JOBS) {
+        assert_eq!(message.count - message.free(), 0, "{message:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_circuit_is_open_nothing_is_received_and_it_is_probed_less_and_less() {
+    let world = World::new();
+    world.health.open_for(Duration::from_mins(10));
+    world.queues.seed(JOBS, &sync("a"), None);
+    let worker = world.worker();
+    let status = worker.status();
+    let shutdown = CancellationToken::new();
+    let watch = async {
+        sleep(Duration::from_mins(9)).await;
+        assert!(world.queues.calls(Op::Get, JOBS).is_empty());
+        assert_eq!(status.snapshot().queues[0].state, ReceiverState::PausedByStore);
+        assert!((15..30).contains(&world.health.probes.load(Ordering::SeqCst)), "{:?}", world.health.probes);
+        sleep(Duration::from_mins(2)).await;
+        assert_eq!(status.snapshot().queues[0].state, ReceiverState::Receiving);
+        assert_eq!(world.work.runs().len(), 1);
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), watch);
+    assert_eq!(report.unwrap().done, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_that_fail_never_end_the_worker_and_show_in_its_status() {
+    for class in [
+        ErrorClass::Throttled { retry_after: None },
+        ErrorClass::Refused,
+        ErrorClass::Transient { retry_after: None },
+        ErrorClass::Ambiguous,
+        ErrorClass::Permanent,
+        ErrorClass::Unauthorised,
+        ErrorClass::LeaseLost,
+    ] {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.queues.fail(Op::Get, JOBS, 4, class, Effect::None);
+        let worker = world.worker();
+        let (status, shutdown) = (worker.status(), CancellationToken::new());
+        let watch = async {
+            sleep(SECOND / 2).await;
+            let queue = status.snapshot().queues.remove(0);
+            assert!(queue.last_error.is_some() && queue.last_poll.is_none(), "{queue:?}");
+            sleep(Duration::from_mins(1)).await;
+            let queue = status.snapshot().queues.remove(0);
+            assert!(queue.last_error.is_none() && queue.last_poll.is_some(), "{queue:?}");
+            shutdown.cancel();
+        };
+        let (report, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), watch);
+        assert_eq!(report.unwrap().done, 1, "{class:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_whose_answer_was_lost_costs_one_attempt_and_the_job_is_done() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+    assert_eq!(world.until_idle().await.unwrap().done, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_tried_again_until_somebody_else_has_the_message() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|number, _, _| async move { if number == 0 { transient() } else { done() } });
+    world.queues.fail(Op::Update, JOBS, 4, ErrorClass::Refused, Effect::None);
+    world.run_for(Duration::from_secs(6)).await;
+    let message = world.queues.messages(JOBS).remove(0);
+    assert_eq!((message.count, message.free()), (1, 1));
+    assert_eq!(world.until_idle().await.unwrap().done, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_was_deleted_is_created_again() {
+    let world = World::new();
+    let deleted = async {
+        sleep(SECOND).await;
+        crate::ports::QueueStore::delete_queue(world.queues.as_ref(), &world.queue.name).await.unwrap();
+    };
+    tokio::join!(world.run_for(Duration::from_secs(20)), deleted);
+    assert!(world.queues.exists(JOBS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outdated_catalog_stops_receiving_and_ends_a_run_until_idle() {
+    let mut world = World::new();
+    world.queue.concurrency = 1;
+    for rk in 0..3 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.script(|_, _, _| async {
+        Err(Failure::new(FailureClass::OutdatedCatalog, "reading the footprint", std::io::Error::other("generation 2")))
+    });
+    let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+    let ended = world.worker().run(mode, CancellationToken::new()).await;
+    assert!(matches!(ended, Err(WorkerError::OutdatedCatalog)));
+    let messages = world.queues.messages(JOBS);
+    assert_eq!(messages.iter().map(|message| message.count).sum::<u32>(), 1, "only one was received");
+    assert_eq!(messages.iter().map(super::super::testing::Stored::free).sum::<u32>(), 1, "and written off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_for_ever_waits_for_its_store_and_one_until_idle_says_why_it_cannot() {
+    let world = World::new();
+    world.queues.outage(Duration::ZERO..Duration::from_mins(2));
+    world.queues.seed(JOBS, &sync("a"), None);
+    assert!(matches!(world.until_idle().await, Err(WorkerError::Create { .. })));
+    assert_eq!(world.run_for(Duration::from_mins(3)).await.done, 1);
+}

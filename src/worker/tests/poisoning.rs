@@ -1,0 +1,235 @@
+//! Poison.
+
+use std::time::Duration;
+
+use crate::model::{ContainerName, body};
+use crate::ports::{BlobStore as _, ErrorClass};
+use crate::reconcile::{Failure, FailureClass};
+use crate::worker::poison::{PoisonFilter, PoisonQueue, Reason};
+use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, permanent, put, sync, transient};
+
+fn tool(world: &World) -> PoisonQueue {
+    PoisonQueue::new(&world.account(), &world.queue.name).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_failure_is_poisoned_at_once_with_its_whole_story() {
+    let world = World::new();
+    let json = r#"{"op":"sync","table":"Employees","pk":"p","rk":"a","id":"mine"}"#;
+    let id = world.queues.seed(JOBS, &body::encode(json), None);
+    world.script(|_, _, _| async { permanent() });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!(report.poisoned, 1);
+    let entry = world.poisoned().await.remove(0);
+    let message = entry.message;
+    assert_eq!((message.reason, message.dequeue_count), (Reason::Permanent, 1));
+    assert_eq!(message.error, "reading the primary: no such table");
+    assert_eq!(message.step, "reading the primary");
+    assert_eq!((message.op.as_deref(), message.id.as_deref()), (Some("sync"), Some("mine")));
+    assert_eq!((message.message_id, message.queue.as_str(), message.worker.as_str()), (id, JOBS, "w1"));
+    assert_eq!(message.body.as_deref(), Some(json));
+    assert_eq!(world.queues.messages(POISON)[0].expires, None, "poison never expires");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_run() {
+    let mut world = World::new();
+    world.queue.allow = Some(["sync".to_owned()].into());
+    world.queues.seed(JOBS, "hello", None);
+    world.queues.seed(JOBS, &put("a"), None);
+    world.until_idle().await.unwrap();
+    let reasons: Vec<Reason> = world.poisoned().await.iter().map(|entry| entry.message.reason).collect();
+    assert!(reasons.contains(&Reason::Undecodable) && reasons.contains(&Reason::Permanent), "{reasons:?}");
+    assert!(world.work.runs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("bad"), None);
+    for rk in 0..20 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.script(|_, work, _| {
+        let bad = matches!(work, crate::reconcile::Work::Job(job) if job.key().rk.as_str() == "bad");
+        async move {
+            assert!(!bad, "index 7 is out of bounds");
+            done()
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (20, 1));
+    let runs = world.work.runs().iter().filter(|run| run.rk == "bad").count();
+    assert_eq!(runs, 5);
+    let entry = world.poisoned().await.remove(0);
+    assert_eq!(entry.message.reason, Reason::Exhausted);
+    assert!(entry.message.error.contains("index 7 is out of bounds"), "{}", entry.message.error);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_takes_the_process_down_is_poisoned_before_its_sixth_run() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| std::future::pending());
+    for _ in 0..5 {
+        world.crash_after(Duration::from_secs(61)).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+    }
+    assert_eq!(world.work.runs().len(), 5);
+    world.until_idle().await.unwrap();
+    assert_eq!(world.work.runs().len(), 5, "the count is looked at before running");
+    let entry = world.poisoned().await.remove(0);
+    assert_eq!((entry.message.reason, entry.message.dequeue_count), (Reason::Exhausted, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn transient_failures_are_retried_with_growing_delays_and_given_up_by_age_not_by_count() {
+    let mut world = World::new();
+    world.settings.give_up_after = Duration::from_hours(2);
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async { transient() });
+    world.until_idle().await.unwrap();
+    let runs = world.work.runs();
+    assert!(runs.len() > 15, "{} runs", runs.len());
+    let gaps: Vec<u64> = runs.windows(2).map(|pair| from_to(pair[0].from, pair[1].from).as_secs()).collect();
+    assert!(gaps[0] < 12 && gaps[3] > 20 && gaps[10] >= 595, "{gaps:?}");
+    let entry = world.poisoned().await.remove(0);
+    assert_eq!(entry.message.reason, Reason::Exhausted);
+    assert!(entry.message.error.contains("writing the copy: 503"), "{}", entry.message.error);
+    assert!((7_100..8_000).contains(&runs.last().unwrap().from.as_secs()), "given up after its time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_asks_to_wait_is_waited() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|number, _, _| async move {
+        let class = FailureClass::Transient { retry_after: Some(Duration::from_mins(5)) };
+        if number == 0 { Err(Failure::new(class, "dropping", std::io::Error::other("TableBeingDeleted"))) } else { done() }
+    });
+    world.until_idle().await.unwrap();
+    let runs = world.work.runs();
+    assert!(from_to(runs[0].from, runs[1].from) >= Duration::from_mins(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_would_expire_before_its_next_try_is_poisoned() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), Some(Duration::from_secs(20)));
+    world.script(|_, _, _| async { transient() });
+    world.until_idle().await.unwrap();
+    let entry = world.poisoned().await.remove(0);
+    assert_eq!(entry.message.reason, Reason::Expired);
+    assert!(entry.message.error.contains("503"), "{}", entry.message.error);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_put_that_fails_loses_nothing() {
+    for class in [ErrorClass::Throttled { retry_after: None }, ErrorClass::Refused, ErrorClass::Permanent, ErrorClass::Unauthorised] {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.script(|_, _, _| async { permanent() });
+        world.queues.fail(Op::Put, POISON, 7, class, Effect::None);
+        world.run_for(Duration::from_secs(1)).await;
+        assert_eq!((world.queues.messages(JOBS).len(), world.queues.messages(POISON).len()), (1, 0), "{class:?}");
+        world.until_idle().await.unwrap();
+        assert_eq!(world.poisoned().await.len(), 1);
+        assert!(world.queues.messages(JOBS).is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_put_to_poison_twice_is_shown_once_and_discarded_whole() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async { permanent() });
+    world.queues.fail(Op::Put, POISON, 2, ErrorClass::Ambiguous, Effect::Taken);
+    world.until_idle().await.unwrap();
+    assert_eq!(world.queues.messages(POISON).len(), 3);
+    let entries = world.poisoned().await;
+    assert_eq!((entries.len(), entries[0].copies), (1, 3));
+    let discarded = tool(&world).discard(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((discarded.done.len(), discarded.failed.len()), (1, 0));
+    assert!(world.queues.messages(POISON).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_fit_lies_in_a_blob_and_comes_back_from_there() {
+    let world = World::new();
+    let json = format!(r#"{{"op":"sync","table":"Employees","pk":"p","rk":"a","x":"{}"}}"#, "x".repeat(49_000));
+    world.queues.seed(JOBS, &body::encode(&json), None);
+    world.script(|number, _, _| async move { if number == 0 { permanent() } else { done() } });
+    world.until_idle().await.unwrap();
+    let entry = world.poisoned().await.remove(0);
+    assert_eq!(entry.message.body, None);
+    assert_eq!(world.blobs.names().len(), 1);
+    assert_eq!(tool(&world).body(&entry.message).await.unwrap(), Some(json.clone()));
+    let requeued = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+    assert_eq!(requeued.done.len(), 1, "{:?}", requeued.failed);
+    assert_eq!(body::decode(&world.queues.messages(JOBS)[0].text).unwrap().text, json);
+    assert!(world.blobs.names().is_empty());
+    world.until_idle().await.unwrap();
+    assert!(world.queues.messages(POISON).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeued_job_starts_anew() {
+    let mut world = World::new();
+    world.settings.give_up_after = Duration::from_mins(1);
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async { transient() });
+    world.until_idle().await.unwrap();
+    let handled = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+    assert_eq!(handled.done.len(), 1, "{:?}", handled.failed);
+    let message = world.queues.messages(JOBS).remove(0);
+    assert_eq!((message.count, message.free()), (0, 0));
+    assert!(!body::decode(&message.text).unwrap().text.contains("\"ek\""));
+    world.script(|_, _, _| async { done() });
+    assert_eq!(world.until_idle().await.unwrap().done, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_that_fails_keeps_the_poison_message_and_says_so() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async { permanent() });
+    world.until_idle().await.unwrap();
+    world.queues.fail(Op::Put, JOBS, 1, ErrorClass::Refused, Effect::None);
+    let handled = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+    assert_eq!(handled.done.len(), 0);
+    assert!(handled.failed[0].1.contains("put back"), "{}", handled.failed[0].1);
+    assert_eq!(world.poisoned().await.len(), 1, "visible again at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_poison_queue_is_listed_whole_and_stays_as_it_was() {
+    let world = World::new();
+    for number in 0..100 {
+        world.queues.seed(JOBS, &format!("no job {number}"), None);
+    }
+    world.until_idle().await.unwrap();
+    world.queues.seed(POISON, "put by somebody else", None);
+    let entries = world.poisoned().await;
+    assert_eq!(entries.len(), 101);
+    assert_eq!(entries.iter().filter(|entry| entry.message.reason == Reason::Foreign).count(), 1);
+    assert_eq!(world.poisoned().await.len(), 101, "all are visible again");
+    let one = PoisonFilter { ids: [entries[50].message.message_id.clone()].into(), reason: None };
+    assert_eq!(tool(&world).list(&one).await.unwrap().len(), 1);
+    assert_eq!(tool(&world).discard(&one).await.unwrap().done.len(), 1);
+    let foreign = PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() };
+    assert_eq!(tool(&world).discard(&foreign).await.unwrap().done.len(), 1);
+    assert_eq!(world.poisoned().await.len(), 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_poison_queue_is_listed_without_touching_it() {
+    let world = World::new();
+    world.queues.seed(JOBS, "no job", None);
+    world.until_idle().await.unwrap();
+    assert_eq!(world.poisoned().await.len(), 1);
+    assert_eq!(world.queues.messages(POISON)[0].count, 0);
+    assert!(world.queues.calls(Op::Get, POISON).is_empty());
+    let missing = ContainerName::new("evenkeel-poison").unwrap();
+    assert!(world.blobs.delete_container(&missing).await.is_ok_and(|deleted| !deleted), "no container without need");
+    tokio::time::sleep(SECOND).await;
+}

@@ -1,0 +1,124 @@
+//! One run per key.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::worker::testing::{JOBS, Op, RECHECK, SECOND, World, done, put, sync, transient};
+
+#[tokio::test(start_paused = true)]
+async fn two_jobs_of_one_key_never_run_at_once_and_other_keys_do() {
+    let world = World::new();
+    for rk in ["a", "b", "a", "b", "a", "b"] {
+        world.queues.seed(JOBS, &put(rk), None);
+    }
+    world.script(|_, _, _| async {
+        sleep(SECOND).await;
+        done()
+    });
+    world.until_idle().await.unwrap();
+    assert_eq!(world.work.most_at_once(|run| run.rk == "a"), 1);
+    assert_eq!(world.work.most_at_once(|_| true), 2);
+    assert_eq!(world.work.runs().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_one_key_run_in_order_of_arrival() {
+    let world = World::new();
+    let ids: Vec<String> = (0..5).map(|_| world.queues.seed(JOBS, &put("a"), None)).collect();
+    world.until_idle().await.unwrap();
+    let ran: Vec<String> = world.work.runs().into_iter().map(|run| run.message).collect();
+    assert_eq!(ran, ids);
+}
+
+#[tokio::test(start_paused = true)]
+async fn folded_syncs_are_deleted_after_one_run_that_began_after_they_were_received() {
+    let world = World::new();
+    for _ in 0..20 {
+        world.queues.seed(JOBS, &sync("a"), None);
+    }
+    world.script(|_, _, _| async {
+        sleep(SECOND).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!(report.done, 20);
+    let runs = world.work.runs();
+    assert_eq!(runs.len(), 2, "the first ran when the others came; one more does for all of them");
+    let deletes = world.queues.calls(Op::Delete, JOBS);
+    assert_eq!(deletes.iter().filter(|call| call.at < runs[1].from + SECOND).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folded_run_that_fails_is_everyones_failure() {
+    let world = World::new();
+    for _ in 0..5 {
+        world.queues.seed(JOBS, &sync("a"), None);
+    }
+    world.script(|number, _, _| async move {
+        sleep(SECOND).await;
+        if number < 2 { transient() } else { done() }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.released, report.poisoned), (5, 5, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_jobs_keep_their_leases() {
+    let world = World::new();
+    for _ in 0..3 {
+        world.queues.seed(JOBS, &put("a"), None);
+    }
+    world.script(|_, _, _| async {
+        sleep(Duration::from_secs(70)).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.lost), (3, 0));
+    assert_eq!(world.work.runs().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_leaves_slots_to_others_and_costs_its_jobs_no_attempt() {
+    let mut world = World::new();
+    world.queue.concurrency = 8;
+    for _ in 0..30 {
+        world.queues.seed(JOBS, &put("hot"), None);
+    }
+    for rk in 0..10 {
+        world.queues.seed(JOBS, &put(rk), None);
+    }
+    world.script(|_, work, _| {
+        let hot = matches!(work, crate::reconcile::Work::Job(job) if job.key().rk.as_str() == "hot");
+        async move {
+            sleep(if hot { Duration::from_secs(30) } else { SECOND }).await;
+            done()
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (40, 0));
+    let cold = world.work.runs().iter().filter(|run| run.rk != "hot").map(|run| run.from).max().unwrap();
+    assert!(cold < Duration::from_mins(1), "the others waited until {cold:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recheck_and_a_job_of_one_primary_never_run_at_once() {
+    let world = World::new();
+    let recheck = crate::reconcile::Recheck {
+        primary: crate::model::job::Primary {
+            table: crate::model::TableName::new("Employees").unwrap(),
+            key: crate::model::EntityKey::new("p", "a").unwrap(),
+        },
+        items: Vec::new(),
+    };
+    for _ in 0..3 {
+        world.queues.seed(JOBS, &put("a"), None);
+        world.queues.seed(RECHECK, &recheck.encode(), None);
+    }
+    world.script(|_, _, _| async {
+        sleep(SECOND).await;
+        done()
+    });
+    world.run_for(Duration::from_secs(20)).await;
+    assert_eq!((world.work.runs().len(), world.work.most_at_once(|_| true)), (6, 1));
+}
