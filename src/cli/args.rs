@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
-use super::{completions, config, demo, docs, get, migrate, plan, poison, run, schema, submit};
+use super::{completions, config, demo, docs, get, lookup, migrate, plan, poison, run, schema, submit};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -59,6 +59,8 @@ pub enum Command {
     Submit(submit::SubmitArgs),
     /// Print one entity as JSON, with its EDM types
     Get(get::GetArgs),
+    /// Find entities by the values that a view's keys are made of
+    Lookup(lookup::LookupArgs),
     /// Show what reconciling an entity would do now, without doing it
     Plan(plan::PlanArgs),
     /// List, show, requeue and discard messages that will not be tried again

@@ -114,26 +114,30 @@ impl Output {
 
     /// Writes rows in aligned columns under a heading; nothing where there is no row.
     pub fn columns<const N: usize>(&mut self, heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
-        let widths: [usize; N] = std::array::from_fn(|column| {
-            rows.iter().map(|row| row[column].chars().count()).chain([heading[column].chars().count()]).max().unwrap_or(0)
-        });
-        let line = |cells: [&str; N]| {
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
+        self.table(&heading.map(str::to_owned), &rows)
+    }
+
+    /// As [`columns`](Self::columns), where how many there are is only known now.
+    pub fn table(&mut self, heading: &[String], rows: &[Vec<String>]) -> io::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let length = |cell: Option<&String>| cell.map_or(0, |cell| cell.chars().count());
+        let widths: Vec<usize> = (0..heading.len())
+            .map(|column| rows.iter().map(|row| length(row.get(column))).fold(length(heading.get(column)), usize::max))
+            .collect();
+        let line = |cells: &[String]| {
             let mut text = String::new();
-            for (cell, width) in cells.iter().zip(widths) {
+            for (cell, width) in cells.iter().zip(&widths) {
                 text.push_str(cell);
                 text.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count()) + 2));
             }
             text.trim_end().to_owned()
         };
-        if !rows.is_empty() {
-            let heading = self.tone(Tone::Strong, line(heading));
-            self.line(heading)?;
-        }
-        for row in rows {
-            let text = line(std::array::from_fn(|column| row[column].as_str()));
-            self.line(text)?;
-        }
-        Ok(())
+        let heading = self.tone(Tone::Strong, line(heading));
+        self.line(heading)?;
+        rows.iter().try_for_each(|row| self.line(line(row)))
     }
 
     /// Flushes both.
