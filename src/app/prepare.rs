@@ -13,7 +13,7 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
-    #[error("{} migrations are pending and [migrate] auto is false:{}", .0.len(), listed(.0))]
+    #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
     Pending(Vec<Change>),
     /// They cannot be looked at, or applied.
     #[error("the stores cannot be prepared")]

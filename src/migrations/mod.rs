@@ -28,7 +28,7 @@ mod state;
 mod up;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::MigrationError;
 pub use needs::Needs;
