@@ -21,7 +21,7 @@ pub(super) enum PrepareError {
 }
 
 fn listed(changes: &[Change]) -> String {
-    changes.iter().map(|change| format!("\n  {change}")).collect()
+    changes.iter().fold(String::new(), |text, change| text + "\n  " + &change.to_string())
 }
 
 /// Applies what is pending, or refuses to; returns the record that the worker's catalog now is.
@@ -67,7 +67,7 @@ fn may_pass(error: &MigrationError) -> bool {
     match error {
         MigrationError::Store { source, .. } => source.class.is_transient() || source.class == ErrorClass::Unauthorised,
         MigrationError::Contended(_) => true,
-        MigrationError::Account(_) | MigrationError::File { .. } | MigrationError::Record { .. } | MigrationError::SourceChanged { .. } => {
+        MigrationError::Account(_) | MigrationError::File { .. } | MigrationError::Record { .. } | MigrationError::SourceChanged(_) => {
             false
         }
     }

@@ -42,7 +42,7 @@ impl Place {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = Self { folder };
-        let account = format!("[accounts.main]\nkind = \"embedded\"\npath = {:?}\n", place.store());
+        let account = format!("[accounts.main]\nkind = \"embedded\"\npath = '{}'\n", place.store().display());
         place.configure(&format!("{account}{CATALOG}"));
         place
     }

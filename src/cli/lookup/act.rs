@@ -47,7 +47,7 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
         found.rows
     };
     summary.rows = rows.len();
-    summary.print(without_own(rows, args), out)?;
+    summary.print(&without_own(rows, args), out)?;
     Ok(Exit::Done)
 }
 
@@ -111,13 +111,13 @@ struct Summary {
 }
 
 impl Summary {
-    fn print(&self, rows: Vec<Row>, out: &mut Output) -> anyhow::Result<()> {
+    fn print(&self, rows: &[Row], out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {
             rows.iter().try_for_each(|row| out.value(&RowJson::of(row)))?;
             out.value(self)?;
             return Ok(());
         }
-        let (heading, cells) = print::table(&rows);
+        let (heading, cells) = print::table(rows);
         out.table(&heading, &cells)?;
         let plural = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         out.say(format_args!("{}: {}, {}", plural(self.rows as u64, "row"), self.query_class, plural(self.requests, "request")))?;
