@@ -1,12 +1,13 @@
 //! What to do about an error, where the program can know.
 
+use super::exit::store_error;
 use crate::migrations::MigrationError;
 use crate::ports::{ErrorClass, Missing, StoreError};
 
 /// What to do about an error, where the program can know: decided by the errors in its chain.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
-        if let Some(store) = cause.downcast_ref::<StoreError>() {
+        if let Some(store) = store_error(cause) {
             return of_store(store);
         }
         match cause.downcast_ref::<MigrationError>() {

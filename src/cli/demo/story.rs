@@ -162,7 +162,7 @@ impl Story<'_> {
             self.stage.send(&person.hire()).await?;
         }
         self.stage.settled().await?;
-        let seconds = (self.stage.clock.monotonic() - started).as_secs_f64();
+        let seconds = self.stage.clock.monotonic().saturating_sub(started).as_secs_f64();
         self.tell(format_args!("{} jobs sent and done in {seconds:.1} s", people.len()))?;
         let found = self.addresses().await?.len();
         self.check(format_args!("{} addresses find somebody", people.len() + 7), found == people.len() + 7)
