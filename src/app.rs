@@ -13,12 +13,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
+use crate::ops::{Routes, Server, ServerError};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
 use crate::telemetry::{Verbosity, logging};
@@ -32,6 +34,7 @@ mod signals;
 mod stores;
 mod watch;
 
+use condition::Condition;
 use stores::Opened;
 
 /// Runs the command that the process's arguments name.
@@ -96,6 +99,7 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
     match command {
         Command::Submit(args) => cli::submit::submit(args, context, out).await,
         Command::Get(args) => cli::get::get(args, context, out).await,
+        Command::Lookup(args) => cli::lookup::lookup(args, context, out).await,
         Command::Poison(args) => cli::poison::poison(args, context, out).await,
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
         Command::Plan(args) => {
@@ -134,12 +138,8 @@ impl Parts {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
-        let context = Context {
-            settings: Arc::new(loaded.settings),
-            catalog: Arc::new(loaded.catalog),
-            stores: opened.stores.clone(),
-            clock,
-        };
+        let context =
+            Context { settings: Arc::new(loaded.settings), catalog: Arc::new(loaded.catalog), stores: opened.stores.clone(), clock };
         Ok(Self { context, opened, chance })
     }
 
@@ -153,6 +153,13 @@ impl Parts {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = self.migrator()?.catalog_record().await?.generations(&catalog);
         Ok(Arc::new(catalog))
+    }
+
+    /// The server of health and metrics, bound.
+    #[expect(clippy::default_trait_access, reason = "no further routes: their type belongs to ops alone")]
+    async fn server(&self, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
+        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics };
+        Server::bind(&self.context.settings.http, routes, Default::default()).await
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {

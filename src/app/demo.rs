@@ -11,7 +11,7 @@ use super::{Parts, prepare, signals};
 use crate::cli::demo::{self, DemoArgs, Stage};
 use crate::cli::{Exit, Format, Output};
 use crate::config::{self, Request};
-use crate::ops::{self, Routes, Server};
+use crate::ops::{self, Server};
 use crate::worker::{Mode, RunReport};
 
 /// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
@@ -29,8 +29,7 @@ pub(super) async fn demo(args: &DemoArgs, out: &mut Output) -> anyhow::Result<Ex
 
 async fn server(parts: &Parts, shutdown: &CancellationToken) -> anyhow::Result<(Server, Arc<Condition>)> {
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
-    let routes = Routes { readiness: Arc::<Condition>::clone(&condition), metrics: ops::install()? };
-    let server = Server::bind(&parts.context.settings.http, routes, Default::default()).await?;
+    let server = parts.server(&condition, ops::install()?).await?;
     Ok((server, condition))
 }
 
@@ -70,10 +69,12 @@ async fn perform(
     let report: RunReport = report?;
     let exit = told?;
     if out.format() == Format::Text {
-        let seconds = (parts.context.clock.monotonic() - started).as_secs_f64();
+        let seconds = parts.context.clock.monotonic().saturating_sub(started).as_secs_f64();
         out.line(format_args!(
             "{} jobs done, {} poisoned; {} storage requests in {seconds:.1} s, by the same worker as `evenkeel run`.",
-            report.done + report.skipped, report.poisoned, parts.opened.requests()
+            report.done + report.skipped,
+            report.poisoned,
+            parts.opened.requests()
         ))?;
     }
     Ok(exit)
@@ -110,7 +111,8 @@ impl Folder {
     /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
     /// environment is left out: it is about somebody's real stores.
     fn configuration(&self) -> anyhow::Result<config::Loaded> {
-        let text = format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
+        let text =
+            format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         Ok(config::load(&Request { folder: config::Folder::Named(self.path.clone()), ..Request::default() })?)

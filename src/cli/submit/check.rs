@@ -31,10 +31,8 @@ pub(super) fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings
     let (table, key) = subject(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(op, queue, settings)?;
-    let name = match queue.shard_names().into_iter().nth(shard(&table.table, key, queue.shards) as usize) {
-        Some(name) => name,
-        None => return Err(format!("the queue {} has no name for a shard of {}", queue.name, queue.shards)),
-    };
+    let name = queue.shard_names().into_iter().nth(shard(&table.table, key, queue.shards) as usize);
+    let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is: it was read above.
     let message = if trimmed.starts_with('{') { body::encode(trimmed) } else { trimmed.to_owned() };
