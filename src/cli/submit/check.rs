@@ -36,7 +36,15 @@ pub(super) fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is: it was read above.
     let message = if trimmed.starts_with('{') { body::encode(trimmed) } else { trimmed.to_owned() };
-    Ok(Prepared { account: queue.account.clone(), queue: name, text: message, op, about: format!("{table}{key}"), id: envelope.id, unknown_fields: envelope.unknown_fields })
+    Ok(Prepared {
+        account: queue.account.clone(),
+        queue: name,
+        text: message,
+        op,
+        about: format!("{table}{key}"),
+        id: envelope.id,
+        unknown_fields: envelope.unknown_fields,
+    })
 }
 
 /// The primary that a job is about. Its table decides, with the key, which shard it goes to; for an archive
