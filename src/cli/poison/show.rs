@@ -33,8 +33,9 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     let message = &entry.message;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
+        let line = format!("{name:<14}  {}", printable(value));
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name:<14}  {}", printable(value));
+        let _ = writeln!(text, "{}", line.trim_end());
     };
     field("message", &message.message_id);
     if let Some(id) = &message.id {
@@ -45,7 +46,8 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     field("error", &message.error);
     field("step", &message.step);
     field("op", message.op.as_deref().unwrap_or("unknown"));
-    field("attempts", &format!("delivered {} times", message.dequeue_count));
+    let delivered = message.dequeue_count;
+    field("attempts", &if delivered == 1 { "delivered once".to_owned() } else { format!("delivered {delivered} times") });
     field("enqueued", &message.first_enqueued.to_string());
     field("poisoned", &format!("{} by {}", message.poisoned, message.worker));
     if entry.copies > 1 {
