@@ -23,7 +23,8 @@ use crate::migrations::Migrator;
 use crate::ops::{Routes, Server, ServerError};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
-use crate::telemetry::{Verbosity, logging};
+use crate::settings::HttpSettings;
+use crate::telemetry::{Verbosity, announce_view, logging};
 
 mod condition;
 mod demo;
@@ -114,7 +115,10 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
 
 /// What the global options ask to be loaded.
 fn request(global: &Global) -> Request {
-    Request::of_process(global.config.clone(), global.profile.clone(), global.set.clone())
+    // A variable that is set to nothing, as templates of containers do, names nothing.
+    let folder = global.config.clone().filter(|folder| !folder.as_os_str().is_empty());
+    let profile = global.profile.clone().filter(|profile| !profile.is_empty());
+    Request::of_process(folder, profile, global.set.clone())
 }
 
 /// Loads the configuration; warnings are said at once.
@@ -127,6 +131,8 @@ fn load(global: &Global, out: &mut Output) -> anyhow::Result<Loaded> {
 }
 
 /// A configuration with its stores opened.
+///
+/// A server's recorder must be installed before, since gauges start at zero here.
 struct Parts {
     context: Context,
     opened: Opened,
@@ -140,6 +146,9 @@ impl Parts {
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context =
             Context { settings: Arc::new(loaded.settings), catalog: Arc::new(loaded.catalog), stores: opened.stores.clone(), clock };
+        for view in context.catalog.views.keys() {
+            announce_view(view.as_str());
+        }
         Ok(Self { context, opened, chance })
     }
 
@@ -157,9 +166,9 @@ impl Parts {
 
     /// The server of health and metrics, bound.
     #[expect(clippy::default_trait_access, reason = "no further routes: their type belongs to ops alone")]
-    async fn server(&self, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
+    async fn server(&self, settings: &HttpSettings, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
         let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics };
-        Server::bind(&self.context.settings.http, routes, Default::default()).await
+        Server::bind(settings, routes, Default::default()).await
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {

@@ -33,7 +33,7 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
     let shutdown = CancellationToken::new();
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
     let server = match metrics {
-        Some(metrics) => Some(parts.server(&condition, metrics).await.map_err(server_error)?),
+        Some(metrics) => Some(parts.server(&parts.context.settings.http, &condition, metrics).await.map_err(server_error)?),
         None => None,
     };
     announce(&parts, server.as_ref());

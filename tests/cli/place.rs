@@ -62,7 +62,8 @@ key_env = "TEST_KEY"
 endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{address}/devstoreaccount1", blob = "http://{address}/devstoreaccount1" }}
 "#
         );
-        place.configure(&format!("{account}{CATALOG}\n"));
+        let impatient = "[worker]\nstorage_retry = { min = \"1ms\", base = \"1ms\", max = \"5ms\", attempts = 2 }";
+        place.configure(&format!("{account}{}\n", CATALOG.replacen("[worker]", impatient, 1)));
         place
     }
 

@@ -46,8 +46,7 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     field("error", &message.error);
     field("step", &message.step);
     field("op", message.op.as_deref().unwrap_or("unknown"));
-    let delivered = message.dequeue_count;
-    field("attempts", &if delivered == 1 { "delivered once".to_owned() } else { format!("delivered {delivered} times") });
+    field("deliveries", &message.dequeue_count.to_string());
     field("enqueued", &message.first_enqueued.to_string());
     field("poisoned", &format!("{} by {}", message.poisoned, message.worker));
     if entry.copies > 1 {
