@@ -30,7 +30,7 @@ pub(crate) async fn run(account: &Account, work: Work, jobs: usize, concurrency:
             done += 1;
         }
     }
-    Effort { seconds: started.elapsed().as_secs_f64(), requests: requests.into_inner() }
+    Effort { seconds: started.elapsed().as_secs_f64(), requests: requests.load(Ordering::Relaxed) }
 }
 
 async fn handle(account: &Account, work: Work, message: Message, requests: &AtomicU64) {

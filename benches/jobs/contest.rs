@@ -118,7 +118,7 @@ impl Contest {
 }
 
 impl Contender {
-    const fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Evenkeel => "evenkeel",
             Self::Bare => "bare loop, same requests",
@@ -172,7 +172,7 @@ impl Field {
         let (account, azurite) = match contest.store {
             StoreKind::Embedded => {
                 let account =
-                    EmbeddedStore::open(folder.path().join("bench.db"), AccountName::main(), Arc::new(SystemClock::new())).unwrap();
+                    EmbeddedStore::open(&folder.path().join("bench.db"), AccountName::main(), Arc::new(SystemClock::new())).unwrap();
                 (account, None)
             }
             StoreKind::Azurite => {

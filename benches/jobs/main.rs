@@ -15,11 +15,11 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::print_stdout,
+    clippy::cast_precision_loss,
     reason = "a benchmark says what it measured, and stops at what it does not expect"
 )]
 
 #[path = "../../tests/support/mod.rs"]
-#[allow(dead_code, reason = "the tests' support has more than a benchmark needs")]
 mod support;
 
 mod bare;
