@@ -92,11 +92,12 @@ impl Submission<'_> {
         let ended = self.pump(Lines::new(input), &mut tally, &bar, out).await;
         bar.finish_and_clear();
         if let Err(error) = ended {
-            return Err(error.context(format!("{} jobs were sent before this", tally.sent)));
+            let before = format!("{} sent before this", counted(tally.sent, "job"));
+            return Err(if self.many { error.context(before) } else { error });
         }
         if self.many && out.format() == Format::Text {
-            let sent = out.tone(Tone::Good, format_args!("{} jobs sent", tally.sent));
-            let refused = out.tone(Tone::Bad, format_args!(", {} lines refused", tally.refused));
+            let sent = out.tone(Tone::Good, format_args!("{} sent", counted(tally.sent, "job")));
+            let refused = out.tone(Tone::Bad, format_args!(", {} refused", counted(tally.refused, "line")));
             out.line(format_args!("{sent}{}", if tally.refused > 0 { refused.as_str() } else { "" }))?;
         }
         Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
@@ -128,6 +129,9 @@ impl Submission<'_> {
                 Ok((job, message_id)) => {
                     tally.sent += 1;
                     self.tell_sent(number, &job, &message_id, out)?;
+                    if job.unknown_fields > 0 {
+                        bar.suspend(|| self.tell_ignored(number, &job, out))?;
+                    }
                 }
                 Err(problem) => {
                     tally.refused += 1;
@@ -148,10 +152,13 @@ impl Submission<'_> {
             Ok(account) => account.queues.put(&job.queue, &job.text, std::time::Duration::ZERO, Ttl::Never).await,
             Err(error) => return (number, Err(error.into())),
         };
-        let line = |error: StoreError| anyhow::Error::new(error).context(format!("sending line {number} to the queue {}", job.queue));
+        let failed = |error: StoreError| {
+            let what = if self.many { format!("line {number}") } else { "the job".to_owned() };
+            anyhow::Error::new(error).context(format!("sending {what} to the queue {}", job.queue))
+        };
         match sent {
             Ok(sent) => (number, Ok(Ok((job, sent.id)))),
-            Err(error) => (number, Err(line(error))),
+            Err(error) => (number, Err(failed(error))),
         }
     }
 
@@ -161,6 +168,14 @@ impl Submission<'_> {
             Format::Text if self.many => Ok(()),
             Format::Text => out.line(format_args!("sent {} {} to {} as {message_id}", job.op, job.about, job.queue)),
         }
+    }
+
+    /// A worker ignores fields that it does not know, so that newer senders may add some; a person has mistyped one.
+    fn tell_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
+        let start = if self.many { format!("line {line}: ") } else { String::new() };
+        let start = out.aside_tone(Tone::Warning, format_args!("warning: {start}"));
+        let fields = counted(job.unknown_fields as u64, "field");
+        out.say(format_args!("{start}{fields} will be ignored: `evenkeel schema` says which a {} job has", job.op))
     }
 
     fn tell_refused(&self, line: u64, problem: &str, out: &mut Output) -> io::Result<()> {
@@ -182,4 +197,9 @@ impl Submission<'_> {
         }
         bar
     }
+}
+
+/// A number of things, in words.
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
