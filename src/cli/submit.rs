@@ -1,10 +1,11 @@
 //! `evenkeel submit`
 
 use std::io;
+use std::pin::pin;
 
 use anyhow::Context as _;
 use clap::Args;
-use futures::stream::{FuturesOrdered, StreamExt as _};
+use futures::stream::{self, FuturesOrdered, StreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
@@ -106,41 +107,35 @@ impl Submission<'_> {
     /// Reads, checks and sends: what is on its way is bounded, and results come in the order of the lines.
     async fn pump(
         &self,
-        mut lines: Lines<impl AsyncBufRead + Unpin>,
+        lines: Lines<impl AsyncBufRead + Unpin>,
         tally: &mut Tally,
         bar: &ProgressBar,
         out: &mut Output,
     ) -> anyhow::Result<()> {
+        let lines = stream::unfold(lines, async |mut lines| lines.next().await.transpose().map(|line| (line, lines)));
+        let mut lines = pin!(lines);
         let mut on_their_way = FuturesOrdered::new();
         let mut more = true;
-        while more || !on_their_way.is_empty() {
-            while more && on_their_way.len() < IN_FLIGHT {
-                match lines.next().await.context("reading standard input")? {
-                    None => more = false,
-                    Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
-                    Some(Line { number, text }) => {
-                        let job = text.and_then(|text| prepare(&text, self.queue, &self.context.settings, &self.context.catalog));
-                        on_their_way.push_back(self.send(number, job));
+        loop {
+            // What is on its way goes on while the next line is waited for: its writer may never send another.
+            tokio::select! {
+                biased;
+                Some((number, result)) = on_their_way.next(), if !on_their_way.is_empty() => {
+                    self.tell(number, result?, tally, bar, out)?;
+                }
+                line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
+                    match line.transpose().context("reading standard input")? {
+                        None => more = false,
+                        Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
+                        Some(Line { number, text }) => {
+                            let job = text.and_then(|text| prepare(&text, self.queue, &self.context.settings, &self.context.catalog));
+                            on_their_way.push_back(self.send(number, job));
+                        }
                     }
                 }
+                else => return Ok(()),
             }
-            let Some((number, result)) = on_their_way.next().await else { continue };
-            match result? {
-                Ok((job, message_id)) => {
-                    tally.sent += 1;
-                    self.tell_sent(number, &job, &message_id, out)?;
-                    if job.unknown_fields > 0 {
-                        bar.suspend(|| self.tell_ignored(number, &job, out))?;
-                    }
-                }
-                Err(problem) => {
-                    tally.refused += 1;
-                    bar.suspend(|| self.tell_refused(number, &problem, out))?;
-                }
-            }
-            bar.inc(1);
         }
-        Ok(())
     }
 
     async fn send(&self, number: u64, job: Result<Prepared, String>) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
@@ -159,6 +154,29 @@ impl Submission<'_> {
         match sent {
             Ok(sent) => (number, Ok(Ok((job, sent.id)))),
             Err(error) => (number, Err(failed(error))),
+        }
+    }
+
+    /// Counts and tells what became of a line.
+    fn tell(
+        &self,
+        line: u64,
+        result: Result<(Prepared, String), String>,
+        tally: &mut Tally,
+        bar: &ProgressBar,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        bar.inc(1);
+        match result {
+            Ok((job, message_id)) => {
+                tally.sent += 1;
+                self.tell_sent(line, &job, &message_id, out)?;
+                if job.unknown_fields > 0 { bar.suspend(|| self.tell_ignored(line, &job, out)) } else { Ok(()) }
+            }
+            Err(problem) => {
+                tally.refused += 1;
+                bar.suspend(|| self.tell_refused(line, &problem, out))
+            }
         }
     }
 
