@@ -169,7 +169,8 @@ impl Site {
     pub(crate) fn submit(&self, jobs: &[Value]) {
         let lines: String = jobs.iter().map(|job| format!("{job}\n")).collect();
         let ended = self.command_with(&["submit", "-"], &lines);
-        assert_eq!((ended.code, ended.out), (0, format!("{} jobs sent\n", jobs.len())), "{}", ended.err);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.out.starts_with(&format!("{} job", jobs.len())), "{}", ended.out);
     }
 
     /// What is in the poison queues: each as `poison list --json` prints it, in order of the clients' ids.
