@@ -44,7 +44,7 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
         summary = daemon.beside(server) => summary?,
     };
     if args.until_idle.is_some() {
-        summary.print(out)?;
+        summary.print(if shutdown.is_cancelled() { "stopped" } else { "idle" }, out)?;
     } else {
         tracing::info!(
             done = summary.jobs.done,
@@ -204,7 +204,8 @@ fn worker_name() -> String {
 }
 
 impl Summary {
-    fn print(&self, out: &mut Output) -> anyhow::Result<()> {
+    /// `how` it ended, in a word.
+    fn print(&self, how: &str, out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {
             out.value(self)?;
             return Ok(());
@@ -213,7 +214,7 @@ impl Summary {
         let poisoned = format!("{} poisoned", jobs.poisoned);
         let poisoned = if jobs.poisoned > 0 { out.tone(Tone::Bad, poisoned) } else { poisoned };
         out.line(format_args!(
-            "idle: {} done, {} skipped, {poisoned}; {storage_requests} storage requests in {seconds:.1} s",
+            "{how}: {} done, {} skipped, {poisoned}; {storage_requests} storage requests in {seconds:.1} s",
             jobs.done, jobs.skipped
         ))?;
         Ok(())

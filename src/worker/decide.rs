@@ -157,7 +157,10 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
             },
         },
         End::Rejected(rejection) => return poison(rejection.reason, end, ""),
-        End::Exhausted => return poison(Reason::Exhausted, end, &format!("{} deliveries ", situation.attempts.saturating_sub(1))),
+        End::Exhausted => {
+            let before = situation.attempts.saturating_sub(1);
+            return poison(Reason::Exhausted, end, &format!("{before} {} ", if before == 1 { "delivery" } else { "deliveries" }));
+        }
         End::TimedOut(_) if situation.stores == Stores::Refuse => written_off(growing),
         End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
             return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
@@ -191,9 +194,11 @@ pub(crate) fn describe(end: &End) -> (String, String) {
             Ran::Failed(failure) => return (failure.step.clone(), failure.chain()),
         },
         End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
-        End::Exhausted => {
-            ("counting attempts", "ended without an answer: crashes of the worker, panics, or runs that never ended".to_owned())
-        }
+        End::Exhausted => (
+            "counting attempts",
+            "ended without an answer: crashes of the worker, panics, runs that never ended, or messages lost on their way to a worker"
+                .to_owned(),
+        ),
         End::Panicked(message) => ("running", format!("the run panicked: {message}")),
         End::TimedOut(limit) => ("running", format!("the run was cancelled after job_timeout ({})", whole(*limit))),
         End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),

@@ -17,7 +17,7 @@ fn plain_base64_and_compressed_messages_of_both_sdks_go_to_the_right_row_whateve
     let mut expected = Vec::new();
     for sdk in ["python", "node"] {
         for encoding in ["plain", "base64", "gzip"] {
-            let lines: String = KEYS
+            let lines: Vec<String> = KEYS
                 .iter()
                 .enumerate()
                 .map(|(number, (pk, rk))| {
@@ -25,10 +25,10 @@ fn plain_base64_and_compressed_messages_of_both_sdks_go_to_the_right_row_whateve
                     let email = format!("{sdk}.{encoding}.{number}@contoso.com");
                     let entity = json!({"PartitionKey": pk, "RowKey": rk, "FirstName": "<&>\"'한 😀", "Email": email});
                     expected.push(((*pk).to_owned(), rk));
-                    format!("{}\n", json!({"op": "put", "table": "Employees", "entity": entity}))
+                    json!({"op": "put", "table": "Employees", "entity": entity}).to_string()
                 })
                 .collect();
-            let arguments = ["--queue", QUEUE, "--encoding", encoding];
+            let (lines, arguments) = (lines.join("\n"), ["--queue", QUEUE, "--encoding", encoding]);
             match sdk {
                 "python" => python_with(site.ports(), "enqueue_lines.py", &arguments, &lines),
                 _ => node_with(site.ports(), "enqueue_lines.mjs", &arguments, &lines),

@@ -19,8 +19,8 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
         json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
     };
     site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
-    // The outage outlasts the leases of what was in work, whose release it kept from being written down: these
-    // deliveries count, once. Another one that counted would be the last.
+    // A Get whose answer the outage cut off has counted a delivery of messages that nobody has: that once cannot be
+    // helped. Another delivery that counted would be the last.
     let mut worker = site.worker(&["--set", "worker.max_dequeue_count=2"]);
     wait_until("some jobs are done", || site.count(QUEUE) < JOBS - 40);
     let Place::Azurite(azurite) = &mut site.place else { unreachable!() };

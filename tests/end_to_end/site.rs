@@ -92,7 +92,7 @@ impl Site {
     pub(crate) fn new(place: Place, catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let account = match place {
-            Place::Embedded => format!("kind = \"embedded\"\npath = {:?}\n", folder.path().join("store.db")),
+            Place::Embedded => "kind = \"embedded\"\npath = \"store.db\"\n".to_owned(),
             Place::Azurite(_) => {
                 "kind = \"azure\"\nauth = \"connection_string\"\nconnection_string_env = \"AZURE_STORAGE_CONNECTION_STRING\"\n".to_owned()
             }
@@ -167,8 +167,8 @@ impl Site {
 
     /// Puts jobs on the queue, through the program. Each must be taken.
     pub(crate) fn submit(&self, jobs: &[Value]) {
-        let lines: String = jobs.iter().map(|job| format!("{job}\n")).collect();
-        let ended = self.command_with(&["submit", "-"], &lines);
+        let lines: Vec<String> = jobs.iter().map(Value::to_string).collect();
+        let ended = self.command_with(&["submit", "-"], &lines.join("\n"));
         assert_eq!(ended.code, 0, "{}", ended.err);
         assert!(ended.out.starts_with(&format!("{} job", jobs.len())), "{}", ended.out);
     }
