@@ -183,13 +183,14 @@ struct Watched {
 struct Running<'a> {
     watched: &'a Watched,
     primary: Option<Primary>,
+    queue: &'a str,
     message: &'a str,
     well: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref());
+        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref(), (self.queue, self.message));
         if !self.well {
             self.watched.stage.explain_message(self.message);
         }
@@ -204,8 +205,8 @@ impl Execute for Watched {
             Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
         };
         let message = delivery.stamp.message_id.as_str();
-        let began = self.stage.run_begins(self.caller, primary.as_ref(), || format!("{work:?} {delivery:?}"));
-        let mut running = Running { watched: self, primary, message, well: false };
+        let began = self.stage.run_begins(self.caller, primary.as_ref(), (queue, message), || format!("{work:?} {delivery:?}"));
+        let mut running = Running { watched: self, primary, queue, message, well: false };
         let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began");

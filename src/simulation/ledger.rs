@@ -40,8 +40,10 @@ struct Entry {
     text: String,
     free: u64,
     deliveries: Vec<Delivered>,
-    /// Its own last run that ended well: when it began, and how it ended.
-    ended: Option<(u64, Outcome)>,
+    /// Its own last run that ended well: how it ended.
+    ended: Option<Outcome>,
+    /// Its own runs under way, in whatever worker.
+    running: u32,
     poisoned: bool,
     gone: bool,
 }
@@ -123,7 +125,7 @@ impl Ledger {
                     let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if queue.as_str() == JOBS { self.jobs += 1 } else { self.rechecks += 1 }
                     let entry =
-                        Entry { expectation, text: text.clone(), free: 0, deliveries: Vec::new(), ended: None, poisoned: false, gone: false };
+                        Entry { expectation, text: text.clone(), free: 0, deliveries: Vec::new(), ended: None, running: 0, poisoned: false, gone: false };
                     self.messages.insert((queue.to_string(), id.clone()), entry);
                 }
                 Change::Got { queue, id, dequeue_count } => {
@@ -156,10 +158,17 @@ impl Ledger {
         if self.expected.front() == Some(&Expectation::Recheck) { self.expected.pop_front() } else { Some(Expectation::Recheck) }
     }
 
-    /// A run began.
+    /// A run of this message begins or ends.
+    pub(super) fn running(&mut self, queue: &str, id: &str, begins: bool) {
+        if let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) {
+            entry.running = if begins { entry.running + 1 } else { entry.running.saturating_sub(1) };
+        }
+    }
+
+    /// A run ended well.
     pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
-        entry.ended = Some((began, outcome.clone()));
+        entry.ended = Some(outcome.clone());
         if let Expectation::Job { op: "sync", key, .. } = &entry.expectation {
             self.synced.insert((caller, key.clone()), began);
         }
@@ -179,9 +188,9 @@ impl Ledger {
         }
     }
 
-    /// Whether a message with this operation about this employee is on the queue.
+    /// Whether a message with this operation about this employee is on the queue, or a run of one is under way.
     pub(super) fn alive(&self, key: &EntityKey, op: &str) -> bool {
-        self.messages.values().any(|entry| !entry.gone && entry.is(key, op))
+        self.messages.values().any(|entry| (!entry.gone || entry.running > 0) && entry.is(key, op))
     }
 
     /// Whether there ever was one.
@@ -212,7 +221,7 @@ impl Ledger {
             };
             return if entry.deliveries.iter().any(covered) { Ok(()) } else { lost("before a sync that began after it was got had ended well") };
         }
-        let Some((_, outcome)) = &entry.ended else { return lost("before a run had ended well") };
+        let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let took_effect = match (op, outcome) {
             ("put", Outcome::Done(_)) => history.stamped("Employees", id),
@@ -221,7 +230,11 @@ impl Ledger {
             ("delete", Outcome::Skipped { .. }) => conditional || entry.deliveries.len() > 1,
             ("archive", Outcome::Done(_)) => history.stamped("FormerEmployees", id),
             ("archive", Outcome::Skipped { .. }) => {
-                conditional || entry.deliveries.len() > 1 || history.absent_since("Employees", key, since) || self.later_archive(id, key)
+                // With its delete unanswered it cannot know what has become of the source since it was copied.
+                conditional
+                    || history.absent_since("Employees", key, since)
+                    || history.stamped("FormerEmployees", id)
+                    || self.later_archive(id, key)
             }
             ("restore", Outcome::Done(_)) => history.stamped("Employees", id),
             ("restore", Outcome::Skipped { .. }) => {
@@ -247,8 +260,8 @@ impl Ledger {
         entry.poisoned = true;
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
+            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max),
             (reason, Expectation::Poison(expected)) => reason == *expected,
-            ("exhausted", _) => entry.is_exhausted(max),
             ("permanent", Expectation::Job { op: "restore", key, .. }) if poison.error.contains("was not restored by this job") => {
                 history.present_since("Employees", key, first)
             }

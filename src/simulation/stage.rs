@@ -177,10 +177,17 @@ impl Stage {
     }
 
     /// A run begins: its tick.
-    pub(super) fn run_begins(&self, caller: u32, primary: Option<&Primary>, what: impl FnOnce() -> String) -> u64 {
+    pub(super) fn run_begins(
+        &self,
+        caller: u32,
+        primary: Option<&Primary>,
+        (queue, id): (&str, &str),
+        what: impl FnOnce() -> String,
+    ) -> u64 {
         let (tick, alone) = {
             let mut books = self.books();
             books.tick += 1;
+            books.ledger.running(queue, id, true);
             (books.tick, primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))))
         };
         self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
@@ -191,9 +198,11 @@ impl Stage {
     }
 
     /// A run ended, in whatever way.
-    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>) {
+    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, (queue, id): (&str, &str)) {
+        let mut books = self.books();
+        books.ledger.running(queue, id, false);
         if let Some(primary) = primary {
-            self.books().running.remove(&(caller, primary.clone()));
+            books.running.remove(&(caller, primary.clone()));
         }
     }
 
