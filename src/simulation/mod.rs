@@ -44,10 +44,14 @@ mod ledger;
 mod mirror;
 pub mod oracle;
 mod run;
+mod shrink;
 mod sky;
 mod stage;
 mod story;
+mod tally;
 
 pub use fault::{Fault, FaultCounts};
 pub use run::{Report, Request, run};
+pub use shrink::shrink;
 pub use stage::Allowed;
+pub use tally::{Median, Tally};

@@ -35,8 +35,8 @@ use crate::worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will.
 const DRAINED_WITHIN: Duration = Duration::from_hours(3);
-/// How often the end of the rechecks is looked for, at most.
-const SWEEPS: usize = 60;
+/// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
+const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
 
 /// What a run is asked for.
 #[derive(Debug, Clone, Default)]
@@ -80,8 +80,8 @@ pub struct Report {
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
     pub drained_after: Duration,
-    /// How many steps the client took.
-    pub steps: usize,
+    /// How many steps the client's script has.
+    pub planned_steps: usize,
     /// What happened, where it was asked for.
     pub story: Vec<String>,
 }
@@ -121,7 +121,7 @@ async fn play(request: &Request) -> Report {
         resurrections: books.history.resurrections,
         virtual_time,
         drained_after,
-        steps: play.steps.len(),
+        planned_steps: play.steps.len(),
         story: std::mem::take(&mut books.story),
     }
 }
@@ -257,7 +257,10 @@ impl Play {
 
     /// Lets time pass until every recheck is done and nothing is on its way.
     async fn rechecks(&self) {
-        for nth in 0..SWEEPS {
+        let since = self.stage.elapsed();
+        let mut nth = 0;
+        while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
+            nth += 1;
             let arrival = self.world.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
             let visible = |name| self.world.backlog(&queue(name)).1.map(|at| self.stage.until(at));
             let jobs = visible(JOBS);
@@ -265,7 +268,7 @@ impl Play {
             sleep(wait + Duration::from_millis(1)).await;
             self.world.catch_up();
             let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
-            self.crew.sweep(mode, Arc::new(Breeze(chance(self.crew.seed, 5_000 + nth as u64)))).await;
+            self.crew.sweep(mode, Arc::new(Breeze(chance(self.crew.seed, 5_000 + nth)))).await;
             self.look_after_poison().await;
         }
         self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
