@@ -13,15 +13,18 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
+use crate::ops::{Routes, Server, ServerError};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
-use crate::telemetry::{Verbosity, logging};
+use crate::settings::HttpSettings;
+use crate::telemetry::{Verbosity, announce_view, logging};
 
 mod condition;
 mod demo;
@@ -32,6 +35,7 @@ mod signals;
 mod stores;
 mod watch;
 
+use condition::Condition;
 use stores::Opened;
 
 /// Runs the command that the process's arguments name.
@@ -96,6 +100,7 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
     match command {
         Command::Submit(args) => cli::submit::submit(args, context, out).await,
         Command::Get(args) => cli::get::get(args, context, out).await,
+        Command::Lookup(args) => cli::lookup::lookup(args, context, out).await,
         Command::Poison(args) => cli::poison::poison(args, context, out).await,
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
         Command::Plan(args) => {
@@ -110,7 +115,10 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
 
 /// What the global options ask to be loaded.
 fn request(global: &Global) -> Request {
-    Request::of_process(global.config.clone(), global.profile.clone(), global.set.clone())
+    // A variable that is set to nothing, as templates of containers do, names nothing.
+    let folder = global.config.clone().filter(|folder| !folder.as_os_str().is_empty());
+    let profile = global.profile.clone().filter(|profile| !profile.is_empty());
+    Request::of_process(folder, profile, global.set.clone())
 }
 
 /// Loads the configuration; warnings are said at once.
@@ -123,6 +131,8 @@ fn load(global: &Global, out: &mut Output) -> anyhow::Result<Loaded> {
 }
 
 /// A configuration with its stores opened.
+///
+/// A server's recorder must be installed before, since gauges start at zero here.
 struct Parts {
     context: Context,
     opened: Opened,
@@ -134,12 +144,11 @@ impl Parts {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
-        let context = Context {
-            settings: Arc::new(loaded.settings),
-            catalog: Arc::new(loaded.catalog),
-            stores: opened.stores.clone(),
-            clock,
-        };
+        let context =
+            Context { settings: Arc::new(loaded.settings), catalog: Arc::new(loaded.catalog), stores: opened.stores.clone(), clock };
+        for view in context.catalog.views.keys() {
+            announce_view(view.as_str());
+        }
         Ok(Self { context, opened, chance })
     }
 
@@ -153,6 +162,13 @@ impl Parts {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = self.migrator()?.catalog_record().await?.generations(&catalog);
         Ok(Arc::new(catalog))
+    }
+
+    /// The server of health and metrics, bound.
+    #[expect(clippy::default_trait_access, reason = "no further routes: their type belongs to ops alone")]
+    async fn server(&self, settings: &HttpSettings, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
+        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics };
+        Server::bind(settings, routes, Default::default()).await
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {

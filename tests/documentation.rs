@@ -1,6 +1,10 @@
-//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/operations.md`.
+//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/operations.md`, every key
+//! and condition in `docs/catalog.md` means what it says, and the catalog of `README.md` is valid.
 
-use evenkeel::model::job;
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::condition::Condition;
+use evenkeel::model::template::Template;
+use evenkeel::model::{EdmDateTime, EdmValue, job};
 use evenkeel::telemetry::names::METRICS;
 
 /// The fenced blocks of a language in a Markdown file.
@@ -45,4 +49,59 @@ fn every_metric_is_documented_with_its_labels() {
             assert!(row.contains(&format!("`{label}`")), "{name} lacks its label {label} in docs/operations.md");
         }
     }
+}
+
+#[test]
+fn the_configuration_in_the_readme_is_valid_and_warns_of_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = blocks(include_str!("../README.md"), "toml")[0];
+    std::fs::write(folder.path().join("default.toml"), text).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(loaded.warnings.len(), 0);
+    assert_eq!((loaded.catalog.views.len(), loaded.catalog.archives.len()), (3, 1));
+}
+
+#[test]
+fn every_job_that_the_readme_submits_is_valid() {
+    let submitted: Vec<&str> =
+        include_str!("../README.md").split("evenkeel submit '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+    assert!(submitted.len() > 5);
+    for text in submitted {
+        let envelope = job::decode(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(envelope.unknown_fields, 0, "{text}");
+    }
+}
+
+#[test]
+fn every_key_filter_makes_what_the_catalog_s_table_says() {
+    let mut seen = 0;
+    for line in include_str!("../docs/catalog.md").lines().filter(|line| line.contains(r"`{")) {
+        // The bar between filters is escaped in a table.
+        let cells: Vec<String> = line.replace(r"\|", "\u{1}").split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect();
+        let [.., template, value, key, _] = cells.as_slice() else { continue };
+        let Some(template) = template.strip_prefix('`').and_then(|text| text.strip_suffix('`')) else { continue };
+        let quoted = |text: &str| text.strip_prefix('`').and_then(|text| text.strip_suffix('`')).map(str::to_owned);
+        let value = match (quoted(value), value.parse::<i32>()) {
+            (Some(text), _) => EdmValue::String(text),
+            (None, Ok(number)) => EdmValue::Int32(number),
+            (None, Err(_)) => EdmValue::DateTime(EdmDateTime::parse(value).unwrap()),
+        };
+        let rendered = Template::parse(template).unwrap().render_with(|_| Some(value.clone())).unwrap().unwrap();
+        assert_eq!(Some(rendered.to_string()), quoted(key), "{line}");
+        seen += 1;
+    }
+    assert_eq!(seen, 8, "a row of the table of filters was not read");
+}
+
+#[test]
+fn every_condition_in_the_catalog_s_documentation_is_one() {
+    let mut seen = 0;
+    for line in include_str!("../docs/catalog.md").lines().filter(|line| line.starts_with("when = ")) {
+        let table: toml::Table = toml::from_str(line).unwrap();
+        let condition = table["when"].as_str().unwrap();
+        Condition::parse(condition).unwrap_or_else(|error| panic!("{error}"));
+        seen += 1;
+    }
+    assert_eq!(seen, 5);
 }

@@ -66,7 +66,9 @@ impl Condition {
     fn of_queue(&self, queue: QueueStatus) -> Option<NotReady> {
         let silent = match (queue.last_poll, &queue.last_error) {
             (None, _) => true,
-            (Some(last), Some(_)) => self.clock.now().duration_since(last) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX),
+            (Some(last), Some(_)) => {
+                self.clock.now().duration_since(last) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
+            }
             // Without a failure since, it waits for free slots: that is work, not silence.
             (Some(_), None) => false,
         };

@@ -1,9 +1,11 @@
 //! `evenkeel demo`: sets the stage for the story: a folder with a configuration and a store, and a worker.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::Condition;
@@ -11,15 +13,20 @@ use super::{Parts, prepare, signals};
 use crate::cli::demo::{self, DemoArgs, Stage};
 use crate::cli::{Exit, Format, Output};
 use crate::config::{self, Request};
-use crate::ops::{self, Routes, Server};
+use crate::ops::{self, Server, ServerError};
+use crate::settings::HttpSettings;
 use crate::worker::{Mode, RunReport};
 
 /// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
 pub(super) async fn demo(args: &DemoArgs, out: &mut Output) -> anyhow::Result<Exit> {
     let folder = Folder::fresh()?;
+    let metrics = if args.once { None } else { Some(ops::install()?) };
     let parts = Parts::open(folder.configuration()?)?;
     let shutdown = CancellationToken::new();
-    let server = if args.once { None } else { Some(server(&parts, &shutdown).await?) };
+    let server = match metrics {
+        Some(metrics) => Some(server(&parts, metrics, &shutdown).await?),
+        None => None,
+    };
     tokio::select! {
         biased;
         never = signals::obey(&shutdown) => match never {},
@@ -27,10 +34,17 @@ pub(super) async fn demo(args: &DemoArgs, out: &mut Output) -> anyhow::Result<Ex
     }
 }
 
-async fn server(parts: &Parts, shutdown: &CancellationToken) -> anyhow::Result<(Server, Arc<Condition>)> {
+async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &CancellationToken) -> anyhow::Result<(Server, Arc<Condition>)> {
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
-    let routes = Routes { readiness: Arc::<Condition>::clone(&condition), metrics: ops::install()? };
-    let server = Server::bind(&parts.context.settings.http, routes, Default::default()).await?;
+    let settings = &parts.context.settings.http;
+    let server = match parts.server(settings, &condition, metrics.clone()).await {
+        // A demonstration is not worth a quarrel about a port.
+        Err(ServerError::Bind { .. }) => {
+            let any = HttpSettings { listen: SocketAddr::new(settings.listen.ip(), 0), ..settings.clone() };
+            parts.server(&any, &condition, metrics).await?
+        }
+        bound => bound?,
+    };
     Ok((server, condition))
 }
 
@@ -60,20 +74,23 @@ async fn perform(
     };
     let story = async {
         let told = demo::tell(&stage, out).await;
+        let took = parts.context.clock.monotonic().saturating_sub(started);
         if let (Ok(_), Some((server, _))) = (&told, server) {
             run_on(server, folder, shutdown, out).await?;
         }
         shutdown.cancel();
-        told
+        told.map(|exit| (exit, took))
     };
     let (report, told) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story);
     let report: RunReport = report?;
-    let exit = told?;
+    let (exit, took) = told?;
     if out.format() == Format::Text {
-        let seconds = (parts.context.clock.monotonic() - started).as_secs_f64();
         out.line(format_args!(
-            "{} jobs done, {} poisoned; {} storage requests in {seconds:.1} s, by the same worker as `evenkeel run`.",
-            report.done + report.skipped, report.poisoned, parts.opened.requests()
+            "{} jobs done, {} poisoned, {} storage requests by the same worker as `evenkeel run`; the story took {:.1} s.",
+            report.done + report.skipped,
+            report.poisoned,
+            parts.opened.requests(),
+            took.as_secs_f64()
         ))?;
     }
     Ok(exit)
@@ -110,7 +127,8 @@ impl Folder {
     /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
     /// environment is left out: it is about somebody's real stores.
     fn configuration(&self) -> anyhow::Result<config::Loaded> {
-        let text = format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
+        let text =
+            format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         Ok(config::load(&Request { folder: config::Folder::Named(self.path.clone()), ..Request::default() })?)

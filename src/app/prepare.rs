@@ -13,7 +13,7 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
-    #[error("{} migrations are pending and [migrate] auto is false:{}", .0.len(), listed(.0))]
+    #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
     Pending(Vec<Change>),
     /// They cannot be looked at, or applied.
     #[error("the stores cannot be prepared")]
@@ -21,7 +21,7 @@ pub(super) enum PrepareError {
 }
 
 fn listed(changes: &[Change]) -> String {
-    changes.iter().map(|change| format!("\n  {change}")).collect()
+    changes.iter().fold(String::new(), |text, change| text + "\n  " + &change.to_string())
 }
 
 /// Applies what is pending, or refuses to; returns the record that the worker's catalog now is.
@@ -67,6 +67,8 @@ fn may_pass(error: &MigrationError) -> bool {
     match error {
         MigrationError::Store { source, .. } => source.class.is_transient() || source.class == ErrorClass::Unauthorised,
         MigrationError::Contended(_) => true,
-        MigrationError::Account(_) | MigrationError::File { .. } | MigrationError::Record { .. } | MigrationError::SourceChanged { .. } => false,
+        MigrationError::Account(_) | MigrationError::File { .. } | MigrationError::Record { .. } | MigrationError::SourceChanged(_) => {
+            false
+        }
     }
 }

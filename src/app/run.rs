@@ -20,7 +20,7 @@ use crate::cli::run::RunArgs;
 use crate::cli::{Exit, Format, Output, Tone, UsageError};
 use crate::config::Loaded;
 use crate::migrations::CatalogRecord;
-use crate::ops::{self, Routes, Server, ServerError, systemd};
+use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
@@ -33,10 +33,7 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
     let shutdown = CancellationToken::new();
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
     let server = match metrics {
-        Some(metrics) => {
-            let routes = Routes { readiness: Arc::<Condition>::clone(&condition), metrics };
-            Some(Server::bind(&parts.context.settings.http, routes, Default::default()).await.map_err(server_error)?)
-        }
+        Some(metrics) => Some(parts.server(&parts.context.settings.http, &condition, metrics).await.map_err(server_error)?),
         None => None,
     };
     announce(&parts, server.as_ref());
@@ -50,8 +47,13 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
         summary.print(out)?;
     } else {
         tracing::info!(
-            done = summary.jobs.done, skipped = summary.jobs.skipped, released = summary.jobs.released, poisoned = summary.jobs.poisoned,
-            storage_requests = summary.storage_requests, seconds = summary.seconds, "stopped"
+            done = summary.jobs.done,
+            skipped = summary.jobs.skipped,
+            released = summary.jobs.released,
+            poisoned = summary.jobs.poisoned,
+            storage_requests = summary.storage_requests,
+            seconds = summary.seconds,
+            "stopped"
         );
     }
     Ok(Exit::Done)
@@ -77,9 +79,10 @@ fn announce(parts: &Parts, server: Option<&Server>) {
     for queue in &parts.context.settings.queues {
         tracing::info!(queue = %queue.name, account = %queue.account, concurrency = queue.concurrency, shards = queue.shards, "receives from");
     }
-    match server {
-        Some(server) => tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at"),
-        None => tracing::info!("without HTTP: no health, no metrics"),
+    if let Some(server) = server {
+        tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at");
+    } else {
+        tracing::info!("without HTTP: no health, no metrics");
     }
 }
 
@@ -130,7 +133,7 @@ impl Daemon<'_> {
             None => RunReport::default(),
             Some(record) => self.receive(&migrator, &record?).await?,
         };
-        let seconds = (context.clock.monotonic() - started).as_secs_f64();
+        let seconds = context.clock.monotonic().saturating_sub(started).as_secs_f64();
         Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
     }
 
@@ -142,7 +145,11 @@ impl Daemon<'_> {
         let stop = self.shutdown.child_token();
         let watching = async {
             let recorded = watch::newer_than(record.generation, migrator, self.parts.chance.as_ref()).await;
-            tracing::error!(own = record.generation, recorded, "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one");
+            tracing::error!(
+                own = record.generation,
+                recorded,
+                "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one"
+            );
             self.condition.outdated(recorded);
             stop.cancel();
             std::future::pending::<()>().await;
@@ -154,7 +161,10 @@ impl Daemon<'_> {
         };
         if self.condition.is_outdated() && !self.shutdown.is_cancelled() {
             if self.mode != Mode::Forever {
-                anyhow::bail!("a newer catalog than generation {} was recorded meanwhile: run again with the newer configuration", record.generation);
+                anyhow::bail!(
+                    "a newer catalog than generation {} was recorded meanwhile: run again with the newer configuration",
+                    record.generation
+                );
             }
             // It stays, so that what watches over it sees why it is not ready, rather than a restart loop.
             self.shutdown.cancelled().await;

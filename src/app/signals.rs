@@ -12,7 +12,7 @@ pub(super) async fn interrupted() {
             signal.recv().await;
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = terminated => {}

@@ -21,3 +21,30 @@ pub(super) async fn newer_than(own: u32, migrator: &Migrator, chance: &dyn Chanc
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::adapters::sim::Fair;
+    use crate::adapters::system::SeededChance;
+    use crate::migrations::tests::{catalog, migrator, up, world};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_catalog_that_others_record_is_noticed_within_a_minute_and_ones_own_never_is() {
+        let world = world(Arc::new(Fair));
+        let (own, newer) = (catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}")]));
+        let watched = migrator(&world, &own);
+        up(&watched).await;
+        let chance = SeededChance::new(1);
+        let hour = Duration::from_hours(1);
+        assert!(timeout(hour, newer_than(1, &watched, &chance)).await.is_err());
+
+        up(&migrator(&world, &newer)).await;
+        let since = Instant::now();
+        assert_eq!(newer_than(1, &watched, &chance).await, 2);
+        assert!(since.elapsed() < Duration::from_mins(1));
+    }
+}

@@ -1,12 +1,13 @@
 //! What to do about an error, where the program can know.
 
+use super::exit::store_error;
 use crate::migrations::MigrationError;
 use crate::ports::{ErrorClass, Missing, StoreError};
 
 /// What to do about an error, where the program can know: decided by the errors in its chain.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
-        if let Some(store) = cause.downcast_ref::<StoreError>() {
+        if let Some(store) = store_error(cause) {
             return of_store(store);
         }
         match cause.downcast_ref::<MigrationError>() {
@@ -23,9 +24,9 @@ fn of_store(error: &StoreError) -> Option<String> {
         ErrorClass::Refused => Some(format!(
             "nothing listens there, or the name cannot be resolved: check [accounts.{account}], and the network (or start Azurite)"
         )),
-        ErrorClass::Unauthorised => Some(format!(
-            "check the credentials of [accounts.{account}], whether they cover tables and queues, and this machine's clock"
-        )),
+        ErrorClass::Unauthorised => {
+            Some(format!("check the credentials of [accounts.{account}], whether they cover tables and queues, and this machine's clock"))
+        }
         ErrorClass::Throttled { .. } => Some("the store is busy: try again in a moment".to_owned()),
         ErrorClass::Ambiguous => {
             Some("the request may or may not have been executed; every command of evenkeel can be repeated".to_owned())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
-use super::{completions, config, demo, docs, get, migrate, plan, poison, run, schema, submit};
+use super::{completions, config, demo, docs, get, lookup, migrate, plan, poison, run, schema, submit};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -13,7 +13,7 @@ use crate::model::Key;
 /// You declare archives, secondary indexes and copies in config/default.toml, and put a small message on a
 /// queue when an entity changed. `evenkeel run` brings every copy back in step with its primary.
 #[derive(Debug, Parser)]
-#[command(name = "evenkeel", version, max_term_width = 100, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "evenkeel", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What all commands understand.
     #[command(flatten)]
@@ -27,12 +27,12 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Folder of the configuration: default.toml, <profile>.toml, catalog/*.toml; where absent, `config`, and
+    /// Folder of the configuration: default.toml, NAME.toml of the profile, catalog/*.toml; where absent, `config`, and
     /// the built-in defaults where there is no such folder
-    #[arg(long, global = true, value_name = "DIR", env = "EVENKEEL_CONFIG")]
+    #[arg(long, global = true, value_name = "DIR", env = "EVENKEEL_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
     /// Profile whose file is laid over default.toml
-    #[arg(long, global = true, value_name = "NAME", env = "EVENKEEL_PROFILE")]
+    #[arg(long, global = true, value_name = "NAME", env = "EVENKEEL_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
     /// Setting that wins over files and environment, for example worker.lease=90s; may be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
@@ -59,6 +59,8 @@ pub enum Command {
     Submit(submit::SubmitArgs),
     /// Print one entity as JSON, with its EDM types
     Get(get::GetArgs),
+    /// Find entities by the values that a view's keys are made of
+    Lookup(lookup::LookupArgs),
     /// Show what reconciling an entity would do now, without doing it
     Plan(plan::PlanArgs),
     /// List, show, requeue and discard messages that will not be tried again

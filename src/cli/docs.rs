@@ -42,6 +42,10 @@ fn cli() -> String {
 }
 
 fn section(text: &mut String, command: &mut clap::Command, path: &str) {
+    if path.contains(' ') {
+        // Told once, at the top.
+        *command = std::mem::take(command).mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+    }
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
     // Writing to a String cannot fail.

@@ -1,5 +1,6 @@
 //! Exit codes, a contract with scripts.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use crate::config::ConfigErrors;
@@ -24,8 +25,7 @@ pub enum Exit {
 }
 
 /// What the help of every command ends with.
-pub const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 130 interrupted.";
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 130 interrupted.";
 
 impl Exit {
     /// The number.
@@ -46,10 +46,10 @@ impl Exit {
             if cause.is::<UsageError>() || cause.is::<ConfigErrors>() {
                 return Self::Usage;
             }
-            if let Some(store) = cause.downcast_ref::<StoreError>() {
+            if let Some(store) = store_error(cause) {
                 return Self::of_store(store);
             }
-            if cause.downcast_ref::<MigrationError>().is_some_and(|error| matches!(error, MigrationError::SourceChanged { .. })) {
+            if cause.downcast_ref::<MigrationError>().is_some_and(|error| matches!(error, MigrationError::SourceChanged(_))) {
                 return Self::Usage;
             }
         }
@@ -77,6 +77,11 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())
     }
+}
+
+/// The store's failure that a cause is, boxed or not.
+pub(super) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
+    cause.downcast_ref::<StoreError>().or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
 }
 
 /// Arguments that cannot mean anything with this configuration.
@@ -109,6 +114,8 @@ mod tests {
         assert_eq!(Exit::of(&refused), Exit::Unreachable);
         let absent = anyhow::Error::new(store(ErrorClass::NotFound(Missing::Container)));
         assert_eq!(Exit::of(&absent), Exit::Failed);
+        let migration = MigrationError::Store { doing: "listing".to_owned(), source: Box::new(store(ErrorClass::Unauthorised)) };
+        assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);
         let usage = Err::<(), _>(UsageError::new("no")).context("lookup").unwrap_err();
         assert_eq!(Exit::of(&usage), Exit::Usage);
         assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Failed);

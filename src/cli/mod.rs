@@ -17,6 +17,7 @@ pub mod docs;
 pub mod exit;
 pub mod get;
 mod help;
+pub mod lookup;
 pub mod migrate;
 pub mod output;
 pub mod plan;

@@ -10,13 +10,17 @@ use serde::Serialize;
 
 /// Where results go.
 pub struct Output {
-    out: Box<dyn Write + Send>,
-    aside: Box<dyn Write + Send>,
+    out: Stream,
+    aside: Stream,
     format: Format,
-    colour: bool,
-    aside_colour: bool,
     quiet: bool,
     live: bool,
+}
+
+/// One of the two streams.
+struct Stream {
+    writer: Box<dyn Write + Send>,
+    colour: bool,
 }
 
 /// In which form results are written.
@@ -48,11 +52,9 @@ impl Output {
     pub fn standard(format: Format, quiet: bool) -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
-            out: Box::new(io::stdout()),
-            aside: Box::new(io::stderr()),
+            out: Stream { writer: Box::new(io::stdout()), colour: !plain && io::stdout().is_terminal() },
+            aside: Stream { writer: Box::new(io::stderr()), colour: !plain && io::stderr().is_terminal() },
             format,
-            colour: !plain && io::stdout().is_terminal(),
-            aside_colour: !plain && io::stderr().is_terminal(),
             quiet,
             live: io::stderr().is_terminal() && !quiet && format == Format::Text,
         }
@@ -60,7 +62,8 @@ impl Output {
 
     /// Writers of one's own, without colour.
     pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
-        Self { out, aside, format, colour: false, aside_colour: false, quiet: false, live: false }
+        let plain = |writer| Stream { writer, colour: false };
+        Self { out: plain(out), aside: plain(aside), format, quiet: false, live: false }
     }
 
     /// The form that was asked for.
@@ -75,12 +78,12 @@ impl Output {
 
     /// Writes a line of the result.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.out, "{text}")
+        writeln!(self.out.writer, "{text}")
     }
 
     /// Writes text that ends where it ends.
     pub fn text(&mut self, text: impl Display) -> io::Result<()> {
-        write!(self.out, "{text}")
+        write!(self.out.writer, "{text}")
     }
 
     /// Writes a JSON value: on one line as one of many or for machines, indented for people.
@@ -94,52 +97,56 @@ impl Output {
 
     /// Says something on standard error, unless `-q` was given.
     pub fn say(&mut self, text: impl Display) -> io::Result<()> {
-        if self.quiet { Ok(()) } else { writeln!(self.aside, "{text}") }
+        if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{text}") }
     }
 
     /// Complains on standard error, whatever was asked for.
     pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.aside, "{text}")
+        writeln!(self.aside.writer, "{text}")
     }
 
     /// Text for standard output in its tone.
     pub fn tone(&self, tone: Tone, text: impl Display) -> String {
-        paint(self.colour, tone, text)
+        paint(self.out.colour, tone, text)
     }
 
     /// Text for standard error in its tone.
     pub fn aside_tone(&self, tone: Tone, text: impl Display) -> String {
-        paint(self.aside_colour, tone, text)
+        paint(self.aside.colour, tone, text)
     }
 
     /// Writes rows in aligned columns under a heading; nothing where there is no row.
     pub fn columns<const N: usize>(&mut self, heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
-        let widths: [usize; N] = std::array::from_fn(|column| {
-            rows.iter().map(|row| row[column].chars().count()).chain([heading[column].chars().count()]).max().unwrap_or(0)
-        });
-        let line = |cells: [&str; N]| {
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
+        self.table(&heading.map(str::to_owned), &rows)
+    }
+
+    /// As [`columns`](Self::columns), where how many there are is only known now.
+    pub fn table(&mut self, heading: &[String], rows: &[Vec<String>]) -> io::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let length = |cell: Option<&String>| cell.map_or(0, |cell| cell.chars().count());
+        let widths: Vec<usize> = (0..heading.len())
+            .map(|column| rows.iter().map(|row| length(row.get(column))).fold(length(heading.get(column)), usize::max))
+            .collect();
+        let line = |cells: &[String]| {
             let mut text = String::new();
-            for (cell, width) in cells.iter().zip(widths) {
+            for (cell, width) in cells.iter().zip(&widths) {
                 text.push_str(cell);
                 text.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count()) + 2));
             }
             text.trim_end().to_owned()
         };
-        if !rows.is_empty() {
-            let heading = self.tone(Tone::Strong, line(heading));
-            self.line(heading)?;
-        }
-        for row in rows {
-            let text = line(std::array::from_fn(|column| row[column].as_str()));
-            self.line(text)?;
-        }
-        Ok(())
+        let heading = self.tone(Tone::Strong, line(heading));
+        self.line(heading)?;
+        rows.iter().try_for_each(|row| self.line(line(row)))
     }
 
     /// Flushes both.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()?;
-        self.aside.flush()
+        self.out.writer.flush()?;
+        self.aside.writer.flush()
     }
 }
 

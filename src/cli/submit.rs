@@ -1,10 +1,11 @@
 //! `evenkeel submit`
 
 use std::io;
+use std::pin::pin;
 
 use anyhow::Context as _;
 use clap::Args;
-use futures::stream::{FuturesOrdered, StreamExt as _};
+use futures::stream::{self, FuturesOrdered, StreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
@@ -92,11 +93,12 @@ impl Submission<'_> {
         let ended = self.pump(Lines::new(input), &mut tally, &bar, out).await;
         bar.finish_and_clear();
         if let Err(error) = ended {
-            return Err(error.context(format!("{} jobs were sent before this", tally.sent)));
+            let before = format!("{} sent before this", counted(tally.sent, "job"));
+            return Err(if self.many { error.context(before) } else { error });
         }
         if self.many && out.format() == Format::Text {
-            let sent = out.tone(Tone::Good, format_args!("{} jobs sent", tally.sent));
-            let refused = out.tone(Tone::Bad, format_args!(", {} lines refused", tally.refused));
+            let sent = out.tone(Tone::Good, format_args!("{} sent", counted(tally.sent, "job")));
+            let refused = out.tone(Tone::Bad, format_args!(", {} refused", counted(tally.refused, "line")));
             out.line(format_args!("{sent}{}", if tally.refused > 0 { refused.as_str() } else { "" }))?;
         }
         Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
@@ -105,38 +107,35 @@ impl Submission<'_> {
     /// Reads, checks and sends: what is on its way is bounded, and results come in the order of the lines.
     async fn pump(
         &self,
-        mut lines: Lines<impl AsyncBufRead + Unpin>,
+        lines: Lines<impl AsyncBufRead + Unpin>,
         tally: &mut Tally,
         bar: &ProgressBar,
         out: &mut Output,
     ) -> anyhow::Result<()> {
+        let lines = stream::unfold(lines, async |mut lines| lines.next().await.transpose().map(|line| (line, lines)));
+        let mut lines = pin!(lines);
         let mut on_their_way = FuturesOrdered::new();
         let mut more = true;
-        while more || !on_their_way.is_empty() {
-            while more && on_their_way.len() < IN_FLIGHT {
-                match lines.next().await.context("reading standard input")? {
-                    None => more = false,
-                    Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
-                    Some(Line { number, text }) => {
-                        let job = text.and_then(|text| prepare(&text, self.queue, &self.context.settings, &self.context.catalog));
-                        on_their_way.push_back(self.send(number, job));
+        loop {
+            // What is on its way goes on while the next line is waited for: its writer may never send another.
+            tokio::select! {
+                biased;
+                Some((number, result)) = on_their_way.next(), if !on_their_way.is_empty() => {
+                    self.tell(number, result?, tally, bar, out)?;
+                }
+                line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
+                    match line.transpose().context("reading standard input")? {
+                        None => more = false,
+                        Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
+                        Some(Line { number, text }) => {
+                            let job = text.and_then(|text| prepare(&text, self.queue, &self.context.settings, &self.context.catalog));
+                            on_their_way.push_back(self.send(number, job));
+                        }
                     }
                 }
+                else => return Ok(()),
             }
-            let Some((number, result)) = on_their_way.next().await else { continue };
-            match result? {
-                Ok((job, message_id)) => {
-                    tally.sent += 1;
-                    self.tell_sent(number, &job, &message_id, out)?;
-                }
-                Err(problem) => {
-                    tally.refused += 1;
-                    bar.suspend(|| self.tell_refused(number, &problem, out))?;
-                }
-            }
-            bar.inc(1);
         }
-        Ok(())
     }
 
     async fn send(&self, number: u64, job: Result<Prepared, String>) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
@@ -148,10 +147,36 @@ impl Submission<'_> {
             Ok(account) => account.queues.put(&job.queue, &job.text, std::time::Duration::ZERO, Ttl::Never).await,
             Err(error) => return (number, Err(error.into())),
         };
-        let line = |error: StoreError| anyhow::Error::new(error).context(format!("sending line {number} to the queue {}", job.queue));
+        let failed = |error: StoreError| {
+            let what = if self.many { format!("line {number}") } else { "the job".to_owned() };
+            anyhow::Error::new(error).context(format!("sending {what} to the queue {}", job.queue))
+        };
         match sent {
             Ok(sent) => (number, Ok(Ok((job, sent.id)))),
-            Err(error) => (number, Err(line(error))),
+            Err(error) => (number, Err(failed(error))),
+        }
+    }
+
+    /// Counts and tells what became of a line.
+    fn tell(
+        &self,
+        line: u64,
+        result: Result<(Prepared, String), String>,
+        tally: &mut Tally,
+        bar: &ProgressBar,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        bar.inc(1);
+        match result {
+            Ok((job, message_id)) => {
+                tally.sent += 1;
+                self.tell_sent(line, &job, &message_id, out)?;
+                if job.unknown_fields > 0 { bar.suspend(|| self.tell_ignored(line, &job, out)) } else { Ok(()) }
+            }
+            Err(problem) => {
+                tally.refused += 1;
+                bar.suspend(|| self.tell_refused(line, &problem, out))
+            }
         }
     }
 
@@ -161,6 +186,14 @@ impl Submission<'_> {
             Format::Text if self.many => Ok(()),
             Format::Text => out.line(format_args!("sent {} {} to {} as {message_id}", job.op, job.about, job.queue)),
         }
+    }
+
+    /// A worker ignores fields that it does not know, so that newer senders may add some; a person has mistyped one.
+    fn tell_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
+        let start = if self.many { format!("line {line}: ") } else { String::new() };
+        let start = out.aside_tone(Tone::Warning, format_args!("warning: {start}"));
+        let fields = counted(job.unknown_fields as u64, "field");
+        out.say(format_args!("{start}{fields} will be ignored: `evenkeel schema` says which a {} job has", job.op))
     }
 
     fn tell_refused(&self, line: u64, problem: &str, out: &mut Output) -> io::Result<()> {
@@ -182,4 +215,9 @@ impl Submission<'_> {
         }
         bar
     }
+}
+
+/// A number of things, in words.
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

@@ -31,7 +31,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     same_rows(views);
     shared_archives(views, archives);
-    copies_of_copies(views);
+    circles(views);
     likely_typos(catalog, tables, views, archives);
 }
 
@@ -130,14 +130,26 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     }
 }
 
-fn copies_of_copies(views: &[ViewDraft<'_>]) {
-    for view in views {
-        if let Some(other) = views.iter().find(|other| other.target == view.source && other.source != view.source) {
-            view.section.warning(
-                "source",
+/// Copies in another table are primaries of the views there, so views that lead back to where they began would copy
+/// copies for ever. (A copy in its primary's own table is never a primary.)
+fn circles(views: &[ViewDraft<'_>]) {
+    for view in views.iter().filter(|view| view.source != view.target) {
+        let mut reached: Vec<&TableName> = vec![&view.target];
+        let mut at = 0;
+        while let Some(table) = reached.get(at).copied() {
+            for next in views.iter().filter(|next| next.source == *table && next.target != next.source) {
+                if !reached.contains(&&next.target) {
+                    reached.push(&next.target);
+                }
+            }
+            at += 1;
+        }
+        if reached.contains(&&view.source) {
+            view.section.error(
+                "table",
                 format!(
-                    "{} holds the copies of the view {}; copies are never primaries, so nothing is derived from them",
-                    view.source, other.name
+                    "the views go round in a circle: what {} copies into {} is copied back into {}",
+                    view.name, view.target, view.source
                 ),
             );
         }

@@ -5,8 +5,10 @@ use secrecy::SecretString;
 use super::origin::Layer;
 use super::section::Section;
 
-/// The connection string of the local emulator, which is public knowledge and no secret.
-pub(super) const DEVELOPMENT_STORAGE: &str = "UseDevelopmentStorage=true";
+/// Whether a text is the connection string of the local emulator, which is public knowledge and no secret.
+pub(super) fn is_development_storage(text: &str) -> bool {
+    text.trim().trim_end_matches(';').eq_ignore_ascii_case("UseDevelopmentStorage=true")
+}
 
 /// Largest secret file, in bytes.
 const MAX_FILE_BYTES: u64 = 65_536;
@@ -47,7 +49,7 @@ impl SecretKeys {
     /// A value from the environment or a flag is not written down beside the code.
     fn warn_if_written(&self, section: &Section<'_>, value: &str) {
         let written = section.origin_of(self.inline).is_some_and(|origin| matches!(origin.layer, Layer::File | Layer::Default));
-        if written && !value.trim().eq_ignore_ascii_case(DEVELOPMENT_STORAGE) {
+        if written && !is_development_storage(value) {
             section.warning(
                 self.inline,
                 format!(

@@ -127,7 +127,7 @@ fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
         Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) | Kind::Table(_) => {
             let secret = SECRETS.contains(&name) && (path.starts_with("accounts.") || path.starts_with("http."));
             let hidden = match &node.kind {
-                Kind::Text(text) => secret && !text.trim().eq_ignore_ascii_case(super::secret::DEVELOPMENT_STORAGE),
+                Kind::Text(text) => secret && !super::secret::is_development_storage(text),
                 _ => secret,
             };
             found.push(Effective {

@@ -15,7 +15,7 @@ pub enum MigrationError {
         doing: String,
         /// Why it failed.
         #[source]
-        source: StoreError,
+        source: Box<StoreError>,
     },
     /// The catalog names an account that is not configured.
     #[error("an account cannot be found")]
@@ -39,28 +39,33 @@ pub enum MigrationError {
         problem: String,
     },
     /// A view kept its name and got another source.
-    #[error(
-        "the view {view} had the source {recorded} and now has {declared}: what was derived from {recorded} could no longer be told apart; \
-         give the view another name, and the old one is retired"
-    )]
-    SourceChanged {
-        /// The view.
-        view: ViewName,
-        /// What was recorded.
-        recorded: TableRef,
-        /// What the catalog says now.
-        declared: TableRef,
-    },
+    #[error(transparent)]
+    SourceChanged(Box<SourceChanged>),
     /// Other processes kept changing the record.
     #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
     Contended(u32),
+}
+
+/// A view kept its name and got another source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the view {view} had the source {recorded} and now has {declared}: what was derived from {recorded} could no longer be told apart; \
+     give the view another name, and the old one is retired"
+)]
+pub struct SourceChanged {
+    /// The view.
+    pub view: ViewName,
+    /// What was recorded.
+    pub recorded: TableRef,
+    /// What the catalog says now.
+    pub declared: TableRef,
 }
 
 impl MigrationError {
     /// For `map_err`: a store's failure while doing something.
     pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
         let doing = doing.into();
-        move |source| Self::Store { doing, source }
+        move |source| Self::Store { doing, source: Box::new(source) }
     }
 
     /// Whether the store is at fault, and a later try may succeed.
@@ -68,7 +73,7 @@ impl MigrationError {
         match self {
             Self::Store { source, .. } => source.class.is_transient(),
             Self::Contended(_) => true,
-            Self::Account(_) | Self::File { .. } | Self::Record { .. } | Self::SourceChanged { .. } => false,
+            Self::Account(_) | Self::File { .. } | Self::Record { .. } | Self::SourceChanged(_) => false,
         }
     }
 }

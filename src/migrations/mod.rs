@@ -28,9 +28,9 @@ mod state;
 mod up;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use error::MigrationError;
+pub use error::{MigrationError, SourceChanged};
 pub use needs::Needs;
 pub use numbered::Migration;
 pub use plan::{Change, ViewAction, ViewChange};

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use super::error::SourceChanged;
 use super::{CatalogRecord, Migration, MigrationError, Needs, State};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::{AccountName, QueueName, TableName, ViewName};
@@ -128,11 +129,8 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog) -> Result<
             Some(recorded) if recorded.source != view.source => {
                 // Footprints of the old source's primaries name this view; at a later generation of another source
                 // nobody would ever look at them again.
-                return Err(MigrationError::SourceChanged {
-                    view: name.clone(),
-                    recorded: recorded.source.clone(),
-                    declared: view.source.clone(),
-                });
+                let (view, recorded, declared) = (name.clone(), recorded.source.clone(), view.source.clone());
+                return Err(MigrationError::SourceChanged(Box::new(SourceChanged { view, recorded, declared })));
             }
             Some(recorded) if recorded.retired => (recorded.generation + 1, ViewAction::Restored),
             Some(recorded) if recorded.definition_hash != hash(&definition) => (recorded.generation + 1, ViewAction::Changed),
@@ -247,7 +245,7 @@ mod tests {
     fn a_view_cannot_change_its_source_under_its_old_name() {
         let record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
         let error = view_changes(&record, &catalog(&[("by_email", "Customers", "{Email}")])).unwrap_err();
-        assert!(matches!(error, MigrationError::SourceChanged { .. }), "{error}");
+        assert!(matches!(error, MigrationError::SourceChanged(_)), "{error}");
     }
 
     #[test]

@@ -32,7 +32,8 @@ fn table(name: &str) -> TableRef {
     TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
 }
 
-fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
+/// A catalog of secondary indexes of Employees, by name and row key.
+pub(crate) fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
     let mut catalog = Catalog::default();
     for (name, row_key) in row_keys {
         let (name, target) = (ViewName::new(*name).unwrap(), table(&format!("By{name}")));
@@ -51,18 +52,21 @@ fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
     Arc::new(catalog)
 }
 
-fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
+/// A migrator with one queue of two shards.
+pub(crate) fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
     let queue =
         QueueSettings { name: QueueName::new("jobs").unwrap(), account: AccountName::main(), concurrency: 1, shards: 2, allow: None };
     let stores = Stores::new([(AccountName::main(), world.account())].into());
     Migrator::new(stores, &settings(vec![queue]), Arc::clone(catalog), Arc::new(Noon)).unwrap()
 }
 
-fn world(weather: Arc<dyn Weather>) -> SimWorld {
+/// An empty account.
+pub(crate) fn world(weather: Arc<dyn Weather>) -> SimWorld {
     SimWorld::new(AccountName::main(), Arc::new(Noon), weather)
 }
 
-async fn up(migrator: &Migrator) -> Vec<Change> {
+/// Migrates; what was done.
+pub(crate) async fn up(migrator: &Migrator) -> Vec<Change> {
     let mut done = Vec::new();
     migrator.up(|change| done.push(change.clone())).await.unwrap();
     done

@@ -17,7 +17,7 @@ pub enum BodyError {
     #[error("the message is neither a JSON object nor Base64 of one; it starts with {0:?}")]
     NotBase64(String),
     /// Base64 of something that is not UTF-8.
-    #[error("the message is Base64 of {bytes} bytes that are not UTF-8 text (byte {at})")]
+    #[error("the message is no JSON object, and read as Base64 it is {bytes} bytes that are not UTF-8 text (byte {at})")]
     NotUtf8 {
         /// How many bytes.
         bytes: usize,

@@ -84,7 +84,9 @@ impl fmt::Display for NotReady {
             Self::OutdatedCatalog { generation: Some(generation) } => {
                 write!(f, "the catalog is older than generation {generation}, which is recorded in the store: deploy the new one")
             }
-            Self::OutdatedCatalog { generation: None } => f.write_str("the catalog is older than the data in the store: deploy the new one"),
+            Self::OutdatedCatalog { generation: None } => {
+                f.write_str("the catalog is older than the data in the store: deploy the new one")
+            }
             Self::Draining => f.write_str("ending: nothing more is received"),
         }
     }

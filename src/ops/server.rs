@@ -84,7 +84,7 @@ impl Server {
 
     /// Serves until `stop`; then accepts nothing more and lets requests under way end, 5 s at most.
     pub async fn serve(self, stop: CancellationToken) {
-        tracing::info!(address = %self.address, "listening");
+        tracing::debug!(address = %self.address, "accepting connections");
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);

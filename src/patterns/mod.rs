@@ -5,6 +5,7 @@
 //! happened to it.
 
 mod derive;
+pub mod lookup;
 mod secondary_index;
 
 pub use derive::{DeriveError, Item, derive};

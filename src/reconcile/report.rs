@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::execute::Failure;
+use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::State;
 use crate::model::item::Owner;
@@ -45,9 +46,24 @@ pub struct TakenItem {
 }
 
 impl Pass<'_> {
+    /// Sees what a pass would, and looks at the keys that it would meet for the first time: one that somebody else
+    /// has shows before anything is written.
+    async fn observe_ahead(&mut self) -> Result<Observation, Failure> {
+        let first = self.observe().await?;
+        if !self.has_views() {
+            return Ok(first);
+        }
+        let wanted = self.derive(first.row.as_ref().map(|row| &row.entity))?;
+        self.touched.extend(wanted.into_keys().filter(|address| !first.footprint.items.contains_key(address)));
+        if self.touched.is_empty() {
+            return Ok(first);
+        }
+        self.observe().await
+    }
+
     /// What this pass would do.
     pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
-        let seen = self.observe().await?;
+        let seen = self.observe_ahead().await?;
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(&seen, &wanted, state))?;

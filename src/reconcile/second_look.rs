@@ -1,6 +1,8 @@
 //! Second looks: queued when something was dropped that an old insert might still bring back, and when a
 //! primary is gone, whose emptied footprint (a tombstone) stays until nobody can still hold the old state.
 
+use std::time::Duration;
+
 use super::execute::{Failure, Summary};
 use super::failure::{permanent, storage};
 use super::footprint;
@@ -14,11 +16,11 @@ use crate::ports::{Condition, ErrorClass, TableOperation, Ttl};
 /// A recheck message stays well below the limit of a queue message, Base64 included.
 const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
-/// on another service's clock.
-const SERVED_MARGIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+/// on another service's clock. The recheck is delayed by as much more.
+const SERVED_MARGIN: Duration = Duration::from_mins(1);
 
 impl Pass<'_> {
-    /// Queues second looks, visible after `recheck_after`.
+    /// Queues second looks, visible after `recheck_after` and the margin for the close that follows.
     pub(super) async fn queue_recheck(&self, items: &[ItemAddress]) -> Result<(), Failure> {
         let Some(delivery) = self.delivery else { return Ok(()) };
         let account = self.engine.stores.account(&delivery.account);
@@ -36,10 +38,11 @@ impl Pass<'_> {
                 last.push(address.clone());
             }
         }
+        let delay = self.engine.recheck_after + SERVED_MARGIN;
         for items in messages {
             let recheck = Recheck { primary: self.primary.clone(), items };
             queues
-                .put(&delivery.recheck_queue, &recheck.encode(), self.engine.recheck_after, Ttl::Never)
+                .put(&delivery.recheck_queue, &recheck.encode(), delay, Ttl::Never)
                 .await
                 .map_err(|error| storage(format!("queueing a recheck of {}", self.primary), error))?;
         }

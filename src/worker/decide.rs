@@ -82,7 +82,7 @@ pub(crate) struct Situation {
     pub(crate) age: Duration,
     /// Until it expires, by the queue's clock; `None` for never.
     pub(crate) ttl: Option<Duration>,
-    /// Whether a store refuses as a whole.
+    /// Whether a store refuses as a whole. Only looked at after a timeout.
     pub(crate) stores: Stores,
     /// A random number from 0 up to 1.
     pub(crate) unit: f64,

@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use super::decide::{End, Interruption, Ran, Settlement, Situation, decide, describe};
+use super::decide::{End, Interruption, Ran, Settlement, Situation, Stores, decide, describe};
 use super::engine::{Engine, Tally};
 use super::examine::{Examined, examine};
 use super::lease::{Hold, Lease, Leased};
@@ -82,7 +82,7 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
         attempts,
         age: queue_time.since(message.inserted, ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
-        stores: engine.circuit.look(),
+        stores: if matches!(end, End::TimedOut(_)) { engine.circuit.look() } else { Stores::Answer },
         unit: engine.chance.unit(),
     };
     let settlement = decide(&end, &situation, &engine.limits());

@@ -125,6 +125,13 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_folded_into_the_run_of_another_op() {
+        let mut schedule = schedule(&[(Folding::Folds, "running"), (Folding::Alone, "put"), (Folding::Folds, "sync")]);
+        assert_eq!(schedule.next(&1), Some(("put", vec![])));
+        assert_eq!(schedule.next(&1), Some(("sync", vec![])));
+    }
+
+    #[test]
     fn syncs_of_a_run_without_an_answer_come_first_again() {
         let mut schedule = schedule(&[(Folding::Folds, "running"), (Folding::Folds, "a"), (Folding::Folds, "b"), (Folding::Alone, "put")]);
         let (_, folded) = schedule.next(&1).unwrap();

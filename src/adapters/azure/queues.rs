@@ -27,8 +27,8 @@ const DELETE: Operation = Operation::write("Delete Message", Absent::Lease);
 const PEEK: Operation = Operation::read("Peek Messages", Absent::Container);
 const COUNT: Operation = Operation::read("Get Queue Metadata", Absent::Container);
 
-/// How many times messages are got one by one after a whole batch could not be: as many as were in it, so that
-/// the one at fault has gone by.
+/// How many messages are got one by one after a whole batch could not be: as many as were in it, so that the one
+/// at fault has gone by.
 const CAREFUL_GETS: u32 = limits::QUEUE_BATCH;
 
 /// The queues of an account.
@@ -36,7 +36,7 @@ pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Wire,
-    /// Queues whose messages are got one by one, and for how many more times.
+    /// Queues whose messages are got one by one, and for how many more messages.
     careful: Mutex<HashMap<QueueName, u32>>,
 }
 
@@ -105,15 +105,20 @@ impl AzureQueues {
         }
     }
 
-    /// Whether messages are got one by one just now. Each question counts as one get.
+    /// Whether messages are got one by one just now.
     fn is_careful(&self, queue: &QueueName) -> bool {
+        self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains_key(queue)
+    }
+
+    /// One more message of those that were in the batch has gone by. (An empty answer says nothing of them: they
+    /// are hidden until their visibility timeouts end.)
+    fn gone_by(&self, queue: &QueueName) {
         let mut careful = self.careful.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(left) = careful.get_mut(queue) else { return false };
+        let Some(left) = careful.get_mut(queue) else { return };
         *left -= 1;
         if *left == 0 {
             careful.remove(queue);
         }
-        true
     }
 
     fn be_careful(&self, queue: &QueueName) {
@@ -234,6 +239,9 @@ impl QueueStore for AzureQueues {
         };
         let answer = answer.map_err(|failure| self.caller.failed(GET, what(), failure))?;
         let page = self.page(GET, queue, &answer)?;
+        if careful && !page.messages.is_empty() {
+            self.gone_by(queue);
+        }
         let now = date(&answer).unwrap_or(Timestamp::UNIX_EPOCH);
         let hidden_until = now.checked_add(visibility).unwrap_or(now);
         Ok(page.messages.into_iter().filter_map(|message| received(message, hidden_until)).collect())

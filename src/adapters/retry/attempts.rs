@@ -10,8 +10,14 @@ use metrics::counter;
 use super::Schedule;
 use super::rules::{Next, Unanswered};
 use crate::adapters::layer::Op;
+use crate::adapters::pace::LANE_HELD;
 use crate::ports::{Chance, ErrorClass, StoreError};
 use crate::telemetry::names;
+
+/// How long a request waits in place for a lane that is held. Every request of a throttled partition meets the
+/// same hold, and each that waits takes a slot from the jobs of other partitions: once the hold has grown beyond
+/// this, they go back to their queue.
+const HELD_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A port whose requests are tried again: itself the same port.
 pub struct Retry<S: ?Sized> {
@@ -46,7 +52,7 @@ impl<S: ?Sized> Retry<S> {
             let course = &course;
             async move {
                 attempt.await.map_err(|error| {
-                    course.failed(error.class);
+                    course.failed(&error);
                     match rule.after(error.class) {
                         Next::Repeat => backoff::Error::transient(error),
                         Next::End => backoff::Error::permanent(error),
@@ -93,6 +99,7 @@ struct Course(Mutex<Failures>);
 #[derive(Default)]
 struct Failures {
     last: Option<ErrorClass>,
+    held: bool,
     unanswered: u32,
 }
 
@@ -101,10 +108,16 @@ impl Course {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, class: ErrorClass) {
+    fn failed(&self, error: &StoreError) {
         let mut failures = self.lock();
-        failures.last = Some(class);
-        failures.unanswered += u32::from(class == ErrorClass::Ambiguous);
+        failures.last = Some(error.class);
+        failures.held = error.code.as_deref() == Some(LANE_HELD);
+        failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
+    }
+
+    /// Whether the last attempt was not even sent, since its lane is held.
+    fn held(&self) -> bool {
+        self.lock().held
     }
 
     fn last(&self) -> Option<ErrorClass> {
@@ -144,7 +157,8 @@ impl Backoff for Waits<'_> {
         }
         self.waited += 1;
         let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
-        if asked > self.schedule.longest() {
+        let patience = if self.course.held() { HELD_PATIENCE.min(self.schedule.longest()) } else { self.schedule.longest() };
+        if asked > patience {
             return None;
         }
         Some(self.schedule.wait(self.waited, self.chance.unit())?.max(asked))

@@ -26,7 +26,8 @@
 //!
 //! The waits are those of [`Schedule`]: the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
 //! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends
-//! the request at once, so that the job is released with that delay and its slot is free for others.
+//! the request at once, so that the job is released with that delay and its slot is free for others. So does a lane
+//! that [`pace`](super::pace) holds for more than half a second.
 
 mod attempts;
 mod blobs;

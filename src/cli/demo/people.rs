@@ -51,9 +51,8 @@ pub(super) fn founders() -> Vec<Person> {
 
 /// Somebody whose address is Jun Cao's.
 pub(super) fn namesake() -> Person {
-    let mut jim = Person::new("Engineering", "000302", "Jim", "Cao", false);
-    jim.email = "Jun.Cao@contoso.com".to_owned();
-    jim
+    let jim = Person::new("Engineering", "000302", "Jim", "Cao", false);
+    Person { email: "Jun.Cao@contoso.com".to_owned(), ..jim }
 }
 
 /// Two hundred who come with another company.

@@ -125,7 +125,10 @@ impl Story<'_> {
         let poison = self.poison("hire-000302").await?;
         let error = poison.as_ref().and_then(|poison| poison["error"].as_str()).unwrap_or_default().to_owned();
         self.quote(poison.as_ref())?;
-        self.check("the poison message names the owner, Employees(\"Sales\", \"000101\")", error.contains("Employees(\"Sales\", \"000101\")"))?;
+        self.check(
+            "the poison message names the owner, Employees(\"Sales\", \"000101\")",
+            error.contains("Employees(\"Sales\", \"000101\")"),
+        )?;
         let rows = self.addresses().await?;
         let owner = rows.get("jun.cao@contoso.com").and_then(|row| row.text("FirstName"));
         self.check("the address still finds Jun", owner == Some("Jun"))
@@ -159,7 +162,7 @@ impl Story<'_> {
             self.stage.send(&person.hire()).await?;
         }
         self.stage.settled().await?;
-        let seconds = (self.stage.clock.monotonic() - started).as_secs_f64();
+        let seconds = self.stage.clock.monotonic().saturating_sub(started).as_secs_f64();
         self.tell(format_args!("{} jobs sent and done in {seconds:.1} s", people.len()))?;
         let found = self.addresses().await?.len();
         self.check(format_args!("{} addresses find somebody", people.len() + 7), found == people.len() + 7)

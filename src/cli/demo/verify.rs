@@ -50,7 +50,9 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
         for entity in tables.get(source).into_iter().flatten().filter(|entity| !is_derived_within(&source.table, entity)) {
             primaries += 1;
             let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
-            expected.extend(patterns::derive(catalog, source, Some(entity))?.into_iter().map(|(address, item)| (primary.clone(), address, item)));
+            expected.extend(
+                patterns::derive(catalog, source, Some(entity))?.into_iter().map(|(address, item)| (primary.clone(), address, item)),
+            );
         }
     }
     let mut found = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! `evenkeel poison`: the dead letters.
 //!
-//! [`args`] says what can be asked for; [`show`] how a poisoned message looks; here it is carried out on each
-//! declared queue, or on the one that was named.
+//! `args` says what can be asked for, `show` how a poisoned message looks; `act` carries it out on each declared
+//! queue, or on the one that was named.
 
 mod act;
 mod args;

@@ -33,8 +33,9 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     let message = &entry.message;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
+        let line = format!("{name:<14}  {}", printable(value));
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name:<14}  {}", printable(value));
+        let _ = writeln!(text, "{}", line.trim_end());
     };
     field("message", &message.message_id);
     if let Some(id) = &message.id {
@@ -45,7 +46,7 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     field("error", &message.error);
     field("step", &message.step);
     field("op", message.op.as_deref().unwrap_or("unknown"));
-    field("attempts", &format!("delivered {} times", message.dequeue_count));
+    field("deliveries", &message.dequeue_count.to_string());
     field("enqueued", &message.first_enqueued.to_string());
     field("poisoned", &format!("{} by {}", message.poisoned, message.worker));
     if entry.copies > 1 {
@@ -65,13 +66,16 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     text
 }
 
+/// Longest error in a list, in characters: one that names two rows and their owner fits.
+const ERROR: usize = 240;
+
 /// The columns of a list.
 pub(super) const HEADING: [&str; 6] = ["QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "ERROR"];
 
 /// A row of a list.
 pub(super) fn row(entry: &PoisonEntry) -> [String; 6] {
     let message = &entry.message;
-    let error: String = message.error.chars().take(120).collect();
+    let error: String = message.error.chars().take(ERROR).collect();
     let cut = if error.len() < message.error.len() { "…" } else { "" };
     [
         message.queue.to_string(),

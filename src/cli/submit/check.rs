@@ -21,6 +21,8 @@ pub(super) struct Prepared {
     pub(super) about: String,
     /// The client's own name for it.
     pub(super) id: Option<String>,
+    /// Fields that a job of this operation does not have.
+    pub(super) unknown_fields: usize,
 }
 
 /// Checks a job as the worker will, and says in words why it would be poisoned.
@@ -29,14 +31,20 @@ pub(super) fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings
     let (table, key) = subject(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(op, queue, settings)?;
-    let name = match queue.shard_names().into_iter().nth(shard(&table.table, key, queue.shards) as usize) {
-        Some(name) => name,
-        None => return Err(format!("the queue {} has no name for a shard of {}", queue.name, queue.shards)),
-    };
+    let name = queue.shard_names().into_iter().nth(shard(&table.table, key, queue.shards) as usize);
+    let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is: it was read above.
     let message = if trimmed.starts_with('{') { body::encode(trimmed) } else { trimmed.to_owned() };
-    Ok(Prepared { account: queue.account.clone(), queue: name, text: message, op, about: format!("{table}{key}"), id: envelope.id })
+    Ok(Prepared {
+        account: queue.account.clone(),
+        queue: name,
+        text: message,
+        op,
+        about: format!("{table}{key}"),
+        id: envelope.id,
+        unknown_fields: envelope.unknown_fields,
+    })
 }
 
 /// The primary that a job is about. Its table decides, with the key, which shard it goes to; for an archive
@@ -135,6 +143,13 @@ mod tests {
         let archive = prepare(ARCHIVE, None, &settings, &catalog()).unwrap();
         assert_eq!(sync.queue.as_str(), "jobs-05");
         assert_eq!(archive.queue, sync.queue);
+    }
+
+    #[test]
+    fn fields_that_the_operation_does_not_have_are_counted_and_sent_along() {
+        let mistyped = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","trace_parent":"x"}"#;
+        let prepared = prepare(mistyped, None, &settings(&[("jobs", 1, None)]), &catalog()).unwrap();
+        assert_eq!((prepared.unknown_fields, prepared.text), (1, body::encode(mistyped)));
     }
 
     #[test]

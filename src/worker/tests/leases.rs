@@ -69,6 +69,27 @@ async fn no_write_after_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_answer() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    let written = writing(&world);
+    let slow = async {
+        sleep(SECOND).await;
+        // Takes effect after half of it.
+        world.queues.latency(20 * SECOND);
+        sleep(59 * SECOND).await;
+        world.queues.fail(Op::Update, JOBS, usize::MAX, ErrorClass::Refused, Effect::None);
+    };
+    tokio::join!(world.run_for(Duration::from_secs(90)), slow);
+    let renewed: Vec<Duration> = world.queues.calls(Op::Update, JOBS).into_iter().filter(|call| !call.failed).map(|call| call.at).collect();
+    assert_eq!(renewed.len(), 1, "{renewed:?}");
+    let visible = renewed[0] + Duration::from_mins(1);
+    let last = Duration::from_millis(written.load(Ordering::SeqCst));
+    assert!(last < visible, "written at {last:?}, though others may have had it at {visible:?}");
+    assert!(last + 12 * SECOND > visible, "the lease was given up early: {last:?} of {visible:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);

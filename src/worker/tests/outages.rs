@@ -84,6 +84,47 @@ async fn while_a_circuit_is_open_nothing_is_received_and_it_is_probed_less_and_l
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_circuit_that_opens_while_all_slots_are_taken_is_heeded_when_one_is_free() {
+    let mut world = World::new();
+    world.queue.concurrency = 1;
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.queues.seed(JOBS, &sync("b"), None);
+    world.script(|_, _, _| async {
+        sleep(10 * SECOND).await;
+        done()
+    });
+    let opened = async {
+        sleep(2 * SECOND).await;
+        world.health.open_for(Duration::from_mins(5));
+    };
+    tokio::join!(world.run_for(Duration::from_mins(7)), opened);
+    let runs = world.work.runs();
+    assert_eq!(runs.len(), 2);
+    assert!(runs[1].from > Duration::from_mins(5), "received at {:?}", runs[1].from);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_while_a_store_refuses_costs_no_attempt() {
+    let mut world = World::new();
+    world.settings.job_timeout = Duration::from_secs(20);
+    world.queues.seed(JOBS, &sync("a"), None);
+    let health = std::sync::Arc::clone(&world.health);
+    world.script(move |number, _, _| {
+        let health = std::sync::Arc::clone(&health);
+        async move {
+            if number == 8 {
+                return done();
+            }
+            sleep(15 * SECOND).await;
+            health.open_for(10 * SECOND);
+            std::future::pending().await
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned, world.work.runs().len()), (1, 0, 9));
+}
+
+#[tokio::test(start_paused = true)]
 async fn polls_that_fail_never_end_the_worker_and_show_in_its_status() {
     for class in [
         ErrorClass::Throttled { retry_after: None },

@@ -1,0 +1,255 @@
+//! A contest: the same jobs for every contender, in turn, over some rounds.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel::adapters::embedded::EmbeddedStore;
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, TableName, body};
+use evenkeel::ports::{Account, TableOperation, Ttl};
+use futures::StreamExt as _;
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use crate::bare;
+use crate::support::azurite::{Azurite, Ports};
+
+/// Where the contest is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Embedded,
+    Azurite,
+}
+
+/// What the jobs ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Archive,
+    Sync,
+}
+
+/// Who takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    Evenkeel,
+    Bare,
+    Handwritten(&'static str),
+}
+
+pub(crate) struct Contest {
+    pub(crate) store: StoreKind,
+    pub(crate) work: Work,
+    pub(crate) jobs: usize,
+    pub(crate) concurrency: usize,
+}
+
+/// What a contender needed.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Effort {
+    pub(crate) seconds: f64,
+    #[serde(alias = "storage_requests")]
+    pub(crate) requests: u64,
+}
+
+/// A fresh store with entities and messages.
+pub(crate) struct Field {
+    pub(crate) account: Account,
+    folder: TempDir,
+    azurite: Option<Azurite>,
+}
+
+pub(crate) fn queue() -> QueueName {
+    QueueName::new("bench-jobs").unwrap()
+}
+
+pub(crate) fn table(name: &str) -> TableName {
+    TableName::new(name).unwrap()
+}
+
+impl Contest {
+    fn contenders(&self) -> Vec<Contender> {
+        let handwritten: &[&str] = match self.work {
+            Work::Archive => &["archive"],
+            Work::Sync => &["sync", "sync-same"],
+        };
+        let handwritten = handwritten.iter().map(|work| Contender::Handwritten(work)).filter(|_| self.store == StoreKind::Azurite);
+        [Contender::Evenkeel, Contender::Bare].into_iter().chain(handwritten).collect()
+    }
+
+    pub(crate) async fn hold(&self, rounds: usize) {
+        println!("\n{:?} on {:?}: {} jobs, {} in flight, {rounds} rounds", self.work, self.store, self.jobs, self.concurrency);
+        let contenders = self.contenders();
+        let mut efforts: Vec<Vec<Effort>> = vec![Vec::new(); contenders.len()];
+        for _ in 0..rounds {
+            for (contender, efforts) in contenders.iter().zip(&mut efforts) {
+                let field = Field::prepare(self).await;
+                efforts.push(self.run(*contender, &field).await);
+            }
+        }
+        println!("  {:<28}{:>12}{:>16}{:>28}", "", "jobs/s", "requests/job", "evenkeel's jobs/s: times");
+        for (index, contender) in contenders.iter().enumerate() {
+            let speed = median(efforts[index].iter().map(|effort| self.jobs as f64 / effort.seconds));
+            let requests = median(efforts[index].iter().map(|effort| effort.requests as f64 / self.jobs as f64));
+            let ratio = median(efforts[0].iter().zip(&efforts[index]).map(|(own, other)| other.seconds / own.seconds));
+            println!("  {:<28}{speed:>12.0}{requests:>16.2}{ratio:>28.2}", contender.name());
+        }
+    }
+
+    async fn run(&self, contender: Contender, field: &Field) -> Effort {
+        let effort = match contender {
+            Contender::Evenkeel => evenkeel(field, self.concurrency),
+            Contender::Bare => bare::run(&field.account, self.work, self.jobs, self.concurrency).await,
+            Contender::Handwritten(work) => self.handwritten(field, work),
+        };
+        field.check(self).await;
+        effort
+    }
+
+    fn handwritten(&self, field: &Field, work: &str) -> Effort {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/jobs/handwritten.mjs");
+        let mut node = Command::new("node");
+        node.arg(script).args(["--work", work, "--queue", queue().as_str()]);
+        node.args(["--count", &self.jobs.to_string(), "--concurrency", &self.concurrency.to_string()]);
+        node.env("AZURE_STORAGE_CONNECTION_STRING", field.ports().connection_string());
+        answer(node)
+    }
+}
+
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Evenkeel => "evenkeel",
+            Self::Bare => "bare loop, same requests",
+            Self::Handwritten("sync-same") => "Node.js SDK, same requests",
+            Self::Handwritten(_) => "Node.js SDK, by hand",
+        }
+    }
+}
+
+/// Runs the program on a field until it is idle.
+fn evenkeel(field: &Field, concurrency: usize) -> Effort {
+    let mut program = field.program();
+    program.env("EVENKEEL__QUEUES__0__CONCURRENCY", concurrency.to_string());
+    program.args(["--json", "-q", "run", "--until-idle=0", "--no-http"]);
+    answer(program)
+}
+
+/// Runs a command that prints its effort as JSON.
+fn answer(mut command: Command) -> Effort {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)))
+}
+
+const CONFIG: &str = r#"
+[[queues]]
+name = "bench-jobs"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Staff"
+table = "EmployeesByEmail"
+partition_key = "email_{PartitionKey}"
+row_key = "{Email|lower}"
+select = ["FirstName", "Email"]
+
+[archives.former]
+source = "Employees"
+to = { kind = "table", table = "FormerEmployees" }
+"#;
+
+impl Field {
+    /// Entities, and a message for each. The archive's source has no views: what is measured is the archiving.
+    pub(crate) async fn prepare(contest: &Contest) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = match contest.work {
+            Work::Archive => CONFIG.to_owned(),
+            Work::Sync => CONFIG.replace("\"Staff\"", "\"Employees\""),
+        };
+        std::fs::write(folder.path().join("default.toml"), config).unwrap();
+        let (account, azurite) = match contest.store {
+            StoreKind::Embedded => {
+                let account =
+                    EmbeddedStore::open(&folder.path().join("bench.db"), AccountName::main(), Arc::new(SystemClock::new())).unwrap();
+                (account, None)
+            }
+            StoreKind::Azurite => {
+                let azurite = Azurite::in_memory();
+                (azurite.ports.connect(), Some(azurite))
+            }
+        };
+        let field = Self { account, folder, azurite };
+        let migrated = field.program().args(["-q", "migrate", "up"]).status().unwrap();
+        assert!(migrated.success());
+        field.account.tables.create_table(&table("HandFootprints")).await.unwrap();
+        field.fill(contest.work, contest.jobs).await;
+        field
+    }
+
+    async fn fill(&self, work: Work, jobs: usize) {
+        let (queue, employees) = (queue(), table("Employees"));
+        let (queue, employees, account) = (&queue, &employees, &self.account);
+        let each = (0..jobs).map(|number| async move {
+            let rk = format!("{number:06}");
+            let entity = Entity::new(EntityKey::new("Sales", rk.clone()).unwrap())
+                .with("FirstName", "Ada")
+                .with("LastName", "King")
+                .with("Email", format!("ada.{number}@contoso.com"))
+                .with("Salary", 52_000.5)
+                .with("Badge", i64::from(u32::MAX) + 7);
+            account.tables.apply(employees, &TableOperation::InsertOrReplace(entity)).await.unwrap();
+            let job = match work {
+                Work::Archive => serde_json::json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": rk}),
+                Work::Sync => serde_json::json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": rk}),
+            };
+            account.queues.put(queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
+        });
+        futures::stream::iter(each).buffer_unordered(32).collect::<Vec<()>>().await;
+    }
+
+    fn ports(&self) -> Ports {
+        self.azurite.as_ref().expect("on Azurite").ports
+    }
+
+    /// The program, configured for this field.
+    pub(crate) fn program(&self) -> Command {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        program.arg("--config").arg(self.folder.path()).env_remove("EVENKEEL_PROFILE");
+        match &self.azurite {
+            None => {
+                program.env("EVENKEEL__ACCOUNTS__MAIN__PATH", self.folder.path().join("bench.db"));
+            }
+            Some(azurite) => {
+                program.env("EVENKEEL__ACCOUNTS__MAIN__KIND", "azure");
+                program.env("EVENKEEL__ACCOUNTS__MAIN__CONNECTION_STRING_ENV", "BENCH_CONNECTION");
+                program.env("BENCH_CONNECTION", azurite.ports.connection_string());
+            }
+        }
+        program
+    }
+
+    /// The jobs are really done.
+    async fn check(&self, contest: &Contest) {
+        let left = self.account.queues.approximate_count(&queue()).await.unwrap();
+        assert_eq!(left, 0, "messages are left");
+        let key = EntityKey::new("Sales", "000000").unwrap();
+        match contest.work {
+            Work::Archive => {
+                assert!(self.account.tables.get(&table("Employees"), &key, None).await.unwrap().is_none());
+                assert!(self.account.tables.get(&table("FormerEmployees"), &key, None).await.unwrap().is_some());
+            }
+            Work::Sync => {
+                let key = EntityKey::new("email_Sales", "ada.0@contoso.com").unwrap();
+                assert!(self.account.tables.get(&table("EmployeesByEmail"), &key, None).await.unwrap().is_some());
+            }
+        }
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}

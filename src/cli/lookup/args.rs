@@ -1,0 +1,34 @@
+//! The arguments.
+
+use clap::Args;
+
+use crate::cli::help;
+use crate::model::ViewName;
+
+/// Arguments of `lookup`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel lookup employees_by_email PartitionKey=Sales Email=jun.cao@contoso.com", "one copy, by one point query"),
+    ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, of a prefix"),
+    ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
+]))]
+pub struct LookupArgs {
+    /// The view
+    #[arg(value_name = "VIEW")]
+    pub view: ViewName,
+    /// What is looked for: Property=value, Property>=value, Property<value, or Property^=prefix
+    #[arg(value_name = "TERM", required = true)]
+    pub terms: Vec<String>,
+    /// Most rows
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub top: u32,
+    /// Only these properties, separated by commas
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub select: Vec<String>,
+    /// Go on where an earlier lookup with the same terms ended
+    #[arg(long = "continue", value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// Print the primaries that the copies belong to
+    #[arg(long)]
+    pub entities: bool,
+}

@@ -1,0 +1,82 @@
+//! Where a lookup ended, as a text that a later one goes on from: pure.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::cli::UsageError;
+use crate::model::{EntityKey, ViewName};
+use crate::ports::Continuation;
+
+/// Where each range of a lookup stood.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Token {
+    /// Which lookup it belongs to.
+    lookup: String,
+    /// One per range of its plan, in order.
+    pub(super) ranges: Vec<Position>,
+}
+
+/// Where one range stood.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// Nothing is left of it.
+    #[serde(default, rename = "e", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) ended: bool,
+    /// The page from which rows were taken last; the first where absent.
+    #[serde(default, rename = "p", skip_serializing_if = "Option::is_none")]
+    pub(super) page: Option<Continuation>,
+    /// The last row of that page that was taken.
+    #[serde(default, rename = "a", skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<EntityKey>,
+}
+
+impl Token {
+    pub(super) fn new(view: &ViewName, terms: &[String], ranges: Vec<Position>) -> Self {
+        Self { lookup: fingerprint(view, terms), ranges }
+    }
+
+    pub(super) fn encode(&self) -> String {
+        // Strings and flags always serialise.
+        BASE64.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Reads a token, which must belong to this lookup.
+    pub(super) fn decode(text: &str, view: &ViewName, terms: &[String], ranges: usize) -> Result<Self, UsageError> {
+        let bytes = BASE64.decode(text).ok();
+        let token: Option<Self> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let token = token.ok_or_else(|| UsageError::new("--continue: that is not what an earlier lookup printed"))?;
+        if token.lookup != fingerprint(view, terms) || token.ranges.len() != ranges {
+            return Err(UsageError::new("--continue: that belongs to a lookup of another view or with other terms"));
+        }
+        Ok(token)
+    }
+}
+
+fn fingerprint(view: &ViewName, terms: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for part in std::iter::once(view.as_str()).chain(terms.iter().map(String::as_str)) {
+        hash.update(part);
+        hash.update([0]);
+    }
+    hex::encode(&hash.finalize()[..6])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_on_with_its_own_lookup_only() {
+        let view = ViewName::new("by_name").unwrap();
+        let terms = ["LastName^=K".to_owned()];
+        let page = Continuation { next_partition_key: "1!8!cGFy".to_owned(), next_row_key: None };
+        let position = Position { ended: false, page: Some(page), after: Some(EntityKey::new("p", "한 r").unwrap()) };
+        let token = Token::new(&view, &terms, vec![position, Position::default()]);
+        assert_eq!(Token::decode(&token.encode(), &view, &terms, 2).unwrap(), token);
+        assert!(Token::decode(&token.encode(), &view, &["LastName^=L".to_owned()], 2).is_err());
+        assert!(Token::decode(&token.encode(), &view, &terms, 3).is_err());
+        assert!(Token::decode("nonsense", &view, &terms, 2).is_err());
+    }
+}

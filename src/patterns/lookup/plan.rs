@@ -1,0 +1,287 @@
+//! The plan of a lookup.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::range::{self, Bounds};
+use super::span::{KeyRange, Span, behind};
+use super::term::{Term, TermOp};
+use crate::catalog::{SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::template::{Field, KeyFilter, Part, Template};
+use crate::model::{Key, ViewName};
+
+/// Most requests of one lookup.
+const MAX_RANGES: usize = 1_000;
+
+/// Where the copies that were asked for lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookupPlan {
+    /// The view.
+    pub view: ViewName,
+    /// The table of its copies.
+    pub table: TableRef,
+    /// What to ask, one request or more each; no two ranges overlap.
+    pub ranges: Vec<KeyRange>,
+    /// What kind of query each of them is.
+    pub class: QueryClass,
+}
+
+/// What a query costs, in the words of the table design guide: the further down, the more it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryClass {
+    /// Both keys: one entity.
+    Point,
+    /// One partition, a range of its rows.
+    Range,
+    /// One partition, all of its rows.
+    PartitionScan,
+    /// More than one partition.
+    TableScan,
+}
+
+impl fmt::Display for QueryClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Point => "point query",
+            Self::Range => "range query",
+            Self::PartitionScan => "partition scan",
+            Self::TableScan => "table scan",
+        })
+    }
+}
+
+/// Why a lookup cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// The partition is unknown.
+    #[error("view {view} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
+    Missing {
+        /// The view.
+        view: ViewName,
+        /// The properties without a value.
+        missing: Vec<String>,
+        /// The template of the partition key.
+        template: String,
+    },
+    /// A term that has no place in the keys.
+    #[error("view {view} cannot use {term}: {problem}")]
+    Unusable {
+        /// The view.
+        view: ViewName,
+        /// The term.
+        term: String,
+        /// Why.
+        problem: String,
+    },
+    /// Two terms that do not go together.
+    #[error("{first} and {second} exclude each other")]
+    Contradiction {
+        /// One term.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A value that cannot be in a key.
+    #[error("view {view}: {problem}")]
+    Value {
+        /// The view.
+        view: ViewName,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Too many buckets.
+    #[error("view {view}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with =")]
+    TooMany {
+        /// The view.
+        view: ViewName,
+        /// How many.
+        count: usize,
+    },
+}
+
+/// Plans a lookup in a view.
+pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
+    match &view.kind {
+        ViewKind::SecondaryIndex(index) => Lookup { view, index, terms }.plan(),
+    }
+}
+
+struct Lookup<'a> {
+    view: &'a View,
+    index: &'a SecondaryIndex,
+    terms: &'a [Term],
+}
+
+/// What is known of one of the two keys.
+struct KnownKey<'a> {
+    /// The text as far as it is known; several where a bucket is unknown.
+    heads: Vec<String>,
+    /// What is known of the text behind it; `None` where the heads are the whole key.
+    rest: Option<Bounds>,
+    /// The field at which the known part ends.
+    stopped: Option<&'a Field>,
+    /// The properties whose terms are in it.
+    used: BTreeSet<&'a str>,
+}
+
+impl<'a> Lookup<'a> {
+    fn plan(self) -> Result<LookupPlan, LookupError> {
+        self.check_terms()?;
+        let partition = self.known(&self.index.partition_key)?;
+        let row = self.known(&self.index.row_key)?;
+        self.check_partition(&partition)?;
+        for term in self.terms {
+            if !partition.used.contains(term.property.as_str()) && !row.used.contains(term.property.as_str()) {
+                return Err(self.unused(term, &partition, &row));
+            }
+        }
+        let count = partition.heads.len() * row.heads.len();
+        if count > MAX_RANGES {
+            return Err(LookupError::TooMany { view: self.view.name.clone(), count });
+        }
+        let mut ranges = Vec::with_capacity(count);
+        for partition_head in &partition.heads {
+            for row_head in &row.heads {
+                let (partitions, partition_prefix) = self.span(partition_head, partition.rest.as_ref())?;
+                let (rows, row_prefix) = self.span(row_head, row.rest.as_ref())?;
+                ranges.push(KeyRange { partitions, rows, partition_prefix, row_prefix });
+            }
+        }
+        let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
+        Ok(LookupPlan { view: self.view.name.clone(), table: self.index.target.clone(), ranges, class })
+    }
+
+    /// No two terms may say the same of one property, and `=` leaves nothing else to say.
+    fn check_terms(&self) -> Result<(), LookupError> {
+        for (at, first) in self.terms.iter().enumerate() {
+            for second in self.terms[at + 1..].iter().filter(|second| second.property == first.property) {
+                if first.op == second.op || first.op == TermOp::Equal || second.op == TermOp::Equal {
+                    return Err(LookupError::Contradiction { first: first.to_string(), second: second.to_string() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Renders a key as far as the terms reach.
+    fn known(&self, template: &'a Template) -> Result<KnownKey<'a>, LookupError> {
+        let mut known = KnownKey { heads: vec![String::new()], rest: None, stopped: None, used: BTreeSet::new() };
+        for part in template.parts() {
+            let field = match part {
+                Part::Literal(literal) => {
+                    known.heads.iter_mut().for_each(|head| head.push_str(literal));
+                    continue;
+                }
+                Part::Field(field) => field,
+            };
+            let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
+            if let Some(term) = terms.iter().find(|term| term.op == TermOp::Equal) {
+                let text = range::text(template, field, &term.value).map_err(|problem| self.value(problem))?;
+                known.heads.iter_mut().for_each(|head| head.push_str(&text));
+                known.used.insert(field.property());
+            } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
+                let count = known.heads.len() * buckets.len();
+                if count > MAX_RANGES {
+                    return Err(LookupError::TooMany { view: self.view.name.clone(), count });
+                }
+                known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
+            } else {
+                let bounds = if terms.is_empty() { Ok(Bounds::default()) } else { range::bounds(template, field, &terms) };
+                // Where this field keeps no order, another one of the same property may.
+                if let Ok(bounds) = bounds {
+                    if !terms.is_empty() {
+                        known.used.insert(field.property());
+                    }
+                    known.rest = Some(bounds);
+                } else {
+                    known.rest = Some(Bounds::default());
+                }
+                known.stopped = Some(field);
+                return Ok(known);
+            }
+        }
+        Ok(known)
+    }
+
+    /// A partition key must be known whole, or narrowed by a range or prefix.
+    fn check_partition(&self, partition: &KnownKey<'_>) -> Result<(), LookupError> {
+        if partition.rest.as_ref().is_none_or(|rest| *rest != Bounds::default()) {
+            return Ok(());
+        }
+        let given = |property: &str| self.terms.iter().any(|term| term.property == property && term.op == TermOp::Equal);
+        let bucket = |field: &Field| field.filters().last().is_some_and(|filter| filter.buckets().is_some());
+        let mut missing: Vec<String> = Vec::new();
+        for field in self.index.partition_key.fields().filter(|field| !bucket(field) && !given(field.property())) {
+            if !missing.iter().any(|name| name == field.property()) {
+                missing.push(field.property().to_owned());
+            }
+        }
+        // A range that the first missing field cannot take says more than that it is missing.
+        if let Some(field) = partition.stopped {
+            let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
+            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(&self.index.partition_key, field, &terms)) {
+                return Err(self.unusable(term, problem));
+            }
+        }
+        Err(LookupError::Missing { view: self.view.name.clone(), missing, template: self.index.partition_key.to_string() })
+    }
+
+    /// Why a term is used in neither key.
+    fn unused(&self, term: &Term, partition: &KnownKey<'_>, row: &KnownKey<'_>) -> LookupError {
+        let keys = [(&self.index.partition_key, partition), (&self.index.row_key, row)];
+        for (template, known) in keys {
+            let Some(field) = template.fields().find(|field| field.property() == term.property) else { continue };
+            if let Some(stopped) = known.stopped.filter(|stopped| stopped.property() != term.property) {
+                let problem = format!("{} comes before it in the key {:?}; give it with =", stopped.property(), template.to_string());
+                return self.unusable(term, problem);
+            }
+            if let Err(problem) = range::bounds(template, field, &[term]) {
+                return self.unusable(term, problem);
+            }
+        }
+        let mut names: Vec<&str> = self.index.partition_key.properties().into_iter().collect();
+        names.extend(self.index.row_key.properties().iter().filter(|name| !self.index.partition_key.properties().contains(**name)));
+        let problem =
+            if names.is_empty() { "its keys have no properties".to_owned() } else { format!("its keys are made of {}", names.join(", ")) };
+        self.unusable(term, problem)
+    }
+
+    fn span(&self, head: &str, rest: Option<&Bounds>) -> Result<(Span, String), LookupError> {
+        let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
+        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), head.to_owned())) };
+        let prefix = format!("{head}{}", rest.prefix);
+        // The empty key is the first one, so that there is nothing to compare with.
+        let froms = [rest.from.as_ref().map(|from| format!("{head}{from}")), (!prefix.is_empty()).then(|| prefix.clone())];
+        let befores = [rest.before.as_ref().map(|before| format!("{head}{before}")), behind(&prefix)];
+        let from = froms.into_iter().flatten().max();
+        let before = befores.into_iter().flatten().min();
+        if let (Some(from), Some(before)) = (&from, &before)
+            && from >= before
+        {
+            let terms: Vec<String> = self.terms.iter().filter(|term| term.op != TermOp::Equal).map(ToString::to_string).collect();
+            let (first, second) = (terms.first().cloned().unwrap_or_default(), terms.last().cloned().unwrap_or_default());
+            return Err(LookupError::Contradiction { first, second });
+        }
+        let span = Span::Between { from: from.map(key).transpose()?, before: before.map(key).transpose()? };
+        // A range begins with its head only; a prefix holds for all of it.
+        Ok((span, prefix))
+    }
+
+    fn unusable(&self, term: &Term, problem: String) -> LookupError {
+        LookupError::Unusable { view: self.view.name.clone(), term: term.to_string(), problem }
+    }
+
+    fn value(&self, problem: String) -> LookupError {
+        LookupError::Value { view: self.view.name.clone(), problem }
+    }
+}
+
+fn class(range: &KeyRange) -> QueryClass {
+    match (&range.partitions, &range.rows) {
+        (Span::Exactly(_), Span::Exactly(_)) => QueryClass::Point,
+        (Span::Exactly(_), rows) if rows.is_all() => QueryClass::PartitionScan,
+        (Span::Exactly(_), Span::Between { .. }) => QueryClass::Range,
+        (Span::Between { .. }, _) => QueryClass::TableScan,
+    }
+}

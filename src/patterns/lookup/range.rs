@@ -1,0 +1,104 @@
+//! What a range or prefix of a property means for the text of its field.
+
+use crate::model::template::{Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
+use crate::model::{EdmDateTime, EdmValue};
+
+use super::span::behind;
+use super::term::{Term, TermOp};
+
+/// The text of a field: from a text on, before another, beginning with a third.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) from: Option<String>,
+    pub(super) before: Option<String>,
+    pub(super) prefix: String,
+}
+
+/// What becomes of the order of values in a field's text.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// Compared as text.
+    Text,
+    /// Kept, as numbers.
+    Number,
+    /// Reversed, as moments.
+    Reversed,
+    /// Kept in whole parts, as moments.
+    Parts,
+}
+
+/// The bounds that some terms, none of them `=`, set to a field. The error says why there are none.
+pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Result<Bounds, String> {
+    let order = order(field)?;
+    let mut bounds = Bounds::default();
+    for term in terms {
+        let text = |value: &str| text(template, field, value);
+        match (term.op, order) {
+            (TermOp::Equal, _) => {}
+            (TermOp::Prefix, Order::Text) => bounds.prefix = text(&term.value)?,
+            (TermOp::Prefix, _) => return Err(format!("{term}: a number or date has no prefix; use >= and <")),
+            (TermOp::AtLeast, Order::Text | Order::Number | Order::Parts) => bounds.from = Some(text(&term.value)?),
+            (TermOp::Less, Order::Text | Order::Number) => bounds.before = Some(text(&term.value)?),
+            (TermOp::Less, Order::Parts) => {
+                // The last moment before it lies in the last part that belongs to the range.
+                let last = EdmDateTime::parse(&term.value)
+                    .and_then(|moment| EdmDateTime::from_ticks(moment.ticks() - 1))
+                    .map_err(|error| error.to_string())?;
+                bounds.before = behind(&text(&last.to_string())?);
+            }
+            // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
+            (TermOp::AtLeast, Order::Reversed) => bounds.before = behind_ticks(&text(&term.value)?),
+            (TermOp::Less, Order::Reversed) => match behind_ticks(&text(&term.value)?) {
+                Some(from) => bounds.from = Some(from),
+                None => return Err(format!("{term}: there is no moment before it")),
+            },
+        }
+    }
+    Ok(bounds)
+}
+
+/// The count of inverted ticks behind another; nothing behind the last one.
+fn behind_ticks(text: &str) -> Option<String> {
+    let moment = from_inverted_ticks(text)?;
+    EdmDateTime::from_ticks(moment.ticks() - 1).ok().map(inverted_ticks)
+}
+
+/// The text of a field for a value, escaped.
+pub(super) fn text(template: &Template, field: &Field, value: &str) -> Result<String, String> {
+    match template.render_field(field, &EdmValue::from(value)) {
+        Ok(Some(text)) => Ok(text),
+        Ok(None) => {
+            Err(format!("nothing is left of {}={value:?} behind its filters, and rows without a value are in no view", field.property()))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn order(field: &Field) -> Result<Order, String> {
+    let refuse = |filter: &str| Err(format!("{} is in the key behind {filter}, which keeps no order; give it with =", field.property()));
+    let mut order = Order::Text;
+    for (at, filter) in field.filters().iter().enumerate() {
+        order = match filter {
+            KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim => order,
+            KeyFilter::Pad(_) if at == 0 => Order::Number,
+            KeyFilter::InvertedTicks if at == 0 => Order::Reversed,
+            KeyFilter::Date(format) if at == 0 && from_large_to_small(format) => Order::Parts,
+            KeyFilter::Pad(_) => return refuse("pad after another filter"),
+            KeyFilter::InvertedTicks => return refuse("inverted_ticks after another filter"),
+            KeyFilter::Date(_) => return refuse("a date whose parts do not go from large to small"),
+            KeyFilter::Hash(_) => return refuse("hash"),
+            KeyFilter::Bucket(_) => return refuse("bucket"),
+            KeyFilter::Slug => return refuse("slug"),
+        };
+    }
+    Ok(order)
+}
+
+/// Whether texts of a strftime format sort as their moments: year, month, day, hour, minute and second, as many of them
+/// as there are, in this order, with anything fixed in between.
+fn from_large_to_small(format: &str) -> bool {
+    let expanded = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S").replace("%R", "%H:%M");
+    let mut wanted = ["Y", "m", "d", "H", "M", "S"].into_iter();
+    let mut letters = expanded.split('%').skip(1).peekable();
+    letters.peek().is_some() && letters.all(|part| wanted.next().is_some_and(|letter| part.starts_with(letter)))
+}

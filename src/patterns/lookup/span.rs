@@ -1,0 +1,125 @@
+//! Spans of keys, and the ranges made of them.
+
+use crate::model::key::forbidden_in_key;
+use crate::model::{Comparison, EntityKey, Filter, Key};
+
+/// A span of partition keys or of row keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Span {
+    /// One key.
+    Exactly(Key),
+    /// From a key on, and before another; open where there is none.
+    Between {
+        /// The first key, where there is one.
+        from: Option<Key>,
+        /// The key behind the last, where there is one.
+        before: Option<Key>,
+    },
+}
+
+impl Span {
+    /// Every key.
+    pub const ALL: Self = Self::Between { from: None, before: None };
+
+    /// Whether every key is in it.
+    pub const fn is_all(&self) -> bool {
+        matches!(self, Self::Between { from: None, before: None })
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        match self {
+            Self::Exactly(only) => key == only,
+            Self::Between { from, before } => {
+                from.as_ref().is_none_or(|from| key >= from) && before.as_ref().is_none_or(|before| key < before)
+            }
+        }
+    }
+
+    /// Its comparisons, joined with `and`.
+    fn filter(&self, property: &str) -> Option<Filter> {
+        let compare = |op, key: &Key| Filter::compare(property, op, key.as_str());
+        match self {
+            Self::Exactly(key) => Some(compare(Comparison::Equal, key)),
+            Self::Between { from, before } => {
+                let from = from.as_ref().map(|key| compare(Comparison::GreaterOrEqual, key));
+                let before = before.as_ref().map(|key| compare(Comparison::Less, key));
+                both(from, before)
+            }
+        }
+    }
+}
+
+fn both(a: Option<Filter>, b: Option<Filter>) -> Option<Filter> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.and(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// One request of a lookup: a point, rows of one partition, or a range of partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    /// Which partitions.
+    pub partitions: Span,
+    /// Which of their rows.
+    pub rows: Span,
+    /// What every partition key in it begins with.
+    pub(super) partition_prefix: String,
+    /// What every row key in it begins with.
+    pub(super) row_prefix: String,
+}
+
+impl KeyRange {
+    /// The one key, where the range is a point: to be read with Get Entity and not with a query.
+    pub fn point(&self) -> Option<EntityKey> {
+        match (&self.partitions, &self.rows) {
+            (Span::Exactly(pk), Span::Exactly(rk)) => Some(EntityKey { pk: pk.clone(), rk: rk.clone() }),
+            (Span::Exactly(_) | Span::Between { .. }, _) => None,
+        }
+    }
+
+    /// The query's filter: comparisons of PartitionKey and RowKey joined with `and`. Nothing where it is the whole table.
+    pub fn filter(&self) -> Option<Filter> {
+        both(self.partitions.filter("PartitionKey"), self.rows.filter("RowKey"))
+    }
+
+    /// Whether a key that the query returned belongs to the lookup. It does not where the end of a prefix could only be
+    /// described roughly.
+    pub fn accepts(&self, key: &EntityKey) -> bool {
+        self.partitions.contains(&key.pk)
+            && self.rows.contains(&key.rk)
+            && key.pk.as_str().starts_with(&self.partition_prefix)
+            && key.rk.as_str().starts_with(&self.row_prefix)
+    }
+
+    /// By what the rows of several ranges are merged: the part of the key in which the ranges do not differ, so that
+    /// buckets leave no trace in the order. Rows of one range come in this order already.
+    pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
+        let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
+        let pk = pk.strip_prefix(self.partition_prefix.as_str()).unwrap_or(pk);
+        let rk = rk.strip_prefix(self.row_prefix.as_str()).unwrap_or(rk);
+        match self.partitions {
+            Span::Exactly(_) => ("", rk),
+            Span::Between { .. } => (pk, rk),
+        }
+    }
+}
+
+/// A key behind every key that begins with a prefix, as near as there is one; nothing where there is none.
+///
+/// The last character is raised to the next that is legal in keys. Where the service's order (UTF-16) and ours
+/// (UTF-8) differ, from U+D800 on, an earlier character is raised instead, which lets in keys without the prefix.
+pub(super) fn behind(prefix: &str) -> Option<String> {
+    const LAST_COMMON: char = '\u{d7fe}';
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        if last > LAST_COMMON {
+            continue;
+        }
+        if let Some(next) = (u32::from(last) + 1..=u32::from(LAST_COMMON) + 1).filter_map(char::from_u32).find(|c| !forbidden_in_key(*c)) {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
+}

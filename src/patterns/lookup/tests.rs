@@ -1,0 +1,267 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::catalog::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::template::Template;
+use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, TableName, ViewName};
+
+fn view(partition_key: &str, row_key: &str) -> View {
+    let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+    View {
+        name: ViewName::new("by_x").unwrap(),
+        source: table("Employees"),
+        when: None,
+        kind: ViewKind::SecondaryIndex(SecondaryIndex {
+            target: table("Copies"),
+            partition_key: Template::parse(partition_key).unwrap(),
+            row_key: Template::parse(row_key).unwrap(),
+            select: None,
+        }),
+        on_conflict: OnConflict::Reject,
+    }
+}
+
+fn terms(texts: &[&str]) -> Vec<Term> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// The class and the filters of a lookup.
+fn planned(partition_key: &str, row_key: &str, texts: &[&str]) -> (QueryClass, Vec<String>) {
+    let plan = plan(&view(partition_key, row_key), &terms(texts)).unwrap();
+    (plan.class, plan.ranges.iter().map(|range| range.filter().map(|filter| filter.to_string()).unwrap_or_default()).collect())
+}
+
+fn one(partition_key: &str, row_key: &str, texts: &[&str]) -> (QueryClass, String) {
+    let (class, mut filters) = planned(partition_key, row_key, texts);
+    assert_eq!(filters.len(), 1);
+    (class, filters.remove(0))
+}
+
+fn refused(partition_key: &str, row_key: &str, texts: &[&str]) -> String {
+    plan(&view(partition_key, row_key), &terms(texts)).unwrap_err().to_string()
+}
+
+#[test]
+fn whole_keys_are_points_filtered_and_escaped_as_they_are_rendered() {
+    let plan =
+        plan(&view("email_{PartitionKey}", "{Email|trim|lower}"), &terms(&["PartitionKey=R&D/Lab", "Email= Kim@Contoso.com"])).unwrap();
+    assert_eq!(plan.class, QueryClass::Point);
+    assert_eq!(plan.ranges[0].point(), Some(EntityKey::new("email_R&D%2FLab", "kim@contoso.com").unwrap()));
+}
+
+#[test]
+fn a_leading_part_of_a_compound_key_is_a_range_of_rows() {
+    let by_name = |texts: &[&str]| one("{PartitionKey}", "last_name_{LastName|lower}_{RowKey}", texts);
+    assert_eq!(
+        by_name(&["PartitionKey=Sales"]),
+        (QueryClass::Range, "(PartitionKey eq 'Sales' and (RowKey ge 'last_name_' and RowKey lt 'last_name`'))".to_owned())
+    );
+    assert_eq!(
+        by_name(&["PartitionKey=Sales", "LastName=Kim"]).1,
+        "(PartitionKey eq 'Sales' and (RowKey ge 'last_name_kim_' and RowKey lt 'last_name_kim`'))"
+    );
+    assert_eq!(
+        by_name(&["PartitionKey=Sales", "LastName^=K"]).1,
+        "(PartitionKey eq 'Sales' and (RowKey ge 'last_name_k' and RowKey lt 'last_name_l'))"
+    );
+    assert_eq!(
+        by_name(&["PartitionKey=Sales", "LastName>=K", "LastName<M"]).1,
+        "(PartitionKey eq 'Sales' and (RowKey ge 'last_name_k' and RowKey lt 'last_name_m'))"
+    );
+    assert_eq!(
+        by_name(&["PartitionKey=Sales", "LastName=Kim", "RowKey=7"]),
+        (QueryClass::Point, "(PartitionKey eq 'Sales' and RowKey eq 'last_name_kim_7')".to_owned())
+    );
+}
+
+#[test]
+fn a_partition_alone_is_a_partition_scan_and_a_range_of_partitions_a_table_scan() {
+    assert_eq!(
+        one("{PartitionKey}", "{Email}", &["PartitionKey=Sales"]),
+        (QueryClass::PartitionScan, "PartitionKey eq 'Sales'".to_owned())
+    );
+    assert_eq!(one("all", "{Email}", &[]), (QueryClass::PartitionScan, "PartitionKey eq 'all'".to_owned()));
+    assert_eq!(
+        one("{Email}", "{RowKey}", &["Email^=a", "RowKey=7"]),
+        (QueryClass::TableScan, "((PartitionKey ge 'a' and PartitionKey lt 'b') and RowKey eq '7')".to_owned())
+    );
+}
+
+#[test]
+fn an_unknown_bucket_is_one_range_each_and_a_known_one_is_computed() {
+    let (class, filters) = planned("last_name_{LastName|bucket:16}", "{LastName}", &["LastName^=K"]);
+    assert_eq!((class, filters.len()), (QueryClass::Range, 16));
+    assert_eq!(filters[15], "(PartitionKey eq 'last_name_15' and (RowKey ge 'K' and RowKey lt 'L'))");
+    assert_eq!(one("last_name_{LastName|bucket:16}", "{LastName}", &["LastName=Kim"]).0, QueryClass::Point);
+    assert_eq!(planned("{RowKey|bucket:4}", "{RowKey|bucket:4}_{Email}", &["Email=a"]).1.len(), 16);
+    assert!(refused("{A|bucket:100}", "{B|bucket:100}", &[]).contains("would take 10000 requests"));
+    // No query of a lookup contains an "or", which the service would answer with a scan.
+    assert!(filters.iter().all(|filter| !filter.contains(" or ")));
+}
+
+#[test]
+fn ranges_of_buckets_are_merged_by_what_follows_the_bucket() {
+    let plan = plan(&view("p", "{LastName|bucket:2}-{LastName}"), &terms(&["LastName^=K"])).unwrap();
+    let key = |rk: &str| EntityKey::new("p", rk).unwrap();
+    assert_eq!(plan.ranges[0].merge_key(&key("0-Kim")), ("", "im"));
+    assert_eq!(plan.ranges[1].merge_key(&key("1-Kelly")), ("", "elly"));
+    assert!(plan.ranges[1].accepts(&key("1-Kelly")) && !plan.ranges[1].accepts(&key("0-Kelly")));
+}
+
+#[test]
+fn numbers_and_moments_are_compared_as_what_they_are() {
+    let rows = |row_key: &str, texts: &[&str]| one("p", row_key, texts).1;
+    assert_eq!(rows("{Age|pad:3}", &["Age>=9", "Age<10"]), "(PartitionKey eq 'p' and (RowKey ge '009' and RowKey lt '010'))");
+    // The latest first: at least T is up to its text.
+    assert_eq!(
+        rows("{Hired|inverted_ticks}", &["Hired>=9999-12-31T23:59:59.9999999Z"]),
+        "(PartitionKey eq 'p' and RowKey lt '0000000000000000001')"
+    );
+    assert_eq!(
+        rows("{Hired|inverted_ticks}", &["Hired<9999-12-31T23:59:59.9999999Z"]),
+        "(PartitionKey eq 'p' and RowKey ge '0000000000000000001')"
+    );
+    assert_eq!(
+        rows("{Hired|date:%Y%m%d}", &["Hired>=2026-11-01T00:00:00Z", "Hired<2026-12-01T00:00:00Z"]),
+        "(PartitionKey eq 'p' and (RowKey ge '20261101' and RowKey lt '20261131'))"
+    );
+}
+
+#[test]
+fn what_is_missing_or_has_no_place_is_named() {
+    for (partition_key, row_key, texts, expected) in [
+        (
+            "email_{PartitionKey}",
+            "{Email}",
+            &["Email=a"][..],
+            "view by_x needs PartitionKey as well: its partition_key is \"email_{PartitionKey}\"",
+        ),
+        ("{A}_{B}", "{C}", &["C=1"], "needs A and B as well"),
+        (
+            "{PartitionKey}",
+            "{LastName}_{FirstName}",
+            &["PartitionKey=S", "FirstName=Kim"],
+            "cannot use FirstName=Kim: LastName comes before it in the key \"{LastName}_{FirstName}\"; give it with =",
+        ),
+        ("{PartitionKey}", "{LastName}", &["PartitionKey=S", "Age=5"], "cannot use Age=5: its keys are made of PartitionKey, LastName"),
+        ("p", "{Name|hash:8}", &["Name^=K"], "cannot use Name^=K: Name is in the key behind hash, which keeps no order; give it with ="),
+        ("{Name|slug}", "{RowKey}", &["Name>=K"], "Name is in the key behind slug"),
+        ("p", "{Name|bucket:4}", &["Name>=K"], "Name is in the key behind bucket"),
+        ("p", "{T|date:%d%m%Y}", &["T>=2026-11-01T00:00:00Z"], "do not go from large to small"),
+        ("p", "{Age|pad:3}", &["Age^=1"], "has no prefix"),
+        ("p", "{Age|pad:3}", &["Age=old"], "takes a number"),
+        ("p", "{Age|pad:3}", &["Age>=old"], "takes a number"),
+        ("p", "{T|inverted_ticks}", &["T<1601-01-01T00:00:00Z"], "no moment before it"),
+        ("p", "{Name|trim}", &["Name= "], "rows without a value are in no view"),
+        ("p", "{Name}", &["Name=a", "Name^=a"], "Name=a and Name^=a exclude each other"),
+        ("p", "{Name}", &["Name>=m", "Name<c"], "Name>=m and Name<c exclude each other"),
+    ] {
+        let error = refused(partition_key, row_key, texts);
+        assert!(error.contains(expected), "{error}");
+    }
+    let long = format!("Name={}", "x".repeat(600));
+    assert!(refused("p", "{Name}", &[&long]).contains("600"));
+}
+
+#[test]
+fn terms_are_read_with_their_operators() {
+    for (text, op, value) in [
+        ("A=b", TermOp::Equal, "b"),
+        ("A>=b", TermOp::AtLeast, "b"),
+        ("A<b", TermOp::Less, "b"),
+        ("A^=b=c", TermOp::Prefix, "b=c"),
+        ("A==b", TermOp::Equal, "=b"),
+    ] {
+        let term: Term = text.parse().unwrap();
+        assert_eq!((term.property.as_str(), term.op, term.value.as_str(), term.to_string().as_str()), ("A", op, value, text));
+    }
+    for text in ["", "A", "=b", "A=", "A>b", "A<=b", "a-b=c", "Timestamp=x", "A~b", "é=x"] {
+        assert!(text.parse::<Term>().unwrap_err().to_string().contains("Property=value"), "{text}");
+    }
+}
+
+#[test]
+fn the_end_of_a_prefix_is_legal_in_keys_and_right_in_both_orders() {
+    use super::span::behind;
+    for (prefix, end) in [
+        ("a", Some("b")),
+        ("a.", Some("a0")),
+        ("a~", Some("a\u{a0}")),
+        ("", None),
+        ("😀", None),
+        ("a\u{fffd}", Some("b")),
+        ("[", Some("]")),
+    ] {
+        assert_eq!(behind(prefix).as_deref(), end);
+    }
+}
+
+fn employee(name: &str, age: i32, hired: i64) -> Entity {
+    Entity::new(EntityKey::new("Sales", "7").unwrap())
+        .with("Name", name)
+        .with("Age", age)
+        .with("Hired", EdmDateTime::from_ticks(hired).unwrap())
+}
+
+/// How many ranges of the plan hold the copy of an entity.
+fn holding(view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
+    let terms: Vec<Term> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    let ViewKind::SecondaryIndex(index) = &view.kind;
+    let key = EntityKey { pk: index.partition_key.render(entity).unwrap()?, rk: index.row_key.render(entity).unwrap()? };
+    let plan = plan(view, &terms).ok()?;
+    Some(plan.ranges.iter().filter(|range| range.accepts(&key)).count())
+}
+
+const DAY: i64 = 864_000_000_000;
+const FIRST: i64 = 638_000_000_000_000_000;
+
+proptest! {
+    #[test]
+    fn what_has_a_prefix_is_in_exactly_one_range_and_nothing_else_is(name in "[a-c/%.~😀]{1,4}", prefix in "[a-c/%.~😀]{1,3}") {
+        for view in [view("p", "{Name}"), view("b{Name|bucket:3}", "x_{Name}_{RowKey}"), view("{Name}", "{RowKey}")] {
+            let found = holding(&view, &[format!("Name^={prefix}")], &employee(&name, 1, FIRST));
+            prop_assert_eq!(found, Some(usize::from(name.starts_with(&prefix))));
+        }
+    }
+
+    #[test]
+    fn numbers_are_found_by_their_ranges(age in 0..2_000, from in 0..2_000, length in 1..2_000) {
+        let before = from + length;
+        let texts = [format!("Age>={from}"), format!("Age<{before}")];
+        let found = holding(&view("p", "{Age|pad:4}_{RowKey}"), &texts, &employee("n", age, FIRST));
+        prop_assert_eq!(found, Some(usize::from((from..before).contains(&age))));
+    }
+
+    #[test]
+    fn moments_are_found_by_their_ranges(hired in 0..DAY * 90, from in 0..DAY * 90, length in 1..DAY * 60) {
+        let before = from + length;
+        let text = |ticks: i64| EdmDateTime::from_ticks(FIRST + ticks).unwrap().to_string();
+        let texts = [format!("Hired>={}", text(from)), format!("Hired<{}", text(before))];
+        let entity = employee("n", 1, FIRST + hired);
+        let inside = (from..before).contains(&hired);
+        prop_assert_eq!(holding(&view("p", "{Hired|inverted_ticks}"), &texts, &entity), Some(usize::from(inside)));
+        // By whole days: nothing is missed, and what is let in besides is of the first or last day.
+        let day = |ticks: i64| (FIRST + ticks) / DAY;
+        let found = holding(&view("p", "{Hired|date:%Y-%m-%d}_{RowKey}"), &texts, &entity).unwrap();
+        prop_assert_eq!(found, usize::from((day(from)..=day(before - 1)).contains(&day(hired))));
+        prop_assert!(!inside || found == 1);
+    }
+
+    #[test]
+    fn whatever_was_rendered_is_found_by_its_values(name in any::<String>(), age in 0..i32::MAX) {
+        prop_assume!(!name.is_empty() && name.len() < 80);
+        let view = view("{Name|slug}_{Name|bucket:5}", "{Name|trim|upper}-{Age|pad:10}-{Name|hash:6}");
+        let found = holding(&view, &[format!("Name={name}"), format!("Age={age}")], &employee(&name, age, FIRST));
+        prop_assert!(found.is_none_or(|found| found == 1));
+    }
+
+    #[test]
+    fn arbitrary_terms_never_panic(text in any::<String>(), value in any::<String>(), op in "=|>=|<|\\^=") {
+        let _ = text.parse::<Term>();
+        for row_key in ["{Name}", "{Name|pad:5}", "{Name|inverted_ticks}", "{Name|date:%Y%m}", "{Name|lower}{Name|bucket:3}", "{Name|trim|date:%F}"] {
+            if let Ok(term) = format!("Name{op}{value}").parse::<Term>() {
+                let _ = plan(&view("p", row_key), &[term]).map_err(|error| error.to_string());
+            }
+        }
+    }
+}

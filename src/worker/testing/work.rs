@@ -1,0 +1,89 @@
+//! Work that does what a test says.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+
+use super::time::TestClock;
+use crate::ports::Clock as _;
+use crate::reconcile::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) message: String,
+    pub(crate) rk: String,
+    pub(crate) from: Duration,
+    /// `None` where it was dropped half-way.
+    pub(crate) to: Option<Duration>,
+    /// When it gave its answer or was dropped.
+    ended: Option<Duration>,
+}
+
+/// Notes the end of a run, whichever it is.
+struct Ending<'a>(&'a Scripted, usize);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.runs.lock().unwrap()[self.1].ended = Some(self.0.clock.monotonic());
+    }
+}
+
+pub(crate) type Answer = Result<Outcome, Failure>;
+pub(super) type Script = dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
+
+/// Does what a test says, and keeps what was run.
+pub(crate) struct Scripted {
+    pub(super) clock: Arc<TestClock>,
+    pub(super) script: Mutex<Arc<Script>>,
+    pub(super) runs: Mutex<Vec<Ran>>,
+}
+
+impl Scripted {
+    pub(crate) fn runs(&self) -> Vec<Ran> {
+        self.runs.lock().unwrap().clone()
+    }
+
+    /// Most runs at one time.
+    pub(crate) fn most_at_once(&self, of: impl Fn(&Ran) -> bool) -> usize {
+        let runs: Vec<Ran> = self.runs().into_iter().filter(of).collect();
+        let live = |run: &Ran, at: Duration| run.from <= at && run.ended.is_none_or(|ended| ended > at);
+        runs.iter().map(|run| runs.iter().filter(|other| live(other, run.from)).count()).max().unwrap_or(0)
+    }
+}
+
+#[async_trait]
+impl Execute for Scripted {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Answer {
+        let rk = match work {
+            Work::Job(job) => job.key().rk.to_string(),
+            Work::Recheck(recheck) => recheck.primary.key.rk.to_string(),
+        };
+        let number = {
+            let mut runs = self.runs.lock().unwrap();
+            runs.push(Ran { message: delivery.stamp.message_id.clone(), rk, from: self.clock.monotonic(), to: None, ended: None });
+            runs.len() - 1
+        };
+        let ending = Ending(self, number);
+        let script = Arc::clone(&self.script.lock().unwrap());
+        let answer = script(number, work, delivery).await;
+        self.runs.lock().unwrap()[number].to = Some(self.clock.monotonic());
+        drop(ending);
+        answer
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a script's answer")]
+pub(crate) fn done() -> Answer {
+    Ok(Outcome::Done(Summary::default()))
+}
+
+pub(crate) fn transient() -> Answer {
+    Err(Failure::new(FailureClass::Transient { retry_after: None }, "writing the copy", std::io::Error::other("503")))
+}
+
+pub(crate) fn permanent() -> Answer {
+    Err(Failure::new(FailureClass::Permanent, "reading the primary", std::io::Error::other("no such table")))
+}

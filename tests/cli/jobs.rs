@@ -1,0 +1,109 @@
+//! submit, run, get, plan: from a job to what it leaves behind.
+
+use serde_json::json;
+
+use crate::place::{Place, json_lines, says, stderr, stdout};
+
+const HIRE: &str = r#"{"op":"put","table":"Employees","id":"hire-7","entity":{"PartitionKey":"Sales","RowKey":"7","LastName":"Cao","Email":"Jun@Contoso.com","Age@odata.type":"Edm.Int64","Age":"41"}}"#;
+
+#[test]
+fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let sent = place.run(&["submit", HIRE]).success();
+    says(&stdout(&sent), &["sent put Employees(\"Sales\", \"7\") to jobs as "]);
+
+    let summary = place.work();
+    assert_eq!((&summary["done"], &summary["poisoned"], &summary["lost"]), (&json!(1), &json!(0), &json!(0)));
+    assert!(summary["storage_requests"].as_u64().unwrap() > 5 && summary["seconds"].as_f64().unwrap() > 0.0);
+
+    let employee = &json_lines(&place.run(&["--json", "get", "employees", "Sales", "7"]).success())[0];
+    assert_eq!((&employee["Age"], &employee["Age@odata.type"]), (&json!("41"), &json!("Edm.Int64")));
+    let copy = &json_lines(&place.run(&["--json", "get", "EmployeesByEmail", "email", "jun@contoso.com"]).success())[0];
+    assert_eq!((&copy["LastName"], &copy["ek_view"], copy.get("Age")), (&json!("Cao"), &json!("by_email"), None));
+
+    let plan = &json_lines(&place.run(&["--json", "plan", "Employees", "Sales", "7"]).success())[0];
+    assert_eq!((&plan["present"], &plan["in_step"]), (&json!(true), &json!(true)));
+    says(&stdout(&place.run(&["plan", "Employees", "Sales", "7"]).success()), &["is present", "nothing to do"]);
+}
+
+#[test]
+fn people_get_the_keys_of_an_entity_first() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", HIRE]).success();
+    place.work();
+    let text = stdout(&place.run(&["get", "Employees", "Sales", "7"]).success());
+    let first: Vec<&str> = text.lines().skip(1).take(4).map(|line| line.trim().split(':').next().unwrap()).collect();
+    assert_eq!(first, ["\"odata.etag\"", "\"PartitionKey\"", "\"RowKey\"", "\"Timestamp\""]);
+}
+
+#[test]
+fn bad_lines_are_named_and_left_out_and_the_good_ones_are_sent() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let lines = format!(
+        "{HIRE}\n\nno job at all\n{{\"op\":\"sync\",\"table\":\"Nowhere\",\"pk\":\"a\",\"rk\":\"b\"}}\n{{\"op\":\"sync\",\"table\":\"Employees\",\"pk\":\"Sales\",\"rk\":\"7\"}}"
+    );
+    let ended = place.run_with(&["submit", "-"], lines.clone()).code(1);
+    says(&stderr(&ended), &["line 3: ", "neither a JSON object nor Base64", "line 4: ", "does not know the table Nowhere"]);
+    says(&stdout(&ended), &["2 jobs sent, 2 lines refused"]);
+
+    let told = json_lines(&place.run_with(&["--json", "submit", "-"], lines).code(1));
+    assert_eq!(told.iter().map(|line| line["line"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3, 4, 5]);
+    assert_eq!((&told[0]["op"], &told[0]["id"], &told[0]["queue"]), (&json!("put"), &json!("hire-7"), &json!("jobs")));
+    assert!(told[1]["error"].is_string() && told[3]["message_id"].is_string());
+
+    let summary = place.work();
+    assert_eq!((&summary["done"], &summary["poisoned"]), (&json!(4), &json!(0)));
+}
+
+#[test]
+fn a_thousand_jobs_go_through_in_one_stream() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let job = |n: u32| format!("{{\"op\":\"sync\",\"table\":\"Employees\",\"pk\":\"Sales\",\"rk\":\"{n}\"}}\n");
+    let ended = place.run_with(&["submit", "-"], (0..1_000).map(job).collect::<String>()).success();
+    says(&stdout(&ended), &["1000 jobs sent"]);
+    assert_eq!(place.work()["done"], json!(1_000));
+}
+
+#[test]
+fn messages_of_other_programs_are_read_in_base64_and_plain() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.put("jobs", HIRE);
+    place.put("jobs", &evenkeel::model::body::encode(&HIRE.replace("\"7\"", "\"8\"").replace("Jun@", "Ken@")));
+    assert_eq!(place.work()["done"], json!(2));
+    place.run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"]).success();
+    place.run(&["get", "EmployeesByEmail", "email", "ken@contoso.com"]).success();
+}
+
+#[test]
+fn a_sharded_queue_gets_each_key_in_the_shard_that_any_language_computes() {
+    let place = Place::new();
+    place.add("[[queues]]\nname = \"wide\"\nshards = 16");
+    place.run(&["migrate", "up"]).success();
+    let job = r#"{"op":"archive","archive":"former","pk":"Sales","rk":"000223"}"#;
+    let told = json_lines(&place.run(&["--json", "submit", "--queue", "wide", job]).success());
+    assert_eq!(told[0]["queue"], json!("wide-05"));
+    // There is nobody to archive.
+    assert_eq!(place.work()["skipped"], json!(1));
+    place.run(&["submit", "--queue", "nowhere", job]).code(2);
+}
+
+#[test]
+fn an_archive_and_a_restore_are_there_and_back() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", HIRE]).success();
+    place.work();
+    place.run(&["submit", r#"{"op":"archive","archive":"former","pk":"Sales","rk":"7"}"#]).success();
+    place.work();
+    place.run(&["get", "FormerEmployees", "Sales", "7"]).success();
+    says(&stderr(&place.run(&["get", "Employees", "Sales", "7"]).code(1)), &["there is no entity Employees(\"Sales\", \"7\")"]);
+    place.run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"]).code(1);
+    place.run(&["submit", r#"{"op":"restore","archive":"former","pk":"Sales","rk":"7"}"#]).success();
+    place.work();
+    place.run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"]).success();
+}

@@ -1,0 +1,65 @@
+//! Finding entities through views.
+
+use serde_json::json;
+
+use crate::place::{Place, json_lines, says, stderr, stdout};
+
+/// A place with thirty employees and an index over sixteen buckets.
+fn place() -> Place {
+    let place = Place::new();
+    place.add("[views.by_name]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"EmployeesByName\"\npartition_key = \"name_{LastName|bucket:16}\"\nrow_key = \"{LastName}_{PartitionKey}_{RowKey}\"");
+    place.run(&["migrate", "up"]).success();
+    let job = |n: u32| {
+        format!(
+            "{{\"op\":\"put\",\"table\":\"Employees\",\"entity\":{{\"PartitionKey\":\"Sales\",\"RowKey\":\"{n}\",\"LastName\":\"K{n:02}\",\"Email\":\"{n}@contoso.com\",\"Age\":{n}}}}}\n"
+        )
+    };
+    place.run_with(&["submit", "-"], (0..30).map(job).collect::<String>()).success();
+    assert_eq!(place.work()["done"], json!(30));
+    place
+}
+
+#[test]
+fn values_find_copies_and_copies_find_their_entities() {
+    let place = place();
+    let found = json_lines(&place.run(&["--json", "lookup", "by_email", "Email=7@Contoso.com"]).success());
+    assert_eq!((&found[0]["LastName"], &found[1]["query_class"], &found[1]["requests"]), (&json!("K07"), &json!("point"), &json!(1)));
+    let found = json_lines(&place.run(&["--json", "lookup", "by_email", "Email=7@contoso.com", "--entities", "--select", "Age"]).success());
+    assert_eq!((&found[0]["RowKey"], &found[0]["Age"], found[0].get("LastName")), (&json!("7"), &json!(7), None));
+    assert_eq!((&found[1]["rows"], &found[1]["requests"]), (&json!(1), &json!(2)));
+    let ended = place.run(&["lookup", "by_email", "Email=7@contoso.com"]).success();
+    says(&stdout(&ended), &["PartitionKey", "7@contoso.com", "K07"]);
+    says(&stderr(&ended), &["1 row: point query, 1 request"]);
+}
+
+#[test]
+fn a_range_is_merged_over_its_buckets_and_goes_on_where_it_ended() {
+    let place = place();
+    let names =
+        |found: &[serde_json::Value]| found.iter().filter_map(|row| row["LastName"].as_str().map(str::to_owned)).collect::<Vec<_>>();
+    let first = json_lines(&place.run(&["--json", "lookup", "by_name", "LastName^=K", "--top", "10"]).success());
+    assert_eq!(names(&first), (0..10).map(|n| format!("K{n:02}")).collect::<Vec<_>>());
+    let token = first[10]["continuation"].as_str().unwrap().to_owned();
+    let rest = json_lines(&place.run(&["--json", "lookup", "by_name", "LastName^=K", "--continue", &token]).success());
+    assert_eq!(names(&rest), (10..30).map(|n| format!("K{n:02}")).collect::<Vec<_>>());
+    assert!(rest.last().unwrap().get("continuation").is_none());
+    let some = json_lines(&place.run(&["--json", "lookup", "by_name", "LastName>=K05", "LastName<K08"]).success());
+    assert_eq!(names(&some), ["K05", "K06", "K07"]);
+}
+
+#[test]
+fn what_the_keys_cannot_answer_is_refused_in_words() {
+    let place = place();
+    for (args, word) in [
+        (&["lookup", "nowhere", "Email=a"][..], "it knows by_email, by_name"),
+        (&["lookup", "by_email", "LastName=K"], "by_email"),
+        (&["lookup", "by_email", "Email"], "is not a term"),
+        (&["lookup", "by_email", "Email=a", "--continue", "nonsense"], "--continue"),
+        (&["lookup", "by_email", "Email=a", "--top", "0"], "--top"),
+        (&["lookup", "by_email"], "TERM"),
+    ] {
+        says(&stderr(&place.run(args).code(2)), &[word]);
+    }
+    let none = json_lines(&place.run(&["--json", "lookup", "by_email", "Email=nobody@contoso.com"]).success());
+    assert_eq!((none.len(), &none[0]["rows"]), (1, &json!(0)));
+}

@@ -1,0 +1,13 @@
+//! The program as its users meet it: the real binary, on the embedded store.
+#![expect(clippy::unwrap_used, reason = "a program that does not answer as it should is a failed test")]
+#![expect(clippy::disallowed_methods, reason = "the program runs in real time, and so does what waits for it")]
+
+mod daemon;
+mod demonstration;
+mod endings;
+mod generated;
+mod jobs;
+mod lookup;
+mod migrations;
+mod place;
+mod poison;

@@ -1,0 +1,148 @@
+//! A folder with a configuration and an embedded store, and the program run on it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use assert_cmd::assert::Assert;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The program.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// What every test's catalog is, the account apart.
+const CATALOG: &str = r#"
+[worker]
+poll = { min = "10ms", max = "50ms" }
+drain = "5s"
+
+[[queues]]
+name = "jobs"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByEmail"
+partition_key = "email"
+row_key = "{Email|lower}"
+select = ["Email", "LastName"]
+
+[archives.former]
+source = "Employees"
+to = { kind = "table", table = "FormerEmployees" }
+"#;
+
+/// A folder with a configuration and an embedded store.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    /// With the usual catalog on an embedded store.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Self { folder };
+        let account = format!("[accounts.main]\nkind = \"embedded\"\npath = '{}'\n", place.store().display());
+        place.configure(&format!("{account}{CATALOG}"));
+        place
+    }
+
+    /// With the usual catalog on an account where nothing listens.
+    pub(crate) fn unreachable() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        // Bound and dropped: nothing listens there, and the system does not give the port away again at once.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let account = format!(
+            r#"
+[accounts.main]
+kind = "azure"
+auth = "key"
+name = "devstoreaccount1"
+key_env = "TEST_KEY"
+endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{address}/devstoreaccount1", blob = "http://{address}/devstoreaccount1" }}
+"#
+        );
+        let impatient = "[worker]\nstorage_retry = { min = \"1ms\", base = \"1ms\", max = \"5ms\", attempts = 2 }";
+        place.configure(&format!("{account}{}\n", CATALOG.replacen("[worker]", impatient, 1)));
+        place
+    }
+
+    /// Writes `default.toml`.
+    pub(crate) fn configure(&self, text: &str) {
+        std::fs::write(self.folder.path().join("default.toml"), text).unwrap();
+    }
+
+    /// Adds to `default.toml`.
+    pub(crate) fn add(&self, text: &str) {
+        let file = self.folder.path().join("default.toml");
+        std::fs::write(&file, format!("{}\n{text}\n", std::fs::read_to_string(&file).unwrap())).unwrap();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.path().join("evenkeel.db")
+    }
+
+    /// The program on this folder, with an environment of its own.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().env("TEST_KEY", "c2VjcmV0LWtleS1vZi1hLXRlc3Q=").env("TMPDIR", self.folder()).current_dir(self.folder());
+        command.arg("--config").arg(self.folder()).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Assert {
+        assert_cmd::Command::from_std(self.command(args)).assert()
+    }
+
+    /// Runs the program to its end with this on its standard input.
+    pub(crate) fn run_with(&self, args: &[&str], input: impl Into<Vec<u8>>) -> Assert {
+        assert_cmd::Command::from_std(self.command(args)).write_stdin(input).assert()
+    }
+
+    /// Works off the queues; the summary.
+    pub(crate) fn work(&self) -> Value {
+        let ended = self.run(&["--json", "run", "--until-idle=0.2", "--no-http"]).success();
+        json_lines(&ended).remove(0)
+    }
+
+    /// Puts a text on a queue, as other programs do.
+    pub(crate) fn put(&self, queue: &str, text: &str) {
+        use evenkeel::adapters::embedded::EmbeddedStore;
+        use evenkeel::adapters::system::SystemClock;
+        use evenkeel::model::{AccountName, QueueName};
+        use evenkeel::ports::Ttl;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let store = EmbeddedStore::open(&self.store(), AccountName::main(), std::sync::Arc::new(SystemClock::new())).unwrap();
+            let queue = QueueName::new(queue).unwrap();
+            store.queues.create_queue(&queue).await.unwrap();
+            store.queues.put(&queue, text, std::time::Duration::ZERO, Ttl::Never).await.unwrap();
+        });
+    }
+}
+
+/// The JSON values that a command wrote, one per line.
+pub(crate) fn json_lines(ended: &Assert) -> Vec<Value> {
+    stdout(ended).lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+pub(crate) fn stdout(ended: &Assert) -> String {
+    String::from_utf8(ended.get_output().stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(ended: &Assert) -> String {
+    String::from_utf8(ended.get_output().stderr.clone()).unwrap()
+}
+
+/// Fails unless a text has all of these parts.
+#[track_caller]
+pub(crate) fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}

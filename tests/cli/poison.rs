@@ -1,0 +1,90 @@
+//! The dead letters.
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, json_lines, says, stderr, stdout};
+
+const JUN: &str = r#"{"op":"put","table":"Employees","id":"jun","entity":{"PartitionKey":"Sales","RowKey":"7","Email":"jun@contoso.com"}}"#;
+const JIM: &str = r#"{"op":"put","table":"Employees","id":"jim","entity":{"PartitionKey":"Sales","RowKey":"8","Email":"jun@contoso.com"}}"#;
+
+/// A place with two poisoned messages: a taken address, and a text that is no job.
+fn poisoned() -> Place {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", JUN]).success();
+    place.work();
+    place.run(&["submit", JIM]).success();
+    place.put("jobs", "no job at all");
+    let summary = place.work();
+    assert_eq!(summary["poisoned"], json!(2), "{summary}");
+    place
+}
+
+fn list(place: &Place) -> Vec<Value> {
+    json_lines(&place.run(&["--json", "poison", "list"]).success())
+}
+
+#[test]
+fn each_says_why_it_lies_there_and_shows_its_body() {
+    let place = poisoned();
+    let listed = list(&place);
+    let reasons: Vec<&str> = listed.iter().map(|entry| entry["reason"].as_str().unwrap()).collect();
+    assert!(reasons.contains(&"permanent") && reasons.contains(&"undecodable"), "{reasons:?}");
+    says(
+        &stdout(&place.run(&["poison", "list", "--reason", "permanent"]).success()),
+        &["QUEUE", "permanent", "Employees(\"Sales\", \"7\")"],
+    );
+
+    let shown = &json_lines(&place.run(&["--json", "poison", "show", "jim"]).success())[0];
+    assert_eq!((&shown["body"]["id"], &shown["op"], &shown["queue"]), (&json!("jim"), &json!("put"), &json!("jobs")));
+    says(&stdout(&place.run(&["poison", "show", "--all", "--reason", "undecodable"]).success()), &["no job at all", "undecodable"]);
+}
+
+#[test]
+fn what_is_requeued_is_tried_again_once_its_cause_is_gone() {
+    let place = poisoned();
+    place.run(&["submit", r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7"}"#]).success();
+    place.work();
+    let id = list(&place).into_iter().find(|entry| entry["id"] == "jim").unwrap()["message_id"].as_str().unwrap().to_owned();
+    says(&stdout(&place.run(&["poison", "requeue", &id]).success()), &["requeued"]);
+    assert_eq!(place.work()["done"], json!(1));
+    place.run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"]).success();
+    assert_eq!(list(&place).len(), 1);
+}
+
+#[test]
+fn nothing_is_discarded_unasked_and_nothing_never_means_everything() {
+    let place = poisoned();
+    says(&stderr(&place.run(&["poison", "discard", "--all"]).code(2)), &["--yes"]);
+    for verb in ["show", "requeue", "discard"] {
+        says(&stderr(&place.run(&["poison", verb]).code(2)), &["--all"]);
+    }
+    assert_eq!(list(&place).len(), 2);
+    let gone = json_lines(&place.run(&["--json", "poison", "discard", "--all", "--reason", "undecodable", "--yes"]).success());
+    assert_eq!(gone[0]["done"], json!("discarded"));
+    assert_eq!(list(&place).len(), 1);
+}
+
+#[test]
+fn an_id_that_no_message_has_is_an_error() {
+    let place = poisoned();
+    says(&stderr(&place.run(&["poison", "requeue", "nobody"]).code(1)), &["no poisoned message has the id nobody"]);
+    place.run(&["poison", "show", "nobody"]).code(1);
+    says(&stderr(&place.run(&["poison", "list", "--reason", "because"]).code(2)), &["is not a reason"]);
+    place.run(&["poison", "list", "--queue", "nowhere"]).code(2);
+}
+
+#[test]
+fn more_than_a_service_shows_at_once_is_listed_whole_and_stays() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    for n in 0..40 {
+        place.put("jobs", &format!("no job {n}"));
+    }
+    place.work();
+    assert_eq!(list(&place).len(), 40);
+    assert_eq!(list(&place).len(), 40);
+    place.run(&["poison", "requeue", "--all"]).success();
+    assert_eq!(list(&place).len(), 0);
+    assert_eq!(place.work()["poisoned"], json!(40));
+}

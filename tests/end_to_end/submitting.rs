@@ -1,0 +1,111 @@
+//! `evenkeel submit`, as a program that feeds it and as one that dies.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
+
+use evenkeel::model::{Entity, EntityKey};
+use serde_json::{Value, json};
+
+use crate::site::{EMPLOYEES, QUEUE, Site};
+
+fn put(number: usize) -> Value {
+    json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": format!("{number:05}"), "FirstName": "Kim"}})
+}
+
+/// A submitter dies in the middle: what it said was sent is done, though nobody sends it again.
+fn killed_in_the_middle(site: &Site) {
+    site.migrate();
+    let mut submitter =
+        site.program(&["--json", "submit", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = submitter.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || {
+        for number in 0..100_000 {
+            if writeln!(input, "{}", put(number)).is_err() {
+                break;
+            }
+        }
+    });
+    let mut answers = BufReader::new(submitter.stdout.take().unwrap()).lines();
+    let mut sent: Vec<u64> = Vec::new();
+    for line in answers.by_ref() {
+        let Ok(line) = line else { break };
+        let Ok(answer) = serde_json::from_str::<Value>(&line) else { break };
+        sent.push(answer["line"].as_u64().unwrap());
+        if sent.len() == 300 {
+            submitter.kill().unwrap();
+        }
+    }
+    submitter.wait().unwrap();
+    feeder.join().unwrap();
+    assert!(sent.len() >= 300);
+
+    site.run_until_idle(&[]);
+    site.assert_all_done();
+    let rows = site.rows("Employees");
+    let lost: Vec<_> = sent.iter().filter(|line| !rows.contains_key(&("Sales".to_owned(), format!("{:05}", *line - 1)))).collect();
+    assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
+}
+
+#[test]
+fn what_a_submitter_acknowledged_before_it_was_killed_is_done_on_the_embedded_store() {
+    killed_in_the_middle(&Site::embedded(EMPLOYEES));
+}
+
+#[test]
+fn what_a_submitter_acknowledged_before_it_was_killed_is_done_on_azurite() {
+    killed_in_the_middle(&Site::azurite(EMPLOYEES));
+}
+
+#[test]
+fn a_job_that_comes_through_a_pipe_is_sent_without_waiting_for_the_next() {
+    let site = Site::embedded(EMPLOYEES);
+    site.migrate();
+    let mut submitter =
+        site.program(&["--json", "submit", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = submitter.stdin.take().unwrap();
+    for number in 0..3 {
+        writeln!(input, "{}", put(number)).unwrap();
+        crate::worker::wait_until("the job is on the queue", || site.count(QUEUE) == number as u64 + 1);
+    }
+    drop(input);
+    assert!(submitter.wait().unwrap().success());
+}
+
+#[test]
+fn jobs_that_the_worker_would_poison_are_refused_one_by_one_and_the_good_ones_sent() {
+    let site = Site::embedded(EMPLOYEES);
+    site.migrate();
+    let ended = site.command_with(
+        &["submit", "-"],
+        &[
+            put(1).to_string(),
+            "not a job".to_owned(),
+            r#"{"op":"sink"}"#.to_owned(),
+            json!({"op": "sync", "table": "Nowhere", "pk": "a", "rk": "b"}).to_string(),
+            put(2).to_string(),
+        ]
+        .join("\n"),
+    );
+    assert_eq!((ended.code, ended.out.as_str()), (1, "2 jobs sent, 3 lines refused\n"));
+    let complaints: Vec<&str> = ended.err.lines().collect();
+    assert_eq!(complaints.len(), 3, "{}", ended.err);
+    for (complaint, words) in complaints.iter().zip([["line 2", "JSON"], ["line 3", "sink"], ["line 4", "Nowhere"]]) {
+        assert!(words.iter().all(|word| complaint.contains(word)), "{complaint}");
+    }
+    assert_eq!(site.run_until_idle(&[]).done, 2);
+}
+
+#[test]
+fn a_row_that_somebody_wrote_is_found_under_its_key_as_it_was() {
+    let site = Site::embedded(EMPLOYEES);
+    site.migrate();
+    let entity = Entity::new(EntityKey::new("Sales", "1").unwrap()).with("Score", 3.0).with("Badge", 1_i64 << 60).with("Name", "한 😀");
+    site.write("Employees", &[entity]);
+    let ended = site.command(&["get", "employees", "Sales", "1"]);
+    let row: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(
+        (&row["Badge"], &row["Badge@odata.type"], &row["Name"]),
+        (&json!("1152921504606846976"), &json!("Edm.Int64"), &json!("한 😀"))
+    );
+    assert_eq!(site.command(&["get", "Employees", "Sales", "2"]).code, 1);
+}

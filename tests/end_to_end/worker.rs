@@ -1,0 +1,84 @@
+//! A worker as a process.
+
+use std::io::Read as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// A running worker. Dropping it kills it.
+pub(crate) struct Worker {
+    process: Child,
+    log: Option<JoinHandle<String>>,
+}
+
+impl Worker {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = process.stderr.take().unwrap();
+        // Read all the time: a full pipe would stop the worker.
+        let log = thread::spawn(move || {
+            let mut log = String::new();
+            let _ = errors.read_to_string(&mut log);
+            log
+        });
+        Self { process, log: Some(log) }
+    }
+
+    /// Ends it at once, as a power cut would.
+    pub(crate) fn kill(mut self) {
+        assert!(self.process.try_wait().unwrap().is_none(), "the worker ended by itself: {}", self.log());
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
+        let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.process.id())]).status().unwrap();
+        assert!(asked.success());
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end; how it ended, and what it logged.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let mut ended = None;
+        wait_until("the worker ends", || {
+            ended = self.process.try_wait().unwrap();
+            ended.is_some()
+        });
+        (ended.unwrap(), self.log())
+    }
+
+    /// Asks it to stop, and asserts that it does so in order.
+    pub(crate) fn stop(self) {
+        self.terminate();
+        let (status, log) = self.end();
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
+
+    fn log(&mut self) -> String {
+        self.log.take().map(|log| log.join().unwrap()).unwrap_or_default()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Waits for a state of the world outside this process. Gives up after two minutes.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    const STEP: Duration = Duration::from_millis(20);
+    for _ in 0..6_000 {
+        if holds() {
+            return;
+        }
+        thread::sleep(STEP);
+    }
+    panic!("waited in vain until {what}");
+}
