@@ -18,5 +18,6 @@ pub mod patterns;
 pub mod ports;
 pub mod reconcile;
 pub mod settings;
+pub mod simulation;
 pub mod telemetry;
 pub mod worker;

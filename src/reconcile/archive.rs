@@ -74,12 +74,14 @@ pub(super) async fn run(
             Copy::Skip(reason) => return end(source, &seen, kept, Some(reason)).await,
         };
         read_archive = true;
-        if let Some(change) = change {
-            match kept.commit(&found, &change).await? {
+        match change {
+            Some(change) => match kept.commit(&found, &change).await? {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,
                 Commit::Lost | Commit::Unanswered => continue,
-            }
+            },
+            // Copied by a try that heard no answer, or crashed before the archived row's own items were there.
+            None => kept.settle_from(&found).await?,
         }
         match source.commit(&seen, &Change::Delete(key.clone(), row.etag.clone())).await? {
             Commit::Closed => return Ok(Outcome::Done(joined(source, kept))),

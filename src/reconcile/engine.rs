@@ -14,7 +14,7 @@ use super::report::PlanReport;
 use super::{archive, delete, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
-use crate::model::{Job, TableName, ViewName};
+use crate::model::{ItemAddress, Job, TableName, ViewName};
 use crate::ports::{Account, Clock, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
@@ -103,10 +103,12 @@ impl Engine {
         Ok(Pass::new(self, source, primary, Some(delivery)))
     }
 
-    /// Brings every item of a primary in step with it, from inside another pass.
+    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and
+    /// that its footprint may not list.
     pub(super) fn nested<'a>(
         &'a self,
         primary: &'a Primary,
+        met: Option<ItemAddress>,
         delivery: Option<&'a Delivery>,
         depth: u8,
     ) -> BoxFuture<'a, Result<Summary, Failure>> {
@@ -118,6 +120,7 @@ impl Engine {
             let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
             let mut pass = Pass::new(self, source, primary, delivery);
             pass.depth = depth;
+            pass.touched.extend(met);
             pass.reconcile().await
         })
     }

@@ -222,7 +222,7 @@ impl<'e> Pass<'e> {
             let target = TableRef { account: address.account.clone(), table: address.table.clone() };
             if target != *self.source && self.engine.catalog.has_views(&target) {
                 let derived = Primary { table: address.table.clone(), key: address.key.clone() };
-                self.engine.nested(&derived, self.delivery, self.depth + 1).await?;
+                self.engine.nested(&derived, None, self.delivery, self.depth + 1).await?;
             }
         }
         Ok(())

@@ -38,8 +38,11 @@ impl Pass<'_> {
                     freed = true;
                 }
             } else if self.depth == 0 && !self.still_wants(owner, address).await? {
-                // Whatever keeps the owner from being wholly in step is its own job's matter, unless the store is at fault.
-                match self.engine.nested(&owner.primary, self.delivery, self.depth + 1).await {
+                // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
+                // at all the same. Whatever else keeps the owner from being wholly in step is its own job's matter,
+                // unless the store is at fault.
+                let met = ItemAddress { view: owner.view.clone(), ..address.clone() };
+                match self.engine.nested(&owner.primary, Some(met), self.delivery, self.depth + 1).await {
                     Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
                     Ok(_) | Err(_) => {}
                 }

@@ -277,8 +277,14 @@ mod tests {
     async fn requests_that_wait_share_a_commit_and_fail_alone() {
         let (writer, reader, _folder) = writer();
         let (open, gate) = mpsc::channel::<()>();
-        let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
+        let (began, begun) = mpsc::channel::<()>();
+        let mut first = Box::pin(writer.execute(move |_| {
+            began.send(()).map_err(|_| Fault::permanent("no test"))?;
+            gate.recv().map_err(|_| Fault::permanent("no gate"))
+        }));
         begin(&mut first).await;
+        // Its batch is closed: what is asked for now waits together for the next.
+        begun.recv().unwrap();
         let mut kept = Box::pin(writer.execute(|writing| make(writing.connection, "kept")));
         begin(&mut kept).await;
         let mut refused = Box::pin(writer.execute(|writing| {

@@ -69,7 +69,7 @@ fn refuse(inner: &Inner, name: &'static str, what: &What) -> impl Fn(Refusal) ->
 impl BlobStore for SimWorld {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let name = container.clone();
-        let created = self.inner.send("Create Container", What::Container(container.clone()), true, move |state, _| {
+        let created = self.send("Create Container", What::Container(container.clone()), true, move |state, _| {
             let new = !state.containers.0.contains_key(&name);
             state.containers.0.entry(name).or_default();
             Ok(new)
@@ -80,7 +80,7 @@ impl BlobStore for SimWorld {
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let name = container.clone();
         let what = What::Container(container.clone());
-        self.inner.send("Delete Container", what, true, move |state, _| Ok(state.containers.0.remove(&name).is_some())).await
+        self.send("Delete Container", what, true, move |state, _| Ok(state.containers.0.remove(&name).is_some())).await
     }
 
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
@@ -88,7 +88,7 @@ impl BlobStore for SimWorld {
         let what = What::Blob(container.clone(), name.clone());
         check_metadata(&upload.metadata).map_err(refuse(&self.inner, NAME, &what))?;
         let (container, name, upload, subject) = (container.clone(), name.clone(), upload.clone(), what.clone());
-        let put = self.inner.send(NAME, what, true, move |state, inner| {
+        let put = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &subject);
             let etag = etag(state).map_err(&refuse)?;
             let blobs = state.containers.of(&container).map_err(&refuse)?;
@@ -111,7 +111,7 @@ impl BlobStore for SimWorld {
         const NAME: &str = "Get Blob";
         let what = What::Blob(container.clone(), name.clone());
         let (container, name, subject) = (container.clone(), name.clone(), what.clone());
-        let got = self.inner.send(NAME, what, false, move |state, inner| {
+        let got = self.send(NAME, what, false, move |state, inner| {
             let blobs = state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?;
             Ok(blobs.get(&name).map(|stored| {
                 let length = stored.content.len();
@@ -127,7 +127,7 @@ impl BlobStore for SimWorld {
         const NAME: &str = "Get Blob Properties";
         let what = What::Blob(container.clone(), name.clone());
         let (container, name, subject) = (container.clone(), name.clone(), what.clone());
-        let properties = self.inner.send(NAME, what, false, move |state, inner| {
+        let properties = self.send(NAME, what, false, move |state, inner| {
             Ok(state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?.get(&name).map(Stored::properties))
         });
         properties.await
@@ -137,7 +137,7 @@ impl BlobStore for SimWorld {
         const NAME: &str = "Delete Blob";
         let what = What::Blob(container.clone(), name.clone());
         let (container, name, wanted, subject) = (container.clone(), name.clone(), if_match.cloned(), what.clone());
-        let deleted = self.inner.send(NAME, what, true, move |state, inner| {
+        let deleted = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &subject);
             let blobs = state.containers.of(&container).map_err(&refuse)?;
             match blobs.get(&name) {
@@ -156,7 +156,7 @@ impl BlobStore for SimWorld {
         let what = What::Blob(to.0.clone(), to.1.clone());
         let (from, to) = ((from.0.clone(), from.1.clone()), (to.0.clone(), to.1.clone()));
         let source = What::Blob(from.0.clone(), from.1.clone());
-        let copied = self.inner.send(NAME, what, true, move |state, inner| {
+        let copied = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &source);
             let etag = etag(state).map_err(&refuse)?;
             let stored = state.containers.of(&from.0).map_err(&refuse)?.get(&from.1).cloned();
@@ -172,7 +172,7 @@ impl BlobStore for SimWorld {
         const NAME: &str = "List Blobs";
         let what = What::Container(container.clone());
         let (container, prefix, marker, subject) = (container.clone(), prefix.to_owned(), marker.map(str::to_owned), what.clone());
-        let page = self.inner.send(NAME, what, false, move |state, inner| {
+        let page = self.send(NAME, what, false, move |state, inner| {
             let blobs = state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?;
             let from = marker.as_deref().unwrap_or_default();
             let mut rest = blobs.iter().filter(|(name, _)| name.as_str().starts_with(&prefix) && name.as_str() >= from);

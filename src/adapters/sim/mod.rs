@@ -3,7 +3,8 @@
 //!
 //! It passes the same contract suite as the other adapters. What it adds is [`Weather`]: every operation asks
 //! it before it is executed, and it may refuse, execute and then lose the answer, keep the request on its way
-//! and let it arrive later, wait, or never come back (a crash of the caller).
+//! and let it arrive later, wait, or never come back (a crash of the caller). Each caller may have weather of its
+//! own. A [`Witness`] is told of everything that is executed and of what it changed, at that very moment.
 //!
 //! # Fault model
 //!
@@ -16,7 +17,10 @@ mod blobs;
 mod queues;
 mod tables;
 mod weather;
+mod witness;
 mod world;
 
+pub use queues::LyingMessage;
 pub use weather::{Fair, OperationInfo, Verdict, Weather};
+pub use witness::{Change, Execution, Witness};
 pub use world::SimWorld;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
-use super::world::{Inner, SimWorld};
+use super::witness::Change;
+use super::world::{Inner, SimWorld, State};
 use crate::model::{QueueName, limits};
 use crate::ports::{
     ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What,
@@ -23,14 +24,70 @@ struct Stored {
     inserted: Timestamp,
     expires: Option<Timestamp>,
     visible: Timestamp,
+    /// Whether it is hidden because somebody got it.
+    held: bool,
 }
 
-impl Queues {
-    fn of(&mut self, queue: &QueueName, now: Timestamp) -> Result<&mut BTreeMap<u64, Stored>, (ErrorClass, &'static str)> {
-        let messages = self.0.get_mut(queue).ok_or((ErrorClass::NotFound(Missing::Container), "the queue does not exist"))?;
-        messages.retain(|_, message| message.expires.is_none_or(|expires| expires > now));
-        Ok(messages)
+/// A message as it lies on its queue, seen by nobody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LyingMessage {
+    /// Its id.
+    pub id: String,
+    /// Its text.
+    pub text: String,
+    /// How often it was got.
+    pub dequeue_count: u32,
+    /// When it is visible.
+    pub visible: Timestamp,
+}
+
+impl SimWorld {
+    /// The messages of a queue as they lie there now, hidden ones included, read by nobody: for those who judge a run.
+    #[must_use]
+    pub fn messages(&self, queue: &QueueName) -> Vec<LyingMessage> {
+        let state = self.inner.lock();
+        let messages = state.queues.0.get(queue).into_iter().flatten();
+        let lying = messages.map(|(number, message)| LyingMessage {
+            id: id(*number),
+            text: message.text.clone(),
+            dequeue_count: message.dequeue_count,
+            visible: message.visible,
+        });
+        lying.collect()
     }
+
+    /// How many messages a queue holds, and when the first of them is visible.
+    #[must_use]
+    pub fn backlog(&self, queue: &QueueName) -> (usize, Option<Timestamp>) {
+        let state = self.inner.lock();
+        let messages = state.queues.0.get(queue);
+        (messages.map_or(0, BTreeMap::len), messages.and_then(|messages| messages.values().map(|message| message.visible).min()))
+    }
+
+    /// Ends the visibility timeout of the n-th message that is hidden because somebody got it (modulo their number).
+    /// Returns its id.
+    pub fn show_early(&self, queue: &QueueName, nth: usize) -> Option<String> {
+        let mut state = self.inner.lock();
+        self.inner.catch_up(&mut state);
+        let now = state.now();
+        let mut held: Vec<(&u64, &mut Stored)> = state.queues.0.get_mut(queue)?.iter_mut().filter(|(_, m)| m.held && m.visible > now).collect();
+        let count = held.len();
+        let (number, message) = held.get_mut(nth.checked_rem(count)?)?;
+        message.visible = now;
+        Some(id(**number))
+    }
+}
+
+/// The messages of a queue, without those that have expired.
+fn of<'s>(state: &'s mut State, queue: &QueueName) -> Result<&'s mut BTreeMap<u64, Stored>, (ErrorClass, &'static str)> {
+    const MISSING: (ErrorClass, &str) = (ErrorClass::NotFound(Missing::Container), "the queue does not exist");
+    let now = state.now();
+    let messages = state.queues.0.get_mut(queue).ok_or(MISSING)?;
+    let expired: Vec<u64> = messages.extract_if(.., |_, message| message.expires.is_some_and(|expires| expires <= now)).map(|(n, _)| n).collect();
+    for number in expired {
+        state.changed(|| Change::Expired { queue: queue.clone(), id: id(number) });
+    }
+    state.queues.0.get_mut(queue).ok_or(MISSING)
 }
 
 /// Whole seconds, rounded up, as the service counts.
@@ -41,6 +98,11 @@ fn seconds(duration: Duration) -> SignedDuration {
 
 fn later(now: Timestamp, duration: Duration) -> Timestamp {
     now.saturating_add(seconds(duration)).unwrap_or(Timestamp::MAX)
+}
+
+/// A time as the service tells it: in whole seconds, cut off.
+fn told(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 fn id(serial: u64) -> String {
@@ -94,7 +156,7 @@ fn refuse(inner: &Inner, name: &'static str, what: &What) -> impl Fn((ErrorClass
 impl QueueStore for SimWorld {
     async fn create_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let name = queue.clone();
-        let created = self.inner.send("Create Queue", What::Queue(queue.clone()), true, move |state, _| {
+        let created = self.send("Create Queue", What::Queue(queue.clone()), true, move |state, _| {
             let new = !state.queues.0.contains_key(&name);
             state.queues.0.entry(name).or_default();
             Ok(new)
@@ -105,7 +167,7 @@ impl QueueStore for SimWorld {
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let name = queue.clone();
         let deleted =
-            self.inner.send("Delete Queue", What::Queue(queue.clone()), true, move |state, _| Ok(state.queues.0.remove(&name).is_some()));
+            self.send("Delete Queue", What::Queue(queue.clone()), true, move |state, _| Ok(state.queues.0.remove(&name).is_some()));
         deleted.await
     }
 
@@ -115,16 +177,19 @@ impl QueueStore for SimWorld {
         let check = check(text).and_then(|()| check_range(delay, 0)).and_then(|()| check_ttl(delay, ttl));
         check.map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, text, subject) = (queue.clone(), text.to_owned(), what.clone());
-        let sent = self.inner.send(NAME, what, true, move |state, inner| {
-            let now = inner.now();
+        let sent = self.send(NAME, what, true, move |state, inner| {
+            let now = state.now();
             let (number, receipt) = (state.next_serial(), format!("receipt-{}", state.next_serial()));
-            let messages = state.queues.of(&queue, now).map_err(refuse(inner, NAME, &subject))?;
+            let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let expires = match ttl {
                 Ttl::Never => None,
                 Ttl::After(ttl) => Some(later(now, ttl)),
             };
-            let stored = Stored { text, receipt: receipt.clone(), dequeue_count: 0, inserted: now, expires, visible: later(now, delay) };
+            let visible = later(now, delay);
+            let stored =
+                Stored { text: text.clone(), receipt: receipt.clone(), dequeue_count: 0, inserted: now, expires, visible, held: false };
             messages.insert(number, stored);
+            state.changed(|| Change::Put { queue, id: id(number), text });
             Ok(SentMessage { id: id(number), pop_receipt: receipt })
         });
         sent.await
@@ -135,13 +200,14 @@ impl QueueStore for SimWorld {
         let what = What::Queue(queue.clone());
         check_count(max).and_then(|()| check_range(visibility, 1)).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
-        let got = self.inner.send(NAME, what, true, move |state, inner| {
-            let now = inner.now();
+        let got = self.send(NAME, what, true, move |state, inner| {
+            let now = state.now();
             let base = state.next_serial();
-            let messages = state.queues.of(&queue, now).map_err(refuse(inner, NAME, &subject))?;
+            let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let mut visible: Vec<(&u64, &mut Stored)> = messages.iter_mut().filter(|(_, message)| message.visible <= now).collect();
             visible.sort_by_key(|(number, message)| (message.visible, **number));
             let got = visible.into_iter().take(max as usize).map(|(number, message)| {
+                message.held = true;
                 message.dequeue_count += 1;
                 message.visible = later(now, visibility);
                 message.receipt = format!("receipt-{base}-{number}");
@@ -150,12 +216,17 @@ impl QueueStore for SimWorld {
                     pop_receipt: message.receipt.clone(),
                     text: MessageText::Readable(message.text.clone()),
                     dequeue_count: message.dequeue_count,
-                    inserted: message.inserted,
-                    expires: message.expires,
-                    next_visible: message.visible,
+                    inserted: told(message.inserted),
+                    expires: message.expires.map(told),
+                    next_visible: told(message.visible),
                 }
             });
-            Ok(got.collect())
+            let got: Vec<Message> = got.collect();
+            for message in &got {
+                let dequeue_count = message.dequeue_count;
+                state.changed(|| Change::Got { queue: queue.clone(), id: message.id.clone(), dequeue_count });
+            }
+            Ok(got)
         });
         got.await
     }
@@ -172,16 +243,18 @@ impl QueueStore for SimWorld {
         let what = What::Message(queue.clone(), id.to_owned());
         check(text).and_then(|()| check_range(visibility, 0)).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, id, given, text, subject) = (queue.clone(), id.to_owned(), pop_receipt.to_owned(), text.to_owned(), what.clone());
-        let updated = self.inner.send(NAME, what, true, move |state, inner| {
-            let now = inner.now();
+        let updated = self.send(NAME, what, true, move |state, inner| {
+            let now = state.now();
             let receipt = format!("receipt-{}", state.next_serial());
-            let messages = state.queues.of(&queue, now).map_err(refuse(inner, NAME, &subject))?;
+            let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let message = serial(&id).and_then(|number| messages.get_mut(&number)).filter(|message| message.receipt == given);
             let Some(message) = message else { return Err(refuse(inner, NAME, &subject)(LOST)) };
-            message.text = text;
+            message.text.clone_from(&text);
             message.visible = later(now, visibility);
             message.receipt.clone_from(&receipt);
-            Ok(UpdatedMessage { pop_receipt: receipt, next_visible: message.visible })
+            let next_visible = told(message.visible);
+            state.changed(|| Change::Updated { queue, id, text });
+            Ok(UpdatedMessage { pop_receipt: receipt, next_visible })
         });
         updated.await
     }
@@ -190,11 +263,12 @@ impl QueueStore for SimWorld {
         const NAME: &str = "Delete Message";
         let what = What::Message(queue.clone(), id.to_owned());
         let (queue, id, given, subject) = (queue.clone(), id.to_owned(), pop_receipt.to_owned(), what.clone());
-        let deleted = self.inner.send(NAME, what, true, move |state, inner| {
-            let messages = state.queues.of(&queue, inner.now()).map_err(refuse(inner, NAME, &subject))?;
+        let deleted = self.send(NAME, what, true, move |state, inner| {
+            let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             match serial(&id).filter(|number| messages.get(number).is_some_and(|message| message.receipt == given)) {
                 Some(number) => {
                     messages.remove(&number);
+                    state.changed(|| Change::Deleted { queue, id });
                     Ok(())
                 }
                 None => Err(refuse(inner, NAME, &subject)(LOST)),
@@ -208,17 +282,17 @@ impl QueueStore for SimWorld {
         let what = What::Queue(queue.clone());
         check_count(max).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
-        let peeked = self.inner.send(NAME, what, false, move |state, inner| {
-            let now = inner.now();
-            let messages = state.queues.of(&queue, now).map_err(refuse(inner, NAME, &subject))?;
+        let peeked = self.send(NAME, what, false, move |state, inner| {
+            let now = state.now();
+            let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let mut visible: Vec<(&u64, &Stored)> = messages.iter().filter(|(_, message)| message.visible <= now).collect();
             visible.sort_by_key(|(number, message)| (message.visible, **number));
             let peeked = visible.into_iter().take(max as usize).map(|(number, message)| PeekedMessage {
                 id: id(*number),
                 text: MessageText::Readable(message.text.clone()),
                 dequeue_count: message.dequeue_count,
-                inserted: message.inserted,
-                expires: message.expires,
+                inserted: told(message.inserted),
+                expires: message.expires.map(told),
             });
             Ok(peeked.collect())
         });
@@ -229,8 +303,8 @@ impl QueueStore for SimWorld {
         const NAME: &str = "Get Queue Metadata";
         let what = What::Queue(queue.clone());
         let (queue, subject) = (queue.clone(), what.clone());
-        let count = self.inner.send(NAME, what, false, move |state, inner| {
-            let messages = state.queues.of(&queue, inner.now()).map_err(refuse(inner, NAME, &subject))?;
+        let count = self.send(NAME, what, false, move |state, inner| {
+            let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             Ok(messages.len() as u64)
         });
         count.await

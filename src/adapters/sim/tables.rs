@@ -5,22 +5,21 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::world::{Inner, SimWorld, State};
+use super::witness::Change;
+use super::world::{SimWorld, State};
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
 use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
 
 /// All tables, by their canonical names.
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub(super) struct Tables(BTreeMap<String, Table>);
 
-#[derive(Clone)]
 struct Table {
     name: TableName,
     rows: BTreeMap<EntityKey, Stored>,
 }
 
-#[derive(Clone)]
 struct Stored {
     properties: BTreeMap<String, EdmValue>,
     etag: ETag,
@@ -29,6 +28,15 @@ struct Stored {
 
 /// Why an operation failed: its class and words.
 type Refusal = (ErrorClass, &'static str);
+
+impl SimWorld {
+    /// Every row of a table as it is now, read by nobody: for those who judge a run.
+    #[must_use]
+    pub fn rows(&self, table: &TableName) -> Vec<Row> {
+        let mut state = self.inner.lock();
+        state.tables.rows(table).map_or_else(|_| Vec::new(), |rows| rows.iter().map(|(key, stored)| row(key, stored, None)).collect())
+    }
+}
 
 impl Tables {
     fn rows(&mut self, table: &TableName) -> Result<&mut BTreeMap<EntityKey, Stored>, Refusal> {
@@ -39,10 +47,12 @@ impl Tables {
     }
 }
 
-fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, Refusal> {
+/// What a row was before it was written; nothing where it was absent.
+type Before = (EntityKey, Option<Stored>);
+
+fn apply(state: &mut State, table: &TableName, operation: &TableOperation) -> Result<(Option<ETag>, Before), Refusal> {
     let serial = state.next_serial();
-    let now = inner.edm_now();
-    let timestamp = state.next_timestamp(now);
+    let timestamp = state.next_timestamp();
     let rows = state.tables.rows(table)?;
     let stored = rows.get(operation.key());
     let current = match operation {
@@ -59,8 +69,10 @@ fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableO
         }
     };
     let Some(entity) = operation.entity() else {
-        rows.remove(operation.key());
-        return Ok(None);
+        let key = operation.key().clone();
+        let before = rows.remove(&key);
+        state.changed(|| Change::Row { table: table.clone(), key: key.clone(), row: None });
+        return Ok((None, (key, before)));
     };
     let mut properties = match operation {
         TableOperation::InsertOrMerge(_) | TableOperation::Merge(..) => {
@@ -72,8 +84,22 @@ fn apply(state: &mut State, inner: &Inner, table: &TableName, operation: &TableO
     let merged = Entity { key: entity.key.clone(), properties };
     merged.check().map_err(|error| (class_of(&error), "the entity breaks a limit"))?;
     let Ok(etag) = ETag::new(format!("W/\"sim-{serial}\"")) else { return Err((ErrorClass::Permanent, "no ETag")) };
-    rows.insert(merged.key, Stored { properties: merged.properties, etag: etag.clone(), timestamp });
-    Ok(Some(etag))
+    let stored = Stored { properties: merged.properties, etag: etag.clone(), timestamp };
+    let key = merged.key;
+    if state.is_witnessed() {
+        let now = row(&key, &stored, None);
+        state.changed(|| Change::Row { table: table.clone(), key: key.clone(), row: Some(now) });
+    }
+    let before = state.tables.rows(table)?.insert(key.clone(), stored);
+    Ok((Some(etag), (key, before)))
+}
+
+/// Takes a write back.
+fn restore(rows: &mut BTreeMap<EntityKey, Stored>, key: EntityKey, before: Option<Stored>) {
+    match before {
+        Some(stored) => rows.insert(key, stored),
+        None => rows.remove(&key),
+    };
 }
 
 const fn class_of(error: &EntityError) -> ErrorClass {
@@ -143,7 +169,7 @@ impl TableStore for SimWorld {
         const NAME: &str = "Get Entity";
         let what = What::Entity(table.clone(), key.clone());
         let (table, key, select, subject) = (table.clone(), key.clone(), select.map(<[String]>::to_vec), what.clone());
-        let found = self.inner.send(NAME, what, false, move |state, inner| {
+        let found = self.send(NAME, what, false, move |state, inner| {
             let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
             Ok(rows.get(&key).map(|stored| row(&key, stored, select.as_deref())))
         });
@@ -155,8 +181,9 @@ impl TableStore for SimWorld {
         let what = What::Entity(table.clone(), operation.key().clone());
         check(operation).map_err(|(class, message)| self.inner.error(class, name, what.clone(), &message))?;
         let (table, operation, subject) = (table.clone(), operation.clone(), what.clone());
-        let result = self.inner.send(name, what, true, move |state, inner| {
-            apply(state, inner, &table, &operation).map_err(|(class, message)| inner.error(class, name, subject, message))
+        let result = self.send(name, what, true, move |state, inner| {
+            let applied = apply(state, &table, &operation);
+            applied.map(|(etag, _)| etag).map_err(|(class, message)| inner.error(class, name, subject, message))
         });
         result.await
     }
@@ -167,14 +194,21 @@ impl TableStore for SimWorld {
         check_transaction(pk, operations)
             .map_err(|(class, index, message)| self.inner.error(class, NAME, what.clone(), &message).with_index(index))?;
         let (table, operations, subject) = (table.clone(), operations.to_vec(), what.clone());
-        let result = self.inner.send(NAME, what, true, move |state, inner| {
-            let before = state.tables.clone();
-            let mut etags = Vec::with_capacity(operations.len());
+        let result = self.send(NAME, what, true, move |state, inner| {
+            let changes = state.changes_so_far();
+            let (mut etags, mut before) = (Vec::with_capacity(operations.len()), Vec::with_capacity(operations.len()));
             for (index, operation) in operations.iter().enumerate() {
-                match apply(state, inner, &table, operation) {
-                    Ok(etag) => etags.push(etag),
+                match apply(state, &table, operation) {
+                    Ok((etag, row)) => {
+                        etags.push(etag);
+                        before.push(row);
+                    }
                     Err((class, message)) => {
-                        state.tables = before;
+                        // All or none: what was done is undone, the last first.
+                        if let Ok(rows) = state.tables.rows(&table) {
+                            before.into_iter().rev().for_each(|(key, row)| restore(rows, key, row));
+                        }
+                        state.forget_changes_after(changes);
                         return Err(inner.error(class, NAME, subject, message).with_index(Some(index)));
                     }
                 }
@@ -189,7 +223,7 @@ impl TableStore for SimWorld {
         let what = What::Table(table.clone());
         check_query(query).map_err(|message| self.inner.error(ErrorClass::Permanent, NAME, what.clone(), message))?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
-        let page = self.inner.send(NAME, what, false, move |state, inner| {
+        let page = self.send(NAME, what, false, move |state, inner| {
             let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
             let top = query.top.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS) as usize;
             let after = query.continuation.as_ref().map(|c| (c.next_partition_key.as_str(), c.next_row_key.as_deref().unwrap_or_default()));
@@ -209,7 +243,7 @@ impl TableStore for SimWorld {
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
         let name = table.clone();
-        let created = self.inner.send("Create Table", What::Table(table.clone()), true, move |state, _| {
+        let created = self.send("Create Table", What::Table(table.clone()), true, move |state, _| {
             let canonical = name.canonical().into_owned();
             let new = !state.tables.0.contains_key(&canonical);
             if new {
@@ -222,7 +256,7 @@ impl TableStore for SimWorld {
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
         let name = table.clone();
-        let deleted = self.inner.send("Delete Table", What::Table(table.clone()), true, move |state, _| {
+        let deleted = self.send("Delete Table", What::Table(table.clone()), true, move |state, _| {
             Ok(state.tables.0.remove(&*name.canonical()).is_some())
         });
         deleted.await
@@ -230,7 +264,7 @@ impl TableStore for SimWorld {
 
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
         let after = continuation.map(str::to_owned);
-        let page = self.inner.send("Query Tables", What::Service(crate::ports::Service::Table), false, move |state, _| {
+        let page = self.send("Query Tables", What::Service(crate::ports::Service::Table), false, move |state, _| {
             let mut rest = state.tables.0.iter().filter(|(canonical, _)| after.as_ref().is_none_or(|after| *canonical >= after));
             let tables = rest.by_ref().take(limits::PAGE_ROWS as usize).map(|(_, table)| table.name.clone()).collect();
             Ok(TablePage { tables, continuation: rest.next().map(|(canonical, _)| canonical.clone()) })

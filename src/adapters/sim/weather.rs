@@ -1,5 +1,7 @@
 //! What happens to each operation.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use crate::ports::{ErrorClass, What};
@@ -35,6 +37,23 @@ pub enum Verdict {
     LoseAnswer,
     /// Its sender is told nothing; it arrives when this many more operations have been executed.
     ArriveLater(u64),
+    /// It is on its way for a while, and is executed then whether its sender still waits or not, as a request is
+    /// that is on the wire. A sender that has waited for all its patience is told nothing.
+    Delayed {
+        /// How long it is on its way.
+        arrives: Duration,
+        /// How long its sender waits.
+        patience: Duration,
+    },
+    /// It is executed at once, and its answer is on its way for a while.
+    AnswerLate {
+        /// How long the answer is on its way.
+        answers: Duration,
+        /// How long its sender waits.
+        patience: Duration,
+    },
+    /// It is executed, and its sender never hears of it: it crashed.
+    NeverAnswer,
 }
 
 /// Everything is executed and answered.

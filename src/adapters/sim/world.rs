@@ -1,25 +1,32 @@
-//! The world: its state, its clock, its weather, and requests still on their way.
+//! The world: its state, its clock, and requests still on their way.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::sleep;
 
 use super::blobs::Containers;
 use super::queues::Queues;
 use super::tables::Tables;
 use super::weather::{OperationInfo, Verdict, Weather};
+use super::witness::{Change, Execution, Witness};
 use crate::model::{AccountName, EdmDateTime};
 use crate::ports::{Account, Clock, ErrorClass, StoreError, Subject, What};
 
-/// One simulated storage account.
+/// One simulated storage account, as one of its callers sees it.
 #[derive(Clone)]
 pub struct SimWorld {
     pub(super) inner: Arc<Inner>,
+    weather: Arc<dyn Weather>,
+    caller: u32,
 }
 
 pub(super) struct Inner {
     pub(super) account: AccountName,
     clock: Arc<dyn Clock>,
-    weather: Arc<dyn Weather>,
+    witness: Option<Arc<dyn Witness>>,
     state: Mutex<State>,
 }
 
@@ -33,14 +40,23 @@ pub(super) struct State {
     sent: u64,
     /// Rises with every write; ETags and receipts are made of it.
     serial: u64,
+    /// When the operation under way is executed.
+    now: Timestamp,
     /// The last time that was given out: Timestamps rise with every write.
     last_write: Option<EdmDateTime>,
+    /// What the operation under way has changed; kept where somebody is told.
+    changes: Option<Vec<Change>>,
     /// Requests on their way, by the number of the operation before which they arrive.
     late: BTreeMap<(u64, u64), LateRequest>,
+    /// Requests on their way, by the monotonic time at which they arrive.
+    travelling: BTreeMap<(Duration, u64), LateRequest>,
 }
 
-/// A request that its sender has given up.
+/// A request that is executed later. Whether its sender has given it up is the sender's to know.
 type LateRequest = Box<dyn FnOnce(&mut State, &Inner) + Send>;
+
+/// Where a request that travels leaves its answer. A sender that gave up has let go of it.
+type Letterbox<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
 
 impl State {
     /// A number that was never given before.
@@ -49,8 +65,17 @@ impl State {
         self.serial
     }
 
+    /// When the operation under way is executed.
+    pub(super) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// A Timestamp later than every one before.
-    pub(super) fn next_timestamp(&mut self, now: EdmDateTime) -> EdmDateTime {
+    pub(super) fn next_timestamp(&mut self) -> EdmDateTime {
+        let now = EdmDateTime::from_timestamp(self.now).unwrap_or_else(|_| {
+            #[expect(clippy::expect_used, reason = "a constant")]
+            EdmDateTime::parse("2000-01-01T00:00:00Z").expect("a date")
+        });
         let rising = match self.last_write {
             Some(last) if last >= now => EdmDateTime::from_ticks(last.ticks() + 1).unwrap_or(last),
             _ => now,
@@ -58,20 +83,33 @@ impl State {
         self.last_write = Some(rising);
         rising
     }
+
+    /// Whether somebody is told of changes.
+    pub(super) const fn is_witnessed(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Notes a change, where somebody is told.
+    pub(super) fn changed(&mut self, change: impl FnOnce() -> Change) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(change());
+        }
+    }
+
+    /// How many changes the operation under way has noted so far.
+    pub(super) fn changes_so_far(&self) -> usize {
+        self.changes.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Forgets changes that were taken back.
+    pub(super) fn forget_changes_after(&mut self, count: usize) {
+        if let Some(changes) = &mut self.changes {
+            changes.truncate(count);
+        }
+    }
 }
 
 impl Inner {
-    pub(super) fn now(&self) -> jiff::Timestamp {
-        self.clock.now()
-    }
-
-    pub(super) fn edm_now(&self) -> EdmDateTime {
-        EdmDateTime::from_timestamp(self.now()).unwrap_or_else(|_| {
-            #[expect(clippy::expect_used, reason = "a constant")]
-            EdmDateTime::parse("2000-01-01T00:00:00Z").expect("a date")
-        })
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,39 +118,35 @@ impl Inner {
         StoreError::new(class, name, Subject { account: self.account.clone(), what }, message)
     }
 
-    /// Sends an operation through the weather.
-    pub(super) async fn send<T: 'static>(
+    /// Executes an operation as of now, or as of the moment at which it arrived.
+    fn execute<T>(
         &self,
-        name: &'static str,
-        what: What,
-        writes: bool,
-        operation: impl FnOnce(&mut State, &Self) -> Result<T, StoreError> + Send + 'static,
+        state: &mut State,
+        (caller, info, late): (u32, &OperationInfo, bool),
+        operation: impl FnOnce(&mut State, &Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let number = {
-            let mut state = self.lock();
-            state.sent += 1;
-            state.sent
-        };
-        let verdict = self.weather.before(&OperationInfo { number, name, what: what.clone(), writes }).await;
-        let mut state = self.lock();
-        self.let_arrive(&mut state);
-        match verdict {
-            Verdict::Execute => operation(&mut state, self),
-            Verdict::Fail(class) => Err(self.error(class, name, what, "injected before execution")),
-            Verdict::LoseAnswer => {
-                let result = operation(&mut state, self);
-                drop(result);
-                Err(self.error(ErrorClass::Ambiguous, name, what, "injected: the answer was lost"))
-            }
-            Verdict::ArriveLater(operations) => {
-                let (due, tie) = (state.sent + operations, state.next_serial());
-                state.late.insert((due, tie), Box::new(move |state, inner| drop(operation(state, inner))));
-                Err(self.error(ErrorClass::Ambiguous, name, what, "injected: the request is still on its way"))
-            }
+        let result = operation(state, self);
+        if let Some(witness) = &self.witness {
+            let changes = state.changes.take().unwrap_or_default();
+            let outcome = result.as_ref().map(|_| ()).map_err(|error| error.class);
+            witness.executed(&Execution { caller, operation: info, at: state.now, late, result: outcome, changes: &changes });
+            state.changes = Some(Vec::new());
         }
+        result
     }
 
-    fn let_arrive(&self, state: &mut State) {
+    /// Brings the world to the present: what has arrived meanwhile is executed, each at its own time.
+    pub(super) fn catch_up(&self, state: &mut State) {
+        let (monotonic, now) = (self.clock.monotonic(), self.clock.now());
+        while let Some(entry) = state.travelling.first_entry()
+            && entry.key().0 <= monotonic
+        {
+            let ago = SignedDuration::try_from(monotonic.saturating_sub(entry.key().0)).unwrap_or(SignedDuration::MAX);
+            let request = entry.remove();
+            state.now = now.saturating_sub(ago).unwrap_or(now);
+            request(state, self);
+        }
+        state.now = now;
         while let Some(entry) = state.late.first_entry()
             && entry.key().0 <= state.sent
         {
@@ -125,7 +159,23 @@ impl Inner {
 impl SimWorld {
     /// An empty account.
     pub fn new(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>) -> Self {
-        Self { inner: Arc::new(Inner { account, clock, weather, state: Mutex::new(State::default()) }) }
+        Self::build(account, clock, weather, None)
+    }
+
+    /// An empty account, with somebody who is told of everything.
+    pub fn witnessed(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>, witness: Arc<dyn Witness>) -> Self {
+        Self::build(account, clock, weather, Some(witness))
+    }
+
+    fn build(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>, witness: Option<Arc<dyn Witness>>) -> Self {
+        let state = State { changes: witness.as_ref().map(|_| Vec::new()), ..State::default() };
+        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), weather, caller: 0 }
+    }
+
+    /// The same account, as another caller sees it, under weather of its own.
+    #[must_use]
+    pub fn seen_by(&self, caller: u32, weather: Arc<dyn Weather>) -> Self {
+        Self { inner: Arc::clone(&self.inner), weather, caller }
     }
 
     /// The account as the program sees it.
@@ -139,12 +189,124 @@ impl SimWorld {
         self.inner.lock().sent
     }
 
+    /// When the last request that is still on its way arrives, by the monotonic clock.
+    #[must_use]
+    pub fn last_arrival(&self) -> Option<Duration> {
+        self.inner.lock().travelling.last_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Executes what has arrived by now. Every operation does so before it is executed itself.
+    pub fn catch_up(&self) {
+        let mut state = self.inner.lock();
+        self.inner.catch_up(&mut state);
+    }
+
     /// Lets every request arrive that is still on its way.
     pub fn settle(&self) {
         let mut state = self.inner.lock();
+        self.inner.catch_up(&mut state);
         let late = std::mem::take(&mut state.late);
-        for request in late.into_values() {
+        let travelling = std::mem::take(&mut state.travelling);
+        for request in travelling.into_values().chain(late.into_values()) {
             request(&mut state, &self.inner);
         }
+    }
+
+    /// Sends an operation through the weather.
+    pub(super) async fn send<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        what: What,
+        writes: bool,
+        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let number = {
+            let mut state = self.inner.lock();
+            state.sent += 1;
+            state.sent
+        };
+        let info = OperationInfo { number, name, what, writes };
+        let verdict = self.weather.before(&info).await;
+        match verdict {
+            Verdict::Execute => self.execute_now(&info, operation),
+            Verdict::Fail(class) => {
+                self.catch_up();
+                Err(self.inner.error(class, name, info.what, "injected before execution"))
+            }
+            Verdict::LoseAnswer => {
+                drop(self.execute_now(&info, operation));
+                Err(self.unanswered(info, "injected: the answer was lost"))
+            }
+            Verdict::NeverAnswer => {
+                drop(self.execute_now(&info, operation));
+                std::future::pending().await
+            }
+            Verdict::AnswerLate { answers, patience } => {
+                let result = self.execute_now(&info, operation);
+                sleep(answers.min(patience)).await;
+                if answers <= patience { result } else { Err(self.unanswered(info, "injected: the answer is still on its way")) }
+            }
+            Verdict::ArriveLater(operations) => {
+                let mut state = self.inner.lock();
+                self.inner.catch_up(&mut state);
+                let (due, tie, caller, late) = (state.sent + operations, state.next_serial(), self.caller, info.clone());
+                let request = move |state: &mut State, inner: &Inner| drop(inner.execute(state, (caller, &late, true), operation));
+                state.late.insert((due, tie), Box::new(request));
+                drop(state);
+                Err(self.unanswered(info, "injected: the request is still on its way"))
+            }
+            Verdict::Delayed { arrives, patience } => {
+                let letterbox = self.send_off(&info, arrives, operation);
+                sleep(arrives.min(patience)).await;
+                if arrives <= patience {
+                    self.catch_up();
+                    let answer = letterbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    return answer.unwrap_or_else(|| Err(self.unanswered(info, "the request arrived and was not answered")));
+                }
+                Err(self.unanswered(info, "injected: the request is still on its way"))
+            }
+        }
+    }
+
+    /// Puts a request on its way.
+    fn send_off<T: Send + 'static>(
+        &self,
+        info: &OperationInfo,
+        arrives: Duration,
+        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Letterbox<T> {
+        let letterbox = Letterbox::<T>::default();
+        let sender = Arc::downgrade(&letterbox);
+        let (caller, info) = (self.caller, info.clone());
+        let request = move |state: &mut State, inner: &Inner| {
+            // Nobody reads what is not a write once its sender is gone.
+            let sender = sender.upgrade();
+            if sender.is_none() && !info.writes {
+                return;
+            }
+            let result = inner.execute(state, (caller, &info, sender.is_none()), operation);
+            if let Some(sender) = sender {
+                *sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            }
+        };
+        let mut state = self.inner.lock();
+        self.inner.catch_up(&mut state);
+        let due = (self.inner.clock.monotonic() + arrives, state.next_serial());
+        state.travelling.insert(due, Box::new(request));
+        letterbox
+    }
+
+    fn execute_now<T>(
+        &self,
+        info: &OperationInfo,
+        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut state = self.inner.lock();
+        self.inner.catch_up(&mut state);
+        self.inner.execute(&mut state, (self.caller, info, false), operation)
+    }
+
+    fn unanswered(&self, info: OperationInfo, message: &str) -> StoreError {
+        self.inner.error(ErrorClass::Ambiguous, info.name, info.what, message)
     }
 }

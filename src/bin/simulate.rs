@@ -1,0 +1,168 @@
+//! `simulate`: runs the daemon's own code in a simulated world, seed by seed, and says what went wrong.
+//!
+//! ```text
+//! simulate --seeds 10000             seeds 0 to 9999, on every core
+//! simulate --seed 4711 --trace       one seed, with its story
+//! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
+//! ```
+//!
+//! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command of its own")]
+
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Parser;
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::ports::Clock as _;
+use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Tally, run, shrink};
+
+/// Runs the daemon's own code in a simulated world, seed by seed.
+#[derive(Debug, Parser)]
+#[command(name = "simulate")]
+struct Args {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Runs this seed alone.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Tells the whole story of the seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Finds the shortest story of the seed's failure.
+    #[arg(long, requires = "seed")]
+    shrink: bool,
+    /// Threads; every core where absent.
+    #[arg(long)]
+    threads: Option<NonZero<usize>>,
+    /// Every so many seeds one is run twice and must give the same hash.
+    #[arg(long, default_value_t = 100)]
+    twice: u64,
+    /// Ends after so many failing seeds.
+    #[arg(long, default_value_t = 10)]
+    failures: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let well = match args.seed {
+        Some(seed) if args.shrink => shortest(seed, args.trace),
+        Some(seed) => one(&Request { seed, tells: args.trace, ..Request::default() }),
+        None => many(&args),
+    };
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one seed.
+fn one(request: &Request) -> bool {
+    let report = run(request);
+    for line in &report.story {
+        println!("{line}");
+    }
+    let Report { seed, hash, operations, polls, jobs, virtual_time, .. } = &report;
+    println!("seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}", operations - polls);
+    for fault in Fault::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
+        println!("  {:>6} × {fault}", report.faults.of(fault));
+    }
+    match &report.violation {
+        None => println!("all is well"),
+        Some(violation) => println!("FAILED: {violation}"),
+    }
+    report.violation.is_none()
+}
+
+/// Finds what a failing seed cannot do without, and runs that.
+fn shortest(seed: u64, tells: bool) -> bool {
+    let Some(allowed) = shrink(seed) else {
+        println!("seed {seed} does not fail");
+        return true;
+    };
+    let Allowed { without, faults, steps, workers } = &allowed;
+    println!("it fails with {workers} workers, {faults} faults, {} steps of the client, without:", steps.as_ref().map_or(0, |s| s.len()));
+    for fault in without {
+        println!("  {fault}");
+    }
+    one(&Request { seed, allowed, tells })
+}
+
+/// Runs many seeds.
+fn many(args: &Args) -> bool {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let (next, end) = (AtomicU64::new(args.from), args.from.saturating_add(args.seeds));
+    let (all, unrepeatable) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+    let clock = SystemClock::new();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut own = Tally::default();
+                let mut flushed = clock.monotonic();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let flush = clock.monotonic().saturating_sub(flushed) >= Duration::from_secs(1);
+                    if seed >= end || flush {
+                        flushed = clock.monotonic();
+                        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                        all.absorb(std::mem::take(&mut own));
+                        if seed >= end || all.failed.len() >= args.failures {
+                            return;
+                        }
+                        eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
+                    }
+                    let report = run(&Request { seed, ..Request::default() });
+                    if args.twice > 0 && seed % args.twice == 0 && run(&Request { seed, ..Request::default() }).hash != report.hash {
+                        unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+                    }
+                    own.add(&report);
+                }
+            });
+        }
+    });
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let unrepeatable = unrepeatable.into_inner().unwrap_or_else(PoisonError::into_inner);
+    eprintln!("\r{:60}", "");
+    print(&all, clock.monotonic(), threads);
+    for seed in &unrepeatable {
+        println!("NOT REPEATABLE: seed {seed} gave two hashes");
+    }
+    for (seed, violation) in &all.failed {
+        println!("FAILED: seed {seed}: {violation}\n  simulate --seed {seed} --shrink --trace");
+    }
+    let never = all.never_hit();
+    for fault in &never {
+        println!("NEVER MET: {fault}: these seeds say less than they seem to");
+    }
+    all.failed.is_empty() && unrepeatable.is_empty() && never.is_empty()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn print(all: &Tally, took: Duration, threads: usize) {
+    let Median { jobs, operations, faults } = all.median();
+    let real = took.as_secs_f64().max(0.001);
+    let days = all.virtual_time.as_secs_f64() / 86_400.0;
+    println!("{} seeds in {real:.1} s on {threads} threads: {:.0} seeds/s", all.seeds, all.seeds as f64 / real);
+    println!("{days:.1} days of virtual time, {:.0} × real time", all.virtual_time.as_secs_f64() / real);
+    println!(
+        "{} jobs, {} done (with {} rechecks), {} poisoned, {} redeliveries",
+        all.jobs, all.done, all.rechecks, all.poisoned, all.redelivered
+    );
+    println!("{} operations, beside {} looks at queues that changed nothing", all.operations - all.polls, all.polls);
+    println!("the median seed: {jobs} jobs, {operations} operations, {faults} faults");
+    println!(
+        "the backlog was drained {:.1?} after the last fault in half of the seeds, {:.1?} in 99%",
+        all.drained_after(0.5),
+        all.drained_after(0.99)
+    );
+    println!("{} faults:", all.faults.total());
+    for fault in Fault::ALL {
+        println!("  {:>9} × {fault}", all.faults.of(fault));
+    }
+    println!("  {:>9} × something deleted was brought back by a late insert (a known limit)", all.resurrections);
+}

@@ -1,0 +1,138 @@
+//! What is simulated: a company's employees, with every kind of derived data there is.
+//!
+//! | view | source | target | |
+//! |---|---|---|---|
+//! | `by_email` | Employees | ByEmail | another partition; its key can collide |
+//! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both |
+//! | `managers` | Employees | Managers | conditional |
+//! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
+//! | `managers_by_name` | Managers | ManagersByName | a view of a view (where the shape says so) |
+
+use std::sync::Arc;
+
+use crate::catalog::{Archive, ArchiveTarget, Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::condition::Condition;
+use crate::model::template::Template;
+use crate::model::{AccountName, QueueName, TableName, ViewName};
+use crate::reconcile::footprint::FOOTPRINTS;
+
+/// The archive's name.
+pub const ARCHIVE: &str = "former";
+/// Every table, footprints included.
+pub const TABLES: [&str; 7] = ["Employees", "ByEmail", "Managers", "FormerEmployees", "FormerByEmail", "ManagersByName", FOOTPRINTS];
+
+/// Which of the optional views there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// The archive has an index of its own.
+    pub former_index: bool,
+    /// A view has a view.
+    pub chain: bool,
+}
+
+/// A table's name. The names here are constants.
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+pub fn table(name: &str) -> TableName {
+    TableName::new(name).expect("a table name")
+}
+
+/// A queue's name. The names here are constants.
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+pub fn queue(name: &str) -> QueueName {
+    QueueName::new(name).expect("a queue name")
+}
+
+fn table_ref(name: &str) -> TableRef {
+    TableRef { account: AccountName::main(), table: table(name) }
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn view_name(name: &str) -> ViewName {
+    ViewName::new(name).expect("a view name")
+}
+
+struct Index<'a> {
+    name: &'a str,
+    from: &'a str,
+    to: &'a str,
+    key: (&'a str, &'a str),
+    when: Option<&'a str>,
+    select: Option<&'a [&'a str]>,
+}
+
+impl Index<'_> {
+    #[expect(clippy::expect_used, reason = "constants, which every run uses")]
+    fn view(&self) -> Arc<View> {
+        let template = |text| Template::parse(text).expect("a template");
+        Arc::new(View {
+            name: view_name(self.name),
+            source: table_ref(self.from),
+            when: self.when.map(|when| Condition::parse(when).expect("a condition")),
+            kind: ViewKind::SecondaryIndex(SecondaryIndex {
+                target: table_ref(self.to),
+                partition_key: template(self.key.0),
+                row_key: template(self.key.1),
+                select: self.select.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+            }),
+            on_conflict: OnConflict::Reject,
+        })
+    }
+}
+
+/// The catalog.
+pub fn catalog(shape: Shape) -> Catalog {
+    let employees = [
+        Index {
+            name: "by_email",
+            from: "Employees",
+            to: "ByEmail",
+            key: ("email_{PartitionKey}", "{Email|lower}"),
+            when: None,
+            select: Some(&["FirstName", "Email"]),
+        },
+        Index {
+            name: "by_name",
+            from: "Employees",
+            to: "Employees",
+            key: ("{PartitionKey}", "name_{LastName}_{RowKey}"),
+            when: None,
+            select: None,
+        },
+        Index {
+            name: "managers",
+            from: "Employees",
+            to: "Managers",
+            key: ("managers", "{PartitionKey}_{RowKey}"),
+            when: Some("IsManager == true"),
+            select: Some(&["LastName"]),
+        },
+    ];
+    let former = Index {
+        name: "former_by_email",
+        from: "FormerEmployees",
+        to: "FormerByEmail",
+        key: ("former_{Email|lower}", "{PartitionKey}_{RowKey}"),
+        when: None,
+        select: Some(&["Email"]),
+    };
+    let chained = Index {
+        name: "managers_by_name",
+        from: "Managers",
+        to: "ManagersByName",
+        key: ("{LastName}", "{RowKey}"),
+        when: None,
+        select: Some(&["LastName"]),
+    };
+    let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
+    let archive = Archive {
+        name: view_name(ARCHIVE),
+        source: table_ref("Employees"),
+        target: ArchiveTarget::Table(table_ref("FormerEmployees")),
+    };
+    Catalog {
+        tables: TABLES[..6].iter().map(|name| (table(name), table_ref(name))).collect(),
+        views: views.map(|index| (view_name(index.name), index.view())).collect(),
+        archives: [(archive.name.clone(), Arc::new(archive))].into(),
+        ..Catalog::default()
+    }
+}

@@ -1,0 +1,239 @@
+//! The workers: the daemon's own code, started, crashed, told to shut down, and started again.
+
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::climate::{Climate, Draw, JOBS, chance};
+use super::company::queue;
+use super::fault::Fault;
+use super::sky::Sky;
+use super::stage::{Stage, StageClock, WORKERS};
+use crate::adapters::system::SeededChance;
+use crate::adapters::circuit::Circuits;
+use crate::adapters::sim::{SimWorld, Weather};
+use crate::adapters::wear::wear;
+use crate::catalog::Catalog;
+use crate::model::AccountName;
+use crate::model::job::Primary;
+use crate::ports::{Chance, Clock, Stores};
+use crate::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
+use crate::settings::QueueSettings;
+use crate::worker::{Mode, Worker, WorkerError, WorkerParts};
+
+/// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
+const DRAIN_GRACE: Duration = Duration::from_secs(5);
+/// The longest a worker stays away after its end, in seconds.
+const AWAY: f64 = 120.0;
+
+/// Everything that workers need.
+pub(super) struct Crew {
+    pub(super) seed: u64,
+    pub(super) stage: Arc<Stage>,
+    pub(super) climate: Arc<Climate>,
+    pub(super) world: SimWorld,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) clocks: Vec<Arc<StageClock>>,
+    /// How many workers were started.
+    started: AtomicU64,
+}
+
+/// How a worker ended.
+enum End {
+    Crashed,
+    Stopped(Result<(), WorkerError>),
+}
+
+impl Crew {
+    pub(super) fn new(seed: u64, stage: Arc<Stage>, climate: Arc<Climate>, world: SimWorld, catalog: Arc<Catalog>) -> Self {
+        let clocks = (0..climate.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
+        Self { seed, stage, climate, world, catalog, clocks, started: AtomicU64::new(0) }
+    }
+
+    /// One host: a worker, and another after each end, until `curtain` falls.
+    pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
+        let chance = chance(self.seed, 1_000 + slot as u64);
+        let draw = Draw(&chance);
+        let mut terms: Vec<Duration> = self.climate.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
+        terms.sort_unstable_by(|a, b| b.cmp(a));
+        while !curtain.is_cancelled() {
+            self.worker(slot, &mut terms, curtain).await;
+            let away = Duration::from_secs_f64(draw.0.between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }));
+            curtain.run_until_cancelled(sleep(away)).await;
+        }
+    }
+
+    /// One worker, from its start to its end.
+    async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
+        let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
+        let Some(worker) = self.build(caller, slot, number, Arc::clone(&sky) as Arc<dyn Weather>) else { return };
+        self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
+        let shutdown = CancellationToken::new();
+        let mut told: Option<Duration> = None;
+        let end = {
+            let mut running = pin!(worker.run(Mode::Forever, shutdown.clone()));
+            loop {
+                let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
+                tokio::select! {
+                    biased;
+                    () = sky.crashed() => break End::Crashed,
+                    ended = &mut running => break End::Stopped(ended.map(drop)),
+                    () = curtain.cancelled(), if told.is_none() => {
+                        told = Some(self.stage.elapsed());
+                        shutdown.cancel();
+                    }
+                    () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
+                        terms.pop();
+                        if self.stage.strike(Fault::Sigterm) {
+                            self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
+                            told = Some(self.stage.elapsed());
+                            shutdown.cancel();
+                        }
+                    }
+                }
+            }
+        };
+        // What it had and did not settle will be delivered again, and that is nobody's fault.
+        self.stage.explain(caller);
+        self.stage.tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, End::Crashed) { "crashes" } else { "ends" }));
+        match (end, told) {
+            (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error}")),
+            (End::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
+            (End::Stopped(Ok(())), Some(told)) => {
+                let took = self.stage.elapsed().saturating_sub(told);
+                if took > self.climate.settings.drain + DRAIN_GRACE {
+                    self.stage.violated(format!("a shutdown took {took:?}"));
+                }
+            }
+            (End::Crashed, _) => {}
+        }
+    }
+
+    /// A worker that runs until there is nothing left to do, in fair weather.
+    pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn Weather>) {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let Some(worker) = self.build(WORKERS, 0, number, weather) else { return };
+        if let Err(error) = worker.run(mode, CancellationToken::new()).await {
+            self.stage.violated(format!("the last worker ended badly: {error}"));
+        }
+    }
+
+    /// The daemon as `app` composes it.
+    fn build(&self, caller: u32, slot: usize, number: u64, weather: Arc<dyn Weather>) -> Option<Worker> {
+        let clock: Arc<dyn Clock> = self.clocks.get(slot)?.clone();
+        let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
+        let settings = self.climate.settings.clone();
+        let bare = self.world.seen_by(caller, weather).account();
+        let worn = wear(&AccountName::main(), &bare, settings.storage_retry, &clock, &chance);
+        let stores = Stores::new([(AccountName::main(), worn.account)].into());
+        let engine = Arc::new(Engine::new(EngineParts {
+            stores: stores.clone(),
+            catalog: Arc::clone(&self.catalog),
+            clock: Arc::clone(&clock),
+            recheck_after: settings.recheck_after,
+        }));
+        let keys = Arc::clone(&engine);
+        let execute = Arc::new(Watched {
+            engine,
+            stage: Arc::clone(&self.stage),
+            caller,
+            chance: self::chance(self.seed, 4_000 + number),
+            panics: self.climate.rates[Fault::Panic as usize],
+        });
+        let parts = WorkerParts {
+            stores,
+            health: Arc::new(Circuits::new(vec![worn.circuit])),
+            execute,
+            clock,
+            chance,
+            settings,
+            queues: vec![QueueSettings {
+                name: queue(JOBS),
+                account: AccountName::main(),
+                concurrency: self.climate.concurrency,
+                shards: 1,
+                allow: None,
+            }],
+            name: super::stage::name(caller),
+            key_of: Arc::new(move |job| keys.primary_of(job)),
+        };
+        Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
+    }
+}
+
+/// The engine, with somebody who notes when its runs begin and how they end, and who makes some panic.
+struct Watched {
+    engine: Arc<Engine>,
+    stage: Arc<Stage>,
+    caller: u32,
+    chance: SeededChance,
+    panics: f64,
+}
+
+/// A run under way. Dropped before it has ended: it was cancelled, timed out or panicked.
+struct Running<'a> {
+    watched: &'a Watched,
+    primary: Option<Primary>,
+    queue: &'a str,
+    message: &'a str,
+    well: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref(), (self.queue, self.message));
+        if !self.well {
+            self.watched.stage.explain_message(self.message);
+        }
+    }
+}
+
+#[async_trait]
+impl Execute for Watched {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let (primary, queue) = match work {
+            Work::Job(job) => (self.engine.primary_of(job), JOBS),
+            Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
+        };
+        let message = delivery.stamp.message_id.as_str();
+        let began = self.stage.run_begins(self.caller, primary.as_ref(), (queue, message), || format!("{work:?} {delivery:?}"));
+        let mut running = Running { watched: self, primary, queue, message, well: false };
+        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
+        if panics && self.chance.unit() < 0.5 {
+            self.panic("before it began");
+        }
+        let result = self.engine.execute(work, delivery).await;
+        if panics {
+            self.panic("after it had ended");
+        }
+        match &result {
+            Ok(outcome) => {
+                running.well = true;
+                self.stage.run_ended_well(self.caller, queue, message, began, outcome);
+                self.stage.tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
+            }
+            Err(failure) => {
+                running.well = true;
+                self.stage.tell(|| format!("{} run failed: {:?} {}", super::stage::name(self.caller), failure.class, failure.chain()));
+            }
+        }
+        result
+    }
+}
+
+impl Watched {
+    /// Without the panic hook, which would print.
+    fn panic(&self, when: &str) -> ! {
+        self.stage.tell(|| format!("{} FAULT the run panics {when}", super::stage::name(self.caller)));
+        resume_unwind(Box::new("injected"))
+    }
+}

@@ -1,0 +1,166 @@
+//! What became of the primaries, checked at the very moment at which something happens to one:
+//!
+//! * A worker deletes a primary only for a delete job, or when its very version lies in the archive.
+//! * A worker deletes an archived row only when its very version has been restored.
+//! * A worker creates a primary only for a job that asks for it and is not done: deletes stay deleted.
+//!
+//! A known limit: the insert of a primary by a `put` or `restore`, or of an archived row, that arrives after its
+//! worker gave it up may bring back what was deleted meanwhile. Nothing conditional stops an insert. Such
+//! resurrections are counted and not held against the program; their derived data must be right all the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ledger::Ledger;
+use super::mirror::Address;
+use crate::adapters::sim::{Change, Execution};
+use crate::model::job::Stamp;
+use crate::model::{EdmValue, Entity, EntityKey, Row};
+
+/// The caller that is no worker: the client.
+pub(super) const CLIENT: u32 = 0;
+/// The property that tells versions apart.
+pub(super) const VERSION: &str = "Version";
+
+const SOURCE: &str = "Employees";
+const TARGET: &str = "FormerEmployees";
+
+/// What is known of the primaries.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    primaries: BTreeMap<Address, Known>,
+    /// Versions of an employee that a worker wrote while the same lay in the archive.
+    restored: BTreeSet<(EntityKey, i64)>,
+    /// Messages whose stamp was seen on a row of a table.
+    stamped: BTreeSet<(&'static str, String)>,
+    /// Who has ever wanted an e-mail address.
+    wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
+    /// What arrived late and created something.
+    pub(super) resurrections: u64,
+}
+
+/// What is known of one row.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    version: Option<i64>,
+    present: bool,
+    /// The last tick at which it was absent, and present.
+    absent_at: u64,
+    present_at: u64,
+}
+
+impl History {
+    /// Takes in the changes of one operation; what is wrong with them, in words.
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, ledger: &Ledger) -> Result<(), String> {
+        for change in execution.changes {
+            if let Change::Row { table, key, row } = change {
+                let table = match table.as_str() {
+                    SOURCE => SOURCE,
+                    TARGET => TARGET,
+                    _ => continue,
+                };
+                // A derived row is no primary.
+                if row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some()) || key.rk.as_str().starts_with("name_") {
+                    continue;
+                }
+                self.change(execution, tick, ledger, table, key, row.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        execution: &Execution<'_>,
+        tick: u64,
+        ledger: &Ledger,
+        table: &'static str,
+        key: &EntityKey,
+        row: Option<&Row>,
+    ) -> Result<(), String> {
+        let address = (table.to_owned(), key.clone());
+        let before = self.primaries.get(&address).copied().unwrap_or_default();
+        if execution.caller != CLIENT {
+            match row {
+                None => self.may_delete(table, key, before.version, ledger)?,
+                Some(_) if before.present => {}
+                Some(_) if execution.late => self.resurrections += 1,
+                Some(_) => may_create(table, key, ledger)?,
+            }
+        }
+        let version = row.and_then(|row| version(&row.entity));
+        if let Some(row) = row {
+            if let Some(stamp) = Stamp::of(&row.entity) {
+                self.stamped.insert((table, stamp.message_id));
+            }
+            if let Some(email) = row.entity.text("Email").filter(|email| table == SOURCE && !email.is_empty()) {
+                let address = (key.pk.to_string(), email.to_lowercase());
+                self.wanted.entry(address).or_default().insert(key.clone());
+            }
+            if table == SOURCE
+                && let Some(version) = version
+                && self.known(TARGET, key).version == Some(version)
+            {
+                self.restored.insert((key.clone(), version));
+            }
+        }
+        let (absent_at, present_at) = if row.is_some() { (before.absent_at, tick) } else { (tick, before.present_at) };
+        let absent_at = if before.present || row.is_none() { absent_at } else { tick.saturating_sub(1) };
+        let present_at = if before.present && row.is_none() { tick.saturating_sub(1) } else { present_at };
+        self.primaries.insert(address, Known { version, present: row.is_some(), absent_at, present_at });
+        Ok(())
+    }
+
+    fn may_delete(&self, table: &str, key: &EntityKey, version: Option<i64>, ledger: &Ledger) -> Result<(), String> {
+        let kept = if table == SOURCE {
+            // A delete whose message is gone may still be on its way; it deletes the one version it has read.
+            ledger.ever(key, "delete") || self.known(TARGET, key).version == version
+        } else {
+            version.is_some_and(|version| self.restored.contains(&(key.clone(), version)))
+        };
+        if kept {
+            return Ok(());
+        }
+        Err(format!("lost update: {table}{key} was deleted at version {version:?}, which is nowhere else and which nobody asked to delete"))
+    }
+
+    fn known(&self, table: &str, key: &EntityKey) -> Known {
+        self.primaries.get(&(table.to_owned(), key.clone())).copied().unwrap_or_default()
+    }
+
+    /// Whether an employee was absent at some moment since a tick.
+    pub(super) fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
+        let known = self.known(table, key);
+        !known.present || known.absent_at >= tick
+    }
+
+    /// Whether an employee was present at some moment since a tick.
+    pub(super) fn present_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
+        let known = self.known(table, key);
+        known.present || known.present_at >= tick
+    }
+
+    /// Whether a row of the table was seen with this message's stamp.
+    pub(super) fn stamped(&self, table: &'static str, message: &str) -> bool {
+        self.stamped.contains(&(table, message.to_owned()))
+    }
+
+    /// Whether this employee has ever wanted an address that another wanted as well.
+    pub(super) fn contested(&self, key: &EntityKey) -> bool {
+        self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
+    }
+}
+
+fn may_create(table: &str, key: &EntityKey, ledger: &Ledger) -> Result<(), String> {
+    let ops: &[&str] = if table == SOURCE { &["put", "restore"] } else { &["archive"] };
+    if ops.iter().any(|op| ledger.alive(key, op)) {
+        return Ok(());
+    }
+    Err(format!("resurrection: {table}{key} was created, and no job that asks for it is under way"))
+}
+
+fn version(entity: &Entity) -> Option<i64> {
+    match entity.get(VERSION) {
+        Some(EdmValue::Int64(version)) => Some(*version),
+        _ => None,
+    }
+}

@@ -1,0 +1,311 @@
+//! The accounts of the queue: every message that was put is done or poisoned, nothing else is, and each poison
+//! has its reason.
+//!
+//! Done means: the message was deleted after a run that began after its delivery had ended well, and the run's
+//! effect was seen.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base64::Engine as _;
+use serde_json::Value;
+
+use super::climate::JOBS;
+use super::history::History;
+use crate::adapters::sim::{Change, Execution};
+use crate::model::{EntityKey, job};
+use crate::reconcile::Outcome;
+
+/// What a client expects of a message that it sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Expectation {
+    /// A job.
+    Job {
+        /// Its operation.
+        op: &'static str,
+        /// The employee.
+        key: EntityKey,
+        /// Whether a condition may make it skip.
+        conditional: bool,
+    },
+    /// Something that is no job: poisoned for this reason.
+    Poison(&'static str),
+    /// A second look, sent by a worker.
+    Recheck,
+}
+
+/// A message.
+#[derive(Debug)]
+struct Entry {
+    expectation: Expectation,
+    text: String,
+    free: u64,
+    deliveries: Vec<Delivered>,
+    /// Its own last run that ended well: how it ended.
+    ended: Option<Outcome>,
+    /// Its own runs under way, in whatever worker.
+    running: u32,
+    poisoned: bool,
+    gone: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Delivered {
+    tick: u64,
+    caller: u32,
+    /// Released in order, and written off.
+    released: bool,
+    /// Something happened that explains why it counts.
+    explained: bool,
+}
+
+/// The messages of a run.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// By queue and id.
+    messages: BTreeMap<(String, String), Entry>,
+    /// What the next messages from outside are.
+    expected: VecDeque<Expectation>,
+    /// When the last sync that ended well began, by worker and employee.
+    synced: BTreeMap<(u32, EntityKey), u64>,
+    max_dequeue_count: u32,
+    /// Messages put by clients, and twice put.
+    pub(super) jobs: u64,
+    pub(super) done: u64,
+    pub(super) poisoned: u64,
+    pub(super) redelivered: u64,
+    pub(super) rechecks: u64,
+}
+
+/// What a poison message says.
+pub(super) struct Poison {
+    pub(super) reason: String,
+    pub(super) error: String,
+    pub(super) message_id: String,
+    pub(super) queue: String,
+    pub(super) body: String,
+}
+
+/// Reads a poison message.
+pub(super) fn poison(text: &str) -> Result<Poison, String> {
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| error.to_string())?;
+    let json: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    let field = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
+    let needed = |name: &str| field(name).ok_or_else(|| format!("a poison message without {name}: {json}"));
+    Ok(Poison {
+        reason: needed("reason")?,
+        error: needed("error")?,
+        message_id: needed("message_id")?,
+        queue: needed("queue")?,
+        body: field("body").unwrap_or_default(),
+    })
+}
+
+impl Ledger {
+    pub(super) fn new(max_dequeue_count: u32) -> Self {
+        Self { max_dequeue_count, ..Self::default() }
+    }
+
+    /// Says what the next message from outside is.
+    pub(super) fn expect(&mut self, expectation: Expectation) {
+        self.expected.push_back(expectation);
+    }
+
+    /// What a message was expected to be.
+    pub(super) fn expectation(&self, queue: &str, id: &str) -> Option<Expectation> {
+        self.messages.get(&(queue.to_owned(), id.to_owned())).map(|entry| entry.expectation.clone())
+    }
+
+    /// Takes in the changes of one operation; what is wrong with them, in words. `faulty`: a fault struck it.
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, faulty: bool, history: &History) -> Result<(), String> {
+        for change in execution.changes {
+            match change {
+                Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, history)?,
+                Change::Put { queue, id, text } => {
+                    let expectation = if queue.as_str() == JOBS { self.expected.pop_front() } else { self.expected_recheck() };
+                    let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
+                    if queue.as_str() == JOBS { self.jobs += 1 } else { self.rechecks += 1 }
+                    let entry =
+                        Entry { expectation, text: text.clone(), free: 0, deliveries: Vec::new(), ended: None, running: 0, poisoned: false, gone: false };
+                    self.messages.insert((queue.to_string(), id.clone()), entry);
+                }
+                Change::Got { queue, id, dequeue_count } => {
+                    if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                        let explained = faulty || execution.late;
+                        entry.deliveries.push(Delivered { tick, caller: execution.caller, released: false, explained });
+                        self.redelivered += u64::from(*dequeue_count > 1);
+                    }
+                }
+                Change::Updated { queue, id, text } => {
+                    if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                        entry.updated(text, id);
+                    }
+                }
+                Change::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
+                    let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) else { continue };
+                    entry.gone = true;
+                    self.done += u64::from(!entry.poisoned);
+                    self.deleted(queue.as_str(), id, history)?;
+                }
+                Change::Deleted { .. } | Change::Row { .. } => {}
+                Change::Expired { queue, id } => return Err(format!("the message {id} on {queue} expired, and none has an end")),
+            }
+        }
+        Ok(())
+    }
+
+    /// A recheck comes from a worker, or from the operator who requeues it.
+    fn expected_recheck(&mut self) -> Option<Expectation> {
+        if self.expected.front() == Some(&Expectation::Recheck) { self.expected.pop_front() } else { Some(Expectation::Recheck) }
+    }
+
+    /// A run of this message begins or ends.
+    pub(super) fn running(&mut self, queue: &str, id: &str, begins: bool) {
+        if let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) {
+            entry.running = if begins { entry.running + 1 } else { entry.running.saturating_sub(1) };
+        }
+    }
+
+    /// A run ended well.
+    pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
+        entry.ended = Some(outcome.clone());
+        if let Expectation::Job { op: "sync", key, .. } = &entry.expectation {
+            self.synced.insert((caller, key.clone()), began);
+        }
+    }
+
+    /// Something happened to a worker, or to its queue, that explains why its deliveries count.
+    pub(super) fn explain(&mut self, caller: u32) {
+        for entry in self.messages.values_mut().filter(|entry| !entry.gone) {
+            entry.explain(|delivery| delivery.caller == caller);
+        }
+    }
+
+    /// Something happened to a message that explains why its deliveries count.
+    pub(super) fn explain_message(&mut self, id: &str) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+            entry.explain(|_| true);
+        }
+    }
+
+    /// Whether a message with this operation about this employee is on the queue, or a run of one is under way.
+    pub(super) fn alive(&self, key: &EntityKey, op: &str) -> bool {
+        self.messages.values().any(|entry| (!entry.gone || entry.running > 0) && entry.is(key, op))
+    }
+
+    /// Whether there ever was one.
+    pub(super) fn ever(&self, key: &EntityKey, op: &str) -> bool {
+        self.messages.values().any(|entry| entry.is(key, op))
+    }
+
+    /// What was put and is neither done nor poisoned.
+    pub(super) fn lost(&self) -> Vec<String> {
+        self.messages.iter().filter(|(_, entry)| !entry.gone).map(|((queue, id), _)| format!("{queue}/{id}")).collect()
+    }
+
+    fn deleted(&self, queue: &str, id: &str, history: &History) -> Result<(), String> {
+        let Some(entry) = self.messages.get(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        if entry.poisoned {
+            return Ok(());
+        }
+        let text = &entry.text;
+        let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
+        let (op, key, conditional) = match &entry.expectation {
+            Expectation::Poison(_) => return lost("without a poison message"),
+            Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
+            Expectation::Job { op, key, conditional } => (*op, key, *conditional),
+        };
+        if op == "sync" {
+            let covered = |delivery: &Delivered| {
+                self.synced.get(&(delivery.caller, key.clone())).is_some_and(|began| *began > delivery.tick)
+            };
+            return if entry.deliveries.iter().any(covered) { Ok(()) } else { lost("before a sync that began after it was got had ended well") };
+        }
+        let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
+        let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
+        let took_effect = match (op, outcome) {
+            ("put", Outcome::Done(_)) => history.stamped("Employees", id),
+            ("put", Outcome::Skipped { .. }) => conditional,
+            ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
+            ("delete", Outcome::Skipped { .. }) => conditional || entry.deliveries.len() > 1,
+            ("archive", Outcome::Done(_)) => history.stamped("FormerEmployees", id),
+            ("archive", Outcome::Skipped { .. }) => {
+                // With its delete unanswered it cannot know what has become of the source since it was copied.
+                conditional
+                    || history.absent_since("Employees", key, since)
+                    || history.stamped("FormerEmployees", id)
+                    || self.later_archive(id, key)
+            }
+            ("restore", Outcome::Done(_)) => history.stamped("Employees", id),
+            ("restore", Outcome::Skipped { .. }) => {
+                history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
+            }
+            _ => true,
+        };
+        if took_effect { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) }
+    }
+
+    /// Whether an archive job of the same employee was put after this message.
+    fn later_archive(&self, id: &str, key: &EntityKey) -> bool {
+        self.messages.iter().any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
+    }
+
+    fn poisoned(&mut self, text: &str, history: &History) -> Result<(), String> {
+        let poison = poison(text)?;
+        let max = usize::try_from(self.max_dequeue_count).unwrap_or(usize::MAX);
+        let Some(entry) = self.messages.get_mut(&(poison.queue.clone(), poison.message_id.clone())) else {
+            return Err(format!("poison of a message that nobody sent: {}", poison.message_id));
+        };
+        self.poisoned += u64::from(!entry.poisoned);
+        entry.poisoned = true;
+        let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
+        let deserved = match (poison.reason.as_str(), &entry.expectation) {
+            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max),
+            (reason, Expectation::Poison(expected)) => reason == *expected,
+            ("permanent", Expectation::Job { op: "restore", key, .. }) if poison.error.contains("was not restored by this job") => {
+                history.present_since("Employees", key, first)
+            }
+            ("permanent", Expectation::Job { key, .. }) => poison.error.contains("is taken by ") && history.contested(key),
+            ("permanent", Expectation::Recheck) => poison.error.contains("is taken by "),
+            _ => false,
+        };
+        if deserved && !poison.error.contains("a row that evenkeel did not write") {
+            return Ok(());
+        }
+        let deliveries = &entry.deliveries;
+        Err(format!("poisoned without a reason: {} as {}: {}; deliveries {deliveries:?}", poison.message_id, poison.reason, poison.error))
+    }
+}
+
+impl Entry {
+    fn is(&self, about: &EntityKey, wanted: &str) -> bool {
+        matches!(&self.expectation, Expectation::Job { op, key, .. } if *op == wanted && key == about)
+    }
+
+    fn explain(&mut self, whose: impl Fn(&Delivered) -> bool) {
+        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
+            delivery.explained = true;
+        }
+    }
+
+    fn updated(&mut self, text: &str, id: &str) {
+        if *text == self.text {
+            return;
+        }
+        text.clone_into(&mut self.text);
+        let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
+        let free = note.map_or(0, |note| u64::from(note.free));
+        if free > self.free {
+            self.free = free;
+            if let Some(last) = self.deliveries.last_mut() {
+                last.released = true;
+            }
+        }
+    }
+
+    /// Whether enough deliveries count, each for a reason. The last one may be the one that found the others.
+    fn is_exhausted(&self, max: usize) -> bool {
+        let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| !delivery.released).collect();
+        counted.len() >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
+    }
+}

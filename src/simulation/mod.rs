@@ -1,0 +1,57 @@
+//! The deterministic simulator: the daemon's own code in a world in memory, in virtual time, from a seed.
+//!
+//! ```text
+//!   seed ─▶ climate ─────▶ crew: 1 to 3 workers, each as `app` composes it (retry ▸ pace ▸ circuit ▸ account)
+//!      │    (swarm of       │ crash, SIGTERM, start again
+//!      │     faults)        ▼
+//!      ├───────────▶ sky: what happens to each of their operations ─▶ sim account ◀─ client: a script from the seed
+//!      │                                                                  │
+//!      └───────────────────────── witness: every change ◀─────────────────┘
+//!                                  mirror   every derived item is listed or queued, after every operation
+//!                                  history  nothing is lost, deletes stay deleted
+//!                                  ledger   every message is done or poisoned for a reason
+//!                                 oracle: in the end, derived data is what a second implementation derives
+//! ```
+//!
+//! # What is real
+//!
+//! [`Worker`](crate::worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;
+//! [`Engine`](crate::reconcile::Engine) with the protocol and every job; the layers around an account. Not: the
+//! store, the clock, chance, and the network.
+//!
+//! # Determinism
+//!
+//! One thread, paused time, one generator for each part of a run, every `select!` biased. A run ends with a hash
+//! of all its operations; the same seed gives the same hash.
+//!
+//! # Fault model
+//!
+//! Injected: the kinds of [`Fault`]. Not injected: a store that loses acknowledged writes or returns stale reads
+//! (Azure Storage is strongly consistent), and requests that arrive more than 15 minutes after they were given up
+//! (the service refuses their signature).
+//!
+//! A known limit is counted and not judged: the late insert of a *primary* (by a `put` or a `restore`), or of an
+//! archived row, may bring back what was deleted meanwhile.
+
+mod client;
+mod climate;
+pub mod company;
+mod crew;
+mod fault;
+mod hash;
+mod history;
+mod ledger;
+mod mirror;
+pub mod oracle;
+mod run;
+mod shrink;
+mod sky;
+mod stage;
+mod story;
+mod tally;
+
+pub use fault::{Fault, FaultCounts};
+pub use run::{Report, Request, run};
+pub use shrink::shrink;
+pub use stage::Allowed;
+pub use tally::{Median, Tally};

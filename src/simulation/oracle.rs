@@ -1,0 +1,151 @@
+//! What must hold in the end, computed from scratch by a second, simple implementation: without the catalog,
+//! templates and patterns, and without what reads footprints in production.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::company::Shape;
+use super::mirror::{Address, listed, owner, primary_of};
+use crate::model::{EdmValue, EntityKey, Row};
+use crate::reconcile::footprint::FOOTPRINTS;
+
+/// The rows of every table.
+pub type Tables = BTreeMap<String, Vec<Row>>;
+
+type Properties = BTreeMap<String, EdmValue>;
+
+/// What can only be said of the whole.
+#[derive(Debug, Default)]
+pub struct Judgement {
+    /// Keys that several primaries want: exactly one has each, and the others' jobs are poison.
+    pub contested: BTreeSet<Address>,
+    /// The primaries that are without a key that they want.
+    pub losers: BTreeSet<Address>,
+    /// Every primary with views.
+    pub primaries: BTreeSet<Address>,
+}
+
+fn own(row: &Row) -> Properties {
+    row.entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
+/// What should exist because of a row, by the rules of the company.
+fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Address, Properties)> {
+    let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
+    let own = own(row);
+    let only = |names: &[&str]| own.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let text = |name: &str| row.entity.text(name).filter(|text| !text.is_empty());
+    let mut items: Vec<((&str, String, String), Properties)> = Vec::new();
+    match table {
+        "Employees" => {
+            if let Some(email) = text("Email") {
+                items.push((("ByEmail", format!("email_{pk}"), email.to_lowercase()), only(&["FirstName", "Email"])));
+            }
+            if let Some(name) = text("LastName") {
+                items.push((("Employees", pk.to_owned(), format!("name_{name}_{rk}")), own.clone()));
+            }
+            if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
+                items.push((("Managers", "managers".to_owned(), format!("{pk}_{rk}")), only(&["LastName"])));
+            }
+        }
+        "FormerEmployees" if shape.former_index => {
+            if let Some(email) = text("Email") {
+                items.push((("FormerByEmail", format!("former_{}", email.to_lowercase()), format!("{pk}_{rk}")), only(&["Email"])));
+            }
+        }
+        "Managers" if shape.chain => {
+            if let Some(name) = text("LastName") {
+                items.push((("ManagersByName", name.to_owned(), rk.to_owned()), only(&["LastName"])));
+            }
+        }
+        _ => {}
+    }
+    let keyed = items.into_iter().filter_map(|((table, pk, rk), properties)| {
+        EntityKey::new(pk, rk).ok().map(|key| ((table.to_owned(), key), properties))
+    });
+    keyed.collect()
+}
+
+/// Compares derived rows and footprints with what the primaries say.
+pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
+    let mut judgement = Judgement::default();
+    let mut wanted: BTreeMap<Address, (Address, Properties)> = BTreeMap::new();
+    let mut wanting: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
+    let mut found: BTreeMap<Address, (Address, Properties)> = BTreeMap::new();
+    let sources = ["Employees"].into_iter().chain(shape.former_index.then_some("FormerEmployees")).chain(shape.chain.then_some("Managers"));
+    let sources: BTreeSet<&str> = sources.collect();
+    for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
+        for row in rows {
+            let address = (table.clone(), row.entity.key.clone());
+            let owner = owner(&row.entity);
+            let within = owner.as_ref().is_some_and(|(source, _)| source == table);
+            if sources.contains(table.as_str()) && !within {
+                judgement.primaries.insert(address.clone());
+                for (item, properties) in expected(table, row, shape) {
+                    wanting.entry(item.clone()).or_default().push(address.clone());
+                    wanted.insert(item, (address.clone(), properties));
+                }
+            }
+            if let Some(owner) = owner {
+                found.insert(address, (owner, own(row)));
+            }
+        }
+    }
+    let existing: BTreeSet<Address> = found.keys().cloned().collect();
+    for (item, wanting) in wanting.into_iter().filter(|(_, wanting)| wanting.len() > 1) {
+        let owner = found.remove(&item).map(|(owner, _)| owner);
+        match owner {
+            Some(owner) if wanting.contains(&owner) => judgement.losers.extend(wanting.into_iter().filter(|primary| *primary != owner)),
+            Some(owner) => return Err(format!("the contested {item:?} is {owner:?}'s, who does not want it")),
+            None => return Err(format!("nobody has the contested {item:?}")),
+        }
+        wanted.remove(&item);
+        judgement.contested.insert(item);
+    }
+    compare("derived data is not what the primaries say", &found, &wanted)?;
+    footprints(tables, &judgement.primaries, &existing, &found)?;
+    Ok(judgement)
+}
+
+/// Every footprint lists exactly what exists, each item once.
+fn footprints(
+    tables: &Tables,
+    primaries: &BTreeSet<Address>,
+    existing: &BTreeSet<Address>,
+    found: &BTreeMap<Address, (Address, Properties)>,
+) -> Result<(), String> {
+    let mut all: BTreeMap<Address, Address> = BTreeMap::new();
+    for row in tables.get(FOOTPRINTS).into_iter().flatten() {
+        let primary = primary_of(&row.entity.key);
+        if row.entity.text("Items").is_some_and(|items| items.contains(",1]")) {
+            return Err(format!("the footprint of {primary:?} still has something changing"));
+        }
+        let items = listed(&row.entity)?;
+        if !primaries.contains(&primary) && !items.is_empty() {
+            return Err(format!("the tombstone of {primary:?} lists {items:?}"));
+        }
+        for item in items {
+            if found.get(&item).is_some_and(|(owner, _)| *owner != primary) {
+                return Err(format!("the footprint of {primary:?} lists another's {item:?}"));
+            }
+            if let Some(other) = all.insert(item.clone(), primary.clone()) {
+                return Err(format!("the footprints of {primary:?} and {other:?} both list {item:?}"));
+            }
+        }
+    }
+    let listed: BTreeMap<&Address, ()> = all.keys().map(|item| (item, ())).collect();
+    compare("the footprints do not list what exists", &existing.iter().map(|item| (item, ())).collect(), &listed)
+}
+
+fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    what: &str,
+    found: &BTreeMap<K, V>,
+    wanted: &BTreeMap<K, V>,
+) -> Result<(), String> {
+    let missing: Vec<_> = wanted.iter().filter(|(key, _)| !found.contains_key(key)).collect();
+    let excess: Vec<_> = found.iter().filter(|(key, _)| !wanted.contains_key(key)).collect();
+    let other: Vec<_> = found.iter().filter_map(|(key, value)| wanted.get(key).filter(|w| *w != value).map(|w| (key, value, w))).collect();
+    if missing.is_empty() && excess.is_empty() && other.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{what}: missing {missing:?}; in excess {excess:?}; different (found, wanted) {other:?}"))
+}

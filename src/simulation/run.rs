@@ -1,0 +1,339 @@
+//! One run: a seed, from the first operation to the last judgement.
+//!
+//! ```text
+//!   set up ─▶ storm: clients, faults, crashes ─▶ calm: the backlog drains ─▶ operator: poison ─▶ workers shut down
+//!                                                                                │
+//!            judgement ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Client, Step, script};
+use super::climate::{Climate, JOBS, chance};
+use super::company::{TABLES, catalog, queue, table};
+use super::crew::Crew;
+use super::fault::{Fault, FaultCounts};
+use super::history::CLIENT;
+use super::ledger::{Expectation, poison};
+use super::oracle::{self, Judgement};
+use super::sky::Breeze;
+use super::stage::{Allowed, OPERATOR, Stage, StageClock};
+use crate::adapters::sim::{SimWorld, Weather};
+use crate::catalog::Catalog;
+use crate::model::job::Primary;
+use crate::model::{AccountName, EntityKey};
+use crate::ports::{Clock, Stores};
+use crate::reconcile::{Engine, EngineParts};
+use crate::worker::poison::{PoisonFilter, PoisonQueue, Reason};
+use crate::worker::{Mode, Rechecks};
+
+/// How long the backlog may take to drain once all is calm, beyond which it never will.
+const DRAINED_WITHIN: Duration = Duration::from_hours(3);
+/// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
+const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
+
+/// What a run is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// What everything random comes from.
+    pub seed: u64,
+    /// What may happen.
+    pub allowed: Allowed,
+    /// Whether the story is kept.
+    pub tells: bool,
+}
+
+/// How a run went.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// A number for everything that happened.
+    pub hash: u64,
+    /// What was wrong.
+    pub violation: Option<String>,
+    /// What was injected.
+    pub faults: FaultCounts,
+    /// Operations that were executed, and those of them that found an empty queue.
+    pub operations: u64,
+    /// Looks at queues that changed nothing.
+    pub polls: u64,
+    /// Messages from clients.
+    pub jobs: u64,
+    /// Of these and of rechecks, those done and those poisoned.
+    pub done: u64,
+    /// Messages poisoned.
+    pub poisoned: u64,
+    /// Deliveries beyond a message's first.
+    pub redelivered: u64,
+    /// Second looks that were queued.
+    pub rechecks: u64,
+    /// Late inserts that brought something back: the known limit.
+    pub resurrections: u64,
+    /// Virtual time from start to end.
+    pub virtual_time: Duration,
+    /// Virtual time from the end of the storm until the backlog was drained.
+    pub drained_after: Duration,
+    /// How many steps the client's script has.
+    pub planned_steps: usize,
+    /// What happened, where it was asked for.
+    pub story: Vec<String>,
+}
+
+/// Runs a seed. Everything happens on this thread, in virtual time.
+pub fn run(request: &Request) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(play(request)),
+        Err(error) => Report { seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() },
+    }
+}
+
+async fn play(request: &Request) -> Report {
+    let play = Play::prepare(request).await;
+    let mut drained_after = Duration::ZERO;
+    tokio::select! {
+        biased;
+        () = play.stage.wrong() => {}
+        () = play.acts(&mut drained_after) => {}
+    }
+    let stage = &play.stage;
+    let (hash, virtual_time) = (stage.hash(), stage.elapsed());
+    let mut books = stage.books();
+    Report {
+        seed: request.seed,
+        hash,
+        violation: books.violation.take(),
+        faults: books.faults,
+        operations: books.operations,
+        polls: books.polls,
+        jobs: books.ledger.jobs,
+        done: books.ledger.done,
+        poisoned: books.ledger.poisoned,
+        redelivered: books.ledger.redelivered,
+        rechecks: books.ledger.rechecks,
+        resurrections: books.history.resurrections,
+        virtual_time,
+        drained_after,
+        planned_steps: play.steps.len(),
+        story: std::mem::take(&mut books.story),
+    }
+}
+
+struct Play {
+    stage: Arc<Stage>,
+    climate: Arc<Climate>,
+    world: SimWorld,
+    catalog: Arc<Catalog>,
+    crew: Crew,
+    client: Client,
+    operator: Client,
+    /// The client's script.
+    steps: Vec<Step>,
+}
+
+impl Play {
+    async fn prepare(request: &Request) -> Self {
+        let seed = request.seed;
+        let mut climate = Climate::of(seed);
+        climate.workers = climate.workers.min(request.allowed.workers);
+        let steps = script(seed, &climate);
+        let steps = match &request.allowed.steps {
+            None => steps,
+            Some(taken) => steps.into_iter().enumerate().filter(|(n, _)| taken.contains(n)).map(|(_, step)| step).collect(),
+        };
+        let climate = Arc::new(climate);
+        let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
+        stage.tell(|| format!("seed {seed}: {climate:#?}"));
+        let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
+        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
+        let witness = Arc::clone(&stage);
+        let world = SimWorld::witnessed(AccountName::main(), clock, breeze(10), witness);
+        let account = world.seen_by(CLIENT, breeze(11)).account();
+        for name in TABLES {
+            drop(account.tables.create_table(&table(name)).await);
+        }
+        for name in [JOBS, "jobs-poison", "jobs-recheck"] {
+            drop(account.queues.create_queue(&queue(name)).await);
+        }
+        let catalog = Arc::new(catalog(climate.shape));
+        let crew = Crew::new(seed, Arc::clone(&stage), Arc::clone(&climate), world.clone(), Arc::clone(&catalog));
+        let operator = Client { stage: Arc::clone(&stage), account: world.seen_by(OPERATOR, breeze(12)).account() };
+        let client = Client { stage: Arc::clone(&stage), account };
+        Self { stage, climate, world, catalog, crew, client, operator, steps }
+    }
+
+    async fn acts(&self, drained_after: &mut Duration) {
+        let curtain = CancellationToken::new();
+        let hosts = join_all((0..self.climate.workers).map(|slot| self.crew.host(slot, &curtain)));
+        let director = async {
+            tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), sleep(self.climate.storm));
+            self.stage.calm_down();
+            let calm = self.stage.elapsed();
+            self.drained().await;
+            *drained_after = self.stage.elapsed().saturating_sub(calm);
+            self.look_after_poison().await;
+            self.drained().await;
+            curtain.cancel();
+        };
+        tokio::join!(hosts, director);
+        self.rechecks().await;
+        // Those without a key that was taken and may be free by now: nobody tells them.
+        self.sync_losers().await;
+        self.rechecks().await;
+        if let Err(wrong) = self.judge().await {
+            self.stage.violated(wrong);
+        }
+    }
+
+    /// Messages that are shown while somebody works on them.
+    async fn mischief(&self) {
+        let mut shows = self.climate.shows.clone();
+        shows.sort_unstable();
+        for (nth, at) in shows.into_iter().enumerate() {
+            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            if self.stage.is_allowed(Fault::ShownEarly)
+                && let Some(id) = self.world.show_early(&queue(JOBS), nth)
+                && self.stage.strike(Fault::ShownEarly)
+            {
+                self.stage.explain_message(&id);
+                self.stage.tell(|| format!("FAULT the message {id} is shown early"));
+            }
+        }
+    }
+
+    /// Clocks that are wrong, and jump.
+    async fn clocks(&self) {
+        let mut clocks = self.climate.clocks.clone();
+        clocks.sort_unstable();
+        for (at, slot, off) in clocks {
+            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            let fault = if at.is_zero() { Fault::ClockSkew } else { Fault::ClockJump };
+            if let Some(clock) = self.crew.clocks.get(slot)
+                && self.stage.strike(fault)
+            {
+                clock.set_off(off);
+                self.stage.tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
+            }
+        }
+    }
+
+    /// Waits until no job is queued.
+    async fn drained(&self) {
+        let since = self.stage.elapsed();
+        while self.world.backlog(&queue(JOBS)).0 > 0 {
+            if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
+                self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
+                return;
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    /// What a person does about poison: what crashes have exhausted is sent again.
+    async fn look_after_poison(&self) {
+        let account = &self.operator.account;
+        let Ok(poison) = PoisonQueue::new(account, &queue(JOBS)) else { return };
+        let filter = PoisonFilter { reason: Some(Reason::Exhausted), ..PoisonFilter::default() };
+        let Ok(entries) = poison.list(&filter).await else { return };
+        for entry in entries {
+            let expectation = self.stage.books().ledger.expectation(entry.message.queue.as_str(), &entry.message.message_id);
+            if let Some(expectation) = expectation {
+                self.stage.expect(expectation);
+            }
+            let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
+            match poison.requeue(&one).await {
+                Ok(handled) if handled.failed.is_empty() => {}
+                failed => self.stage.violated(format!("poison cannot be requeued: {failed:?}")),
+            }
+        }
+    }
+
+    /// Lets time pass until every recheck is done and nothing is on its way.
+    async fn rechecks(&self) {
+        let since = self.stage.elapsed();
+        let mut nth = 0;
+        while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
+            nth += 1;
+            let arrival = self.world.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
+            let visible = |name| self.world.backlog(&queue(name)).1.map(|at| self.stage.until(at));
+            let jobs = visible(JOBS);
+            let Some(wait) = [jobs, visible("jobs-recheck")].into_iter().flatten().min().or(arrival) else { return };
+            sleep(wait + Duration::from_millis(1)).await;
+            self.world.catch_up();
+            let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
+            self.crew.sweep(mode, Arc::new(Breeze(chance(self.crew.seed, 5_000 + nth)))).await;
+            self.look_after_poison().await;
+        }
+        self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
+    }
+
+    /// What a client does whose job was poisoned because its key was taken: it tries again.
+    async fn sync_losers(&self) {
+        let poison = self.poisoned();
+        let taken = poison.iter().filter(|poison| poison.error.contains("is taken by "));
+        let losers: BTreeSet<EntityKey> = taken
+            .filter_map(|poison| match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
+                Some(Expectation::Job { key, .. }) => Some(key),
+                Some(Expectation::Recheck) => crate::reconcile::Recheck::decode(&poison.body).ok().map(|recheck| recheck.primary.key),
+                Some(Expectation::Poison(_)) | None => None,
+            })
+            .collect();
+        for key in losers {
+            let text = serde_json::json!({"op": "sync", "table": "Employees", "pk": key.pk, "rk": key.rk}).to_string();
+            if let Err(error) = self.operator.put(&text, Expectation::Job { op: "sync", key, conditional: false }).await {
+                self.stage.violated(format!("the operator met an error in fair weather: {error}"));
+            }
+        }
+    }
+
+    fn poisoned(&self) -> Vec<super::ledger::Poison> {
+        self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
+    }
+
+    async fn judge(&self) -> Result<(), String> {
+        let lost = self.stage.books().ledger.lost();
+        if !lost.is_empty() {
+            return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
+        }
+        let tables = TABLES.iter().map(|name| ((*name).to_owned(), self.world.rows(&table(name)))).collect();
+        let judgement = oracle::judge(&tables, self.climate.shape)?;
+        self.losers_know(&judgement)?;
+        self.plans_are_empty(&judgement).await
+    }
+
+    /// Everybody who is without a key has a poison message that says so.
+    fn losers_know(&self, judgement: &Judgement) -> Result<(), String> {
+        let poison = self.poisoned();
+        let told = |key: &EntityKey| {
+            let name = format!("reconciling Employees{key}");
+            poison.iter().any(|poison| poison.error.contains(&name) && poison.error.contains("is taken by "))
+        };
+        match judgement.losers.iter().find(|(_, key)| !told(key)) {
+            None => Ok(()),
+            Some((table, key)) => Err(format!("{table}{key} is without a key that it wants, and no poison message says so")),
+        }
+    }
+
+    /// Another look at every primary finds nothing to do.
+    async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
+        let stores = Stores::new([(AccountName::main(), self.operator.account.clone())].into());
+        let clock: Arc<dyn Clock> = Arc::new(StageClock::new(Arc::clone(&self.stage)));
+        let engine =
+            Engine::new(EngineParts { stores, catalog: Arc::clone(&self.catalog), clock, recheck_after: self.climate.settings.recheck_after });
+        for (name, key) in judgement.primaries.difference(&judgement.losers) {
+            let primary = Primary { table: table(name), key: key.clone() };
+            let plan = engine.plan(&primary).await.map_err(|failure| failure.chain())?;
+            if !plan.in_step {
+                return Err(format!("a second plan finds work to do: {plan}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! The shortest story of a failure: what can be left out while the seed still fails in the same way.
+//!
+//! Every part of a run has its own random numbers, so that leaving something out changes as little as may be of the
+//! rest; and a run is so short that hundreds can be tried.
+
+use std::collections::BTreeSet;
+
+use super::fault::Fault;
+use super::run::{Report, Request, run};
+use super::stage::Allowed;
+
+/// Leaves out whatever a failing seed can do without: kinds of faults, workers, the last faults, the client's
+/// steps. Nothing where the seed does not fail.
+pub fn shrink(seed: u64) -> Option<Allowed> {
+    let first = run(&Request { seed, ..Request::default() });
+    let kind = kind(&first)?;
+    let fails = |allowed: &Allowed| {
+        let report = run(&Request { seed, allowed: allowed.clone(), tells: false });
+        (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
+    };
+    let mut allowed = Allowed { steps: Some((0..first.planned_steps).collect()), ..Allowed::default() };
+    fails(&allowed)?;
+    for workers in 1..=2 {
+        let fewer = Allowed { workers, ..allowed.clone() };
+        if fails(&fewer).is_some() {
+            allowed = fewer;
+            break;
+        }
+    }
+    for fault in Fault::ALL {
+        let mut without = allowed.clone();
+        without.without.insert(fault);
+        if fails(&without).is_some() {
+            allowed = without;
+        }
+    }
+    let mut piece = first.planned_steps.div_ceil(2).max(1);
+    loop {
+        let steps: Vec<usize> = allowed.steps.iter().flatten().copied().collect();
+        for chunk in steps.chunks(piece) {
+            let mut fewer = allowed.clone();
+            if let Some(steps) = &mut fewer.steps {
+                let chunk: BTreeSet<usize> = chunk.iter().copied().collect();
+                steps.retain(|step| !chunk.contains(step));
+            }
+            if fails(&fewer).is_some() {
+                allowed = fewer;
+            }
+        }
+        if piece == 1 {
+            break;
+        }
+        piece = piece.div_ceil(2);
+    }
+    let (mut enough, mut too_few) = (fails(&allowed)?.faults.total(), None::<u64>);
+    while too_few.map_or(enough > 0, |few| few + 1 < enough) {
+        let faults = too_few.map_or(0, |few| few.midpoint(enough));
+        if fails(&Allowed { faults, ..allowed.clone() }).is_some() { enough = faults } else { too_few = Some(faults) }
+    }
+    allowed.faults = enough;
+    Some(allowed)
+}
+
+/// What a violation is called, without its particulars.
+fn kind(report: &Report) -> Option<String> {
+    let violation = report.violation.as_ref()?;
+    Some(violation.split([':', ';', '{', '[', '(']).next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect())
+}

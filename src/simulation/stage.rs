@@ -1,0 +1,311 @@
+//! What all parts of one run share: virtual time, the books, the story, and the end when something is wrong.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::fault::{Fault, FaultCounts};
+use super::hash::Hash;
+use super::history::{CLIENT, History};
+use super::ledger::{Expectation, Ledger};
+use super::mirror::Mirror;
+use crate::adapters::sim::{Execution, OperationInfo, Witness};
+use crate::model::AccountName;
+use crate::model::job::Primary;
+use crate::ports::{Clock, Service, Subject, What};
+use crate::reconcile::Outcome;
+
+/// The caller that looks after everything when the storm is over.
+pub(super) const OPERATOR: u32 = 1;
+/// The first worker; the others follow.
+pub(super) const WORKERS: u32 = 2;
+
+/// What is allowed to happen, for the search of the shortest story of a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    /// Kinds of faults that never strike.
+    pub without: BTreeSet<Fault>,
+    /// How many faults strike at most.
+    pub faults: u64,
+    /// Which of the client's steps are taken; all where absent.
+    pub steps: Option<BTreeSet<usize>>,
+    /// How many workers there are at most.
+    pub workers: usize,
+}
+
+impl Default for Allowed {
+    fn default() -> Self {
+        Self { without: BTreeSet::new(), faults: u64::MAX, steps: None, workers: usize::MAX }
+    }
+}
+
+/// What all parts of one run share.
+pub(super) struct Stage {
+    start: Instant,
+    base: Timestamp,
+    allowed: Allowed,
+    calm: AtomicBool,
+    tells: bool,
+    failed: Notify,
+    books: Mutex<Books>,
+}
+
+/// What is written down.
+#[derive(Default)]
+pub(super) struct Books {
+    /// Counts everything that happens, to tell before from after.
+    tick: u64,
+    hash: Hash,
+    pub(super) operations: u64,
+    pub(super) polls: u64,
+    pub(super) faults: FaultCounts,
+    pub(super) ledger: Ledger,
+    pub(super) history: History,
+    mirror: Mirror,
+    /// Operations that a fault has struck and that are executed all the same.
+    faulty: BTreeSet<u64>,
+    running: BTreeSet<(u32, Primary)>,
+    pub(super) violation: Option<String>,
+    pub(super) story: Vec<String>,
+}
+
+impl Stage {
+    /// Before the first operation. `tells`: the story is kept.
+    pub(super) fn new(max_dequeue_count: u32, allowed: Allowed, tells: bool) -> Self {
+        Self {
+            start: Instant::now(),
+            base: Timestamp::from_second(1_795_000_000).unwrap_or_default(),
+            allowed,
+            calm: AtomicBool::new(false),
+            tells,
+            failed: Notify::new(),
+            books: Mutex::new(Books { ledger: Ledger::new(max_dequeue_count), ..Books::default() }),
+        }
+    }
+
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Virtual time since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The service's clock at a time since the start.
+    pub(super) fn at(&self, elapsed: Duration) -> Timestamp {
+        self.base.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// How long until the service's clock shows this.
+    pub(super) fn until(&self, moment: Timestamp) -> Duration {
+        Duration::try_from(moment.duration_since(self.at(self.elapsed()))).unwrap_or_default()
+    }
+
+    /// No more faults.
+    pub(super) fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+        self.tell(|| "the storm is over: no more faults".to_owned());
+    }
+
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    /// Adds a line to the story, where it is kept.
+    pub(super) fn tell(&self, line: impl FnOnce() -> String) {
+        if self.tells {
+            self.books().tell(self.elapsed(), &line());
+        }
+    }
+
+    /// Something is wrong: the run ends.
+    pub(super) fn violated(&self, what: String) {
+        self.tell(|| format!("VIOLATION: {what}"));
+        self.books().violation.get_or_insert(what);
+        self.failed.notify_one();
+    }
+
+    /// Waits until something is wrong.
+    pub(super) async fn wrong(&self) {
+        self.failed.notified().await;
+    }
+
+    /// Whether a fault may strike now.
+    pub(super) fn is_allowed(&self, fault: Fault) -> bool {
+        !self.is_calm() && !self.allowed.without.contains(&fault) && self.books().faults.total() < self.allowed.faults
+    }
+
+    /// Whether a fault may strike now; if so, it is counted.
+    pub(super) fn strike(&self, fault: Fault) -> bool {
+        if !self.is_allowed(fault) {
+            return false;
+        }
+        let mut books = self.books();
+        books.faults.add(fault);
+        books.hash.number(fault as u64);
+        true
+    }
+
+    /// Tells of a fault that strikes an operation of a worker, and what it explains.
+    pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
+        let mut books = self.books();
+        books.faulty.insert(operation.number);
+        if operation.what.service() == Service::Queue {
+            books.ledger.explain(caller);
+        }
+        if let What::Message(_, id) = &operation.what {
+            books.ledger.explain_message(id);
+        }
+        drop(books);
+        self.tell(|| format!("{:8} FAULT {fault} at #{} {} {}", name(caller), operation.number, operation.name, about(operation)));
+    }
+
+    /// A worker ended in some other way than by settling everything it had.
+    pub(super) fn explain(&self, caller: u32) {
+        self.books().ledger.explain(caller);
+    }
+
+    /// What the next message from outside is.
+    pub(super) fn expect(&self, expectation: Expectation) {
+        self.books().ledger.expect(expectation);
+    }
+
+    /// A run begins: its tick.
+    pub(super) fn run_begins(
+        &self,
+        caller: u32,
+        primary: Option<&Primary>,
+        (queue, id): (&str, &str),
+        what: impl FnOnce() -> String,
+    ) -> u64 {
+        let (tick, alone) = {
+            let mut books = self.books();
+            books.tick += 1;
+            books.ledger.running(queue, id, true);
+            (books.tick, primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))))
+        };
+        self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
+        if let (false, Some(primary)) = (alone, primary) {
+            self.violated(format!("{} runs two jobs of {primary} at once", name(caller)));
+        }
+        tick
+    }
+
+    /// A run ended, in whatever way.
+    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, (queue, id): (&str, &str)) {
+        let mut books = self.books();
+        books.ledger.running(queue, id, false);
+        if let Some(primary) = primary {
+            books.running.remove(&(caller, primary.clone()));
+        }
+    }
+
+    /// A run ended well.
+    pub(super) fn run_ended_well(&self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
+        self.books().ledger.ended_well(caller, queue, id, began, outcome);
+    }
+
+    /// A run gave no answer, or a bad one, that explains why its delivery counts.
+    pub(super) fn explain_message(&self, id: &str) {
+        self.books().ledger.explain_message(id);
+    }
+
+    /// A number for everything that has happened.
+    pub(super) fn hash(&self) -> u64 {
+        self.books().hash.value()
+    }
+}
+
+impl Books {
+    fn tell(&mut self, elapsed: Duration, line: &str) {
+        let seconds = elapsed.as_secs();
+        self.story.push(format!("{:02}:{:02}:{:02}.{:03} {line}", seconds / 3600, seconds / 60 % 60, seconds % 60, elapsed.subsec_millis()));
+    }
+
+    fn judge(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+        let faulty = self.faulty.remove(&execution.operation.number);
+        self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
+        self.history.take_in(execution, self.tick, &self.ledger)?;
+        self.mirror.take_in(execution.changes)
+    }
+}
+
+impl Witness for Stage {
+    fn executed(&self, execution: &Execution<'_>) {
+        let judged = {
+            let mut books = self.books();
+            books.tick += 1;
+            books.operations += 1;
+            let empty = execution.changes.is_empty() && execution.result.is_ok();
+            books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
+            books.hash.execution(execution);
+            books.judge(execution)
+        };
+        self.tell(|| story_of(execution));
+        if let Err(wrong) = judged {
+            self.violated(wrong);
+        }
+    }
+}
+
+fn story_of(execution: &Execution<'_>) -> String {
+    let Execution { caller, operation, late, result, changes, .. } = execution;
+    let late = if *late { "LATE " } else { "" };
+    let result = match result {
+        Ok(()) => String::new(),
+        Err(class) => format!(" -> {}", class.name()),
+    };
+    let mut line = format!("{:8} {late}#{} {} {}{result}", name(*caller), operation.number, operation.name, about(operation));
+    for change in *changes {
+        line.push_str("\n                      ");
+        line.push_str(&super::story::change(change));
+    }
+    line
+}
+
+fn about(operation: &OperationInfo) -> String {
+    Subject { account: AccountName::main(), what: operation.what.clone() }.to_string()
+}
+
+/// A caller's name in stories.
+pub(super) fn name(caller: u32) -> String {
+    match caller {
+        CLIENT => "client".to_owned(),
+        OPERATOR => "operator".to_owned(),
+        worker => format!("worker {}", worker - OPERATOR),
+    }
+}
+
+/// A clock on the stage: the service's where it is never set off, else a worker's.
+pub(super) struct StageClock {
+    stage: Arc<Stage>,
+    off_seconds: AtomicI64,
+}
+
+impl StageClock {
+    pub(super) fn new(stage: Arc<Stage>) -> Self {
+        Self { stage, off_seconds: AtomicI64::new(0) }
+    }
+
+    /// Sets the wall clock this far off.
+    pub(super) fn set_off(&self, seconds: i64) {
+        self.off_seconds.store(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for StageClock {
+    fn now(&self) -> Timestamp {
+        let right = self.stage.at(self.stage.elapsed());
+        right.saturating_add(SignedDuration::from_secs(self.off_seconds.load(Ordering::Relaxed))).unwrap_or(right)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.stage.elapsed()
+    }
+}

@@ -1,0 +1,29 @@
+//! Changes in words, for the story of a run.
+
+use crate::adapters::sim::Change;
+use crate::model::{Row, body};
+
+pub(super) fn change(change: &Change) -> String {
+    match change {
+        Change::Row { table, key, row: None } => format!("- {table}{key}"),
+        Change::Row { table, key, row: Some(row) } => format!("+ {table}{key} {}", self::row(row)),
+        Change::Put { queue, id, text } => format!("+ {queue} {} {}", short(id), readable(text)),
+        Change::Got { queue, id, dequeue_count } => format!("  {queue} {} got for the {dequeue_count}. time", short(id)),
+        Change::Updated { queue, id, text } => format!("~ {queue} {} {}", short(id), readable(text)),
+        Change::Deleted { queue, id } => format!("- {queue} {}", short(id)),
+        Change::Expired { queue, id } => format!("- {queue} {} expired", short(id)),
+    }
+}
+
+fn row(row: &Row) -> String {
+    let properties: Vec<String> = row.entity.properties.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+    format!("{} {}", row.etag, properties.join(" "))
+}
+
+fn short(id: &str) -> String {
+    format!("m{}", id.rsplit('-').next().unwrap_or(id).trim_start_matches('0'))
+}
+
+fn readable(text: &str) -> String {
+    body::decode(text).map_or_else(|_| format!("{text:?}"), |body| body.text)
+}
