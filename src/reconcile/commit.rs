@@ -96,7 +96,10 @@ impl Pass<'_> {
 
         let group = self.group(change, &plan);
         let etags = match self.send(self.tables()?, &group).await {
-            Ok(etags) => etags,
+            Ok(etags) => {
+                self.may_have_written = true;
+                etags
+            }
             Err(error) => return self.lost(&group, change, error),
         };
         let mut etags = etags.into_iter();
@@ -122,9 +125,15 @@ impl Pass<'_> {
     /// Writes a primary that has no items.
     async fn commit_alone(&mut self, change: &Change) -> Result<Commit, Failure> {
         match self.tables()?.apply(&self.source.table, &change.operation()).await {
-            Ok(_) => Ok(Commit::Closed),
+            Ok(_) => {
+                self.may_have_written = true;
+                Ok(Commit::Closed)
+            }
             Err(error) if error.is_lost_race() => Ok(Commit::Lost),
-            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
+            Err(error) if error.class == ErrorClass::Ambiguous => {
+                self.may_have_written = true;
+                Ok(Commit::Unanswered)
+            }
             Err(error) => Err(storage(format!("writing the primary {}", self.primary), error)),
         }
     }
@@ -185,6 +194,7 @@ impl Pass<'_> {
             return Ok(Commit::Lost);
         }
         if error.class == ErrorClass::Ambiguous {
+            self.may_have_written = true;
             self.touched.extend(group.items.iter().map(|(address, _)| address.clone()));
             // An insert of the primary may still arrive, and its items with it; anything else fails its ETag.
             self.unanswered |= matches!(change, Change::Insert(_));

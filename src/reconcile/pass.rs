@@ -48,6 +48,8 @@ pub(super) struct Pass<'e> {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// An insert of this run has no answer: it may still arrive.
     pub(super) unanswered: bool,
+    /// A request of this run to write the primary was executed, or may have been.
+    pub(super) may_have_written: bool,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     pub(super) summary: Summary,
@@ -65,6 +67,7 @@ impl<'e> Pass<'e> {
             delivery,
             touched: BTreeSet::new(),
             unanswered: false,
+            may_have_written: false,
             announced: None,
             summary: Summary::default(),
             rounds: 0,
