@@ -134,8 +134,10 @@ impl Archiving<'_> {
 
     /// Brings the items of both in step.
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
-        self.source.settle_from(seen).await?;
-        self.kept.settle().await
+        // A source whose key is taken fails for good: an archived row that an earlier delivery wrote must not wait for it.
+        let settled = self.source.settle_from(seen).await;
+        self.kept.settle().await?;
+        settled
     }
 
     /// Takes back the word that this very version was copied, before a run gives up that knows it has not deleted:
