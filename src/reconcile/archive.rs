@@ -97,8 +97,10 @@ pub(super) async fn run(
 
 /// Brings the items of both in step and says how the job ended.
 async fn end(mut source: Pass<'_>, seen: &Observation, mut kept: Pass<'_>, skipped: Option<String>) -> Result<Outcome, Failure> {
-    source.settle_from(seen).await?;
+    // A source whose key is taken fails for good: an archived row that an earlier delivery wrote must not wait for it.
+    let settled = source.settle_from(seen).await;
     kept.settle().await?;
+    settled?;
     let summary = joined(source, kept);
     Ok(match skipped {
         None => Outcome::Done(summary),
