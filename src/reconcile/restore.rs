@@ -37,8 +37,9 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             Some(_) => None,
         };
         if let Some(skipped) = gone {
-            source.settle_from(&seen).await?;
+            let settled = source.settle_from(&seen).await;
             kept.settle_from(&found).await?;
+            settled?;
             let summary = joined(source, kept);
             return Ok(match skipped {
                 None => Outcome::Done(summary),
@@ -57,6 +58,10 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             }
             (Some(_), Some(_)) => None,
             (Some(_), None) => {
+                // An earlier delivery may have left either half-way.
+                let settled = source.settle_from(&seen).await;
+                kept.settle_from(&found).await?;
+                settled?;
                 return Err(permanent(
                     format!("restoring {} from archive {}", source.primary, archive.name),
                     Exists(source.primary.clone()),
