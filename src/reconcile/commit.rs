@@ -196,8 +196,11 @@ impl Pass<'_> {
         if error.class == ErrorClass::Ambiguous {
             self.may_have_written = true;
             self.touched.extend(group.items.iter().map(|(address, _)| address.clone()));
-            // An insert of the primary may still arrive, and its items with it; anything else fails its ETag.
-            self.unanswered |= matches!(change, Change::Insert(_));
+            // It may still arrive: an insert of the primary at any time, anything else until the primary is at another
+            // ETag. That may be just after the looks and before the primary is read, and then the looks have missed
+            // what it inserts.
+            let inserts = |(_, action): &(ItemAddress, Action)| *action == Action::Create;
+            self.unanswered |= matches!(change, Change::Insert(_)) || group.items.iter().any(inserts);
             return Ok(Commit::Unanswered);
         }
         Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))

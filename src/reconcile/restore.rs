@@ -1,13 +1,16 @@
 //! `restore`: the way back out of an archive.
 //!
 //! The source row is inserted, never written over: an entity that was created anew since is somebody's
-//! live data. The archived row is deleted at the ETag that was restored.
+//! live data. The archived row is deleted at the ETag that was restored, also where the restored entity lacks a
+//! key that another primary has taken meanwhile: it is back, and its job says what it lacks.
 
 use super::archive::joined;
 use super::commit::{Change, Commit};
 use super::engine::Engine;
-use super::execute::{Delivery, Failure, Outcome};
+use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
+use super::observation::Observation;
+use super::pass::Pass;
 use super::put::refuse_derived;
 use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::{Primary, Stamp};
@@ -68,23 +71,48 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
                 ));
             }
         };
-        if let Some(change) = change {
-            match source.commit(&seen, &change).await? {
-                Commit::Closed => {}
-                Commit::Committed => source.settle().await?,
-                Commit::Lost | Commit::Unanswered => continue,
+        let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
+            Ok(false) => continue,
+            Ok(true) => None,
+            // A key that it wants is taken. Where it was written all the same it is back, and leaves the archive.
+            Err(failure) if failure.class == FailureClass::Permanent => {
+                let seen = source.observe().await?;
+                if !seen.row.as_ref().is_some_and(|row| Stamp::of(&row.entity).as_ref() == Some(&delivery.stamp)) {
+                    kept.settle_from(&found).await?;
+                    return Err(failure);
+                }
+                Some(failure)
             }
+            Err(failure) => return Err(failure),
+        };
+        if change.is_some() {
             restored = Some(row.etag.clone());
-        } else {
-            source.settle_from(&seen).await?;
         }
         match kept.commit(&found, &Change::Delete(key.clone(), row.etag.clone())).await? {
-            Commit::Closed => return Ok(Outcome::Done(joined(source, kept))),
-            Commit::Committed => {
-                kept.settle().await?;
-                return Ok(Outcome::Done(joined(source, kept)));
-            }
-            Commit::Lost | Commit::Unanswered => {}
+            Commit::Closed => {}
+            Commit::Committed => kept.settle().await?,
+            // The next round meets the same refusal.
+            Commit::Lost | Commit::Unanswered => continue,
         }
+        return match refused {
+            None => Ok(Outcome::Done(joined(source, kept))),
+            Some(failure) => Err(failure),
+        };
+    }
+}
+
+/// Writes the source, where something is to be written, and brings its items in step. Whether it was written.
+async fn bring_back(source: &mut Pass<'_>, seen: &Observation, change: Option<&Change>) -> Result<bool, Failure> {
+    let Some(change) = change else {
+        source.settle_from(seen).await?;
+        return Ok(true);
+    };
+    match source.commit(seen, change).await? {
+        Commit::Closed => Ok(true),
+        Commit::Committed => {
+            source.settle().await?;
+            Ok(true)
+        }
+        Commit::Lost | Commit::Unanswered => Ok(false),
     }
 }
