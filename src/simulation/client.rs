@@ -108,7 +108,7 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
 
 fn action(draw: &Draw<'_>, key: EntityKey, version: i64, weights: &[f64]) -> Action {
     let properties =
-        Properties { version, email: *draw.of::<&str>(&EMAILS), last_name: *draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
+        Properties { version, email: draw.of::<&str>(&EMAILS), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let total: f64 = weights.iter().sum();
     let mut at = draw.0.unit() * total;

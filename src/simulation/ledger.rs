@@ -124,9 +124,9 @@ impl Ledger {
                     let expectation = if queue.as_str() == JOBS { self.expected.pop_front() } else { self.expected_recheck() };
                     let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if queue.as_str() == JOBS {
-                        self.jobs += 1
+                        self.jobs += 1;
                     } else {
-                        self.rechecks += 1
+                        self.rechecks += 1;
                     }
                     let entry = Entry {
                         expectation,
@@ -239,7 +239,7 @@ impl Ledger {
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let took_effect = match (op, outcome) {
-            ("put", Outcome::Done(_)) => history.stamped("Employees", id),
+            ("put" | "restore", Outcome::Done(_)) => history.stamped("Employees", id),
             ("put", Outcome::Skipped { .. }) => conditional,
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
             ("delete", Outcome::Skipped { .. }) => conditional || entry.deliveries.len() > 1,
@@ -251,7 +251,6 @@ impl Ledger {
                     || history.stamped("FormerEmployees", id)
                     || self.later_archive(id, key)
             }
-            ("restore", Outcome::Done(_)) => history.stamped("Employees", id),
             ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
             _ => true,
         };
