@@ -100,7 +100,7 @@ impl Pass<'_> {
                 self.may_have_written = true;
                 etags
             }
-            Err(error) => return self.lost(&group, change, error),
+            Err(error) => return self.lost(&group, error),
         };
         let mut etags = etags.into_iter();
         let state = match etags.next().flatten() {
@@ -181,7 +181,7 @@ impl Pass<'_> {
         }
     }
 
-    fn lost(&mut self, group: &Group, change: &Change, error: StoreError) -> Result<Commit, Failure> {
+    fn lost(&mut self, group: &Group, error: StoreError) -> Result<Commit, Failure> {
         if error.is_lost_race() {
             match error.index {
                 Some(0) => {}
@@ -196,11 +196,10 @@ impl Pass<'_> {
         if error.class == ErrorClass::Ambiguous {
             self.may_have_written = true;
             self.touched.extend(group.items.iter().map(|(address, _)| address.clone()));
-            // It may still arrive: an insert of the primary at any time, anything else until the primary is at another
-            // ETag. That may be just after the looks and before the primary is read, and then the looks have missed
-            // what it inserts.
-            let inserts = |(_, action): &(ItemAddress, Action)| *action == Action::Create;
-            self.unanswered |= matches!(change, Change::Insert(_)) || group.items.iter().any(inserts);
+            // It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag.
+            // Then nobody may be there to derive what follows from it. And it may arrive just after the looks and before
+            // the primary is read, which have then missed the items that it inserts.
+            self.unanswered = true;
             return Ok(Commit::Unanswered);
         }
         Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))

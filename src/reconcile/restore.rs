@@ -1,8 +1,17 @@
 //! `restore`: the way back out of an archive.
 //!
 //! The source row is inserted, never written over: an entity that was created anew since is somebody's
-//! live data. The archived row is deleted at the ETag that was restored, also where the restored entity lacks a
-//! key that another primary has taken meanwhile: it is back, and its job says what it lacks.
+//! live data. And it is always written after the archived row was read and before that is deleted:
+//!
+//! ```text
+//!   archive   read source S ─▶ write archived row R ─▶ delete source at S
+//!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
+//! ```
+//!
+//! Whichever way the two overlap, one of the deletions fails: an entity is never gone from both places.
+//!
+//! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
+//! same: it is back, and its job says what it lacks.
 
 use super::archive::joined;
 use super::commit::{Change, Commit};
@@ -24,7 +33,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
     let ArchiveTarget::Table(target) = &archive.target;
     let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
     let mut kept = engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?;
-    // The version of the archived row that this run has restored.
+    // The version of the archived row after whose reading this run has written the source.
     let mut restored: Option<ETag> = None;
     loop {
         kept.next_round()?;
@@ -55,11 +64,10 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         let entity = || delivery.stamp.on(Entity { key: key.clone(), properties });
         let change = match (&seen.row, mine) {
             (None, _) => Some(Change::Insert(entity())),
-            // The archived row changed between the steps of this very run: the restored one follows.
-            (Some(stored), Some(_)) if restored.as_ref().is_some_and(|restored| *restored != row.etag) => {
-                Some(Change::Replace(entity(), stored.etag.clone()))
-            }
-            (Some(_), Some(_)) => None,
+            (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
+            // Back since an earlier try, and the archived row may be newer than that: the copy of an archive job that
+            // is about to delete what it has copied. Written once more, it is at another ETag, and that job reads again.
+            (Some(stored), Some(_)) => Some(Change::Replace(stored.entity.clone(), stored.etag.clone())),
             (Some(_), None) => {
                 // An earlier delivery may have left either half-way.
                 let settled = source.settle_from(&seen).await;
