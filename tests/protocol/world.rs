@@ -313,7 +313,9 @@ impl Lab {
                 self.account.queues.delete(&recheck_queue(), &message.id, &message.pop_receipt).await.unwrap();
             }
         }
-        panic!("rechecks never end");
+        let left = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
+        let footprints = self.rows(footprint::FOOTPRINTS).await;
+        panic!("rechecks never end: {left:?}, {footprints:?}");
     }
 }
 
