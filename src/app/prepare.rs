@@ -67,8 +67,10 @@ fn may_pass(error: &MigrationError) -> bool {
     match error {
         MigrationError::Store { source, .. } => source.class.is_transient() || source.class == ErrorClass::Unauthorised,
         MigrationError::Contended(_) => true,
-        MigrationError::Account(_) | MigrationError::File { .. } | MigrationError::Record { .. } | MigrationError::SourceChanged(_) => {
-            false
-        }
+        MigrationError::Account(_)
+        | MigrationError::File { .. }
+        | MigrationError::Record { .. }
+        | MigrationError::SourceChanged(_)
+        | MigrationError::SourceRespelled(_) => false,
     }
 }

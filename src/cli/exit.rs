@@ -49,7 +49,7 @@ impl Exit {
             if let Some(store) = store_error(cause) {
                 return Self::of_store(store);
             }
-            if cause.downcast_ref::<MigrationError>().is_some_and(|error| matches!(error, MigrationError::SourceChanged(_))) {
+            if let Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) = cause.downcast_ref() {
                 return Self::Usage;
             }
         }

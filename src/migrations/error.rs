@@ -41,6 +41,9 @@ pub enum MigrationError {
     /// A view kept its name and got another source.
     #[error(transparent)]
     SourceChanged(Box<SourceChanged>),
+    /// A source is spelled otherwise than it was.
+    #[error(transparent)]
+    SourceRespelled(Box<SourceRespelled>),
     /// Other processes kept changing the record.
     #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
     Contended(u32),
@@ -61,6 +64,19 @@ pub struct SourceChanged {
     pub declared: TableRef,
 }
 
+/// A source is spelled otherwise than it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table {recorded} is now spelled {declared}: what its entities own is recorded under {recorded}, and would not be found under \
+     another spelling; write {recorded} in the configuration"
+)]
+pub struct SourceRespelled {
+    /// As it was recorded.
+    pub recorded: TableRef,
+    /// As the catalog spells it now.
+    pub declared: TableRef,
+}
+
 impl MigrationError {
     /// For `map_err`: a store's failure while doing something.
     pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
@@ -73,7 +89,7 @@ impl MigrationError {
         match self {
             Self::Store { source, .. } => source.class.is_transient(),
             Self::Contended(_) => true,
-            Self::Account(_) | Self::File { .. } | Self::Record { .. } | Self::SourceChanged(_) => false,
+            Self::Account(_) | Self::File { .. } | Self::Record { .. } | Self::SourceChanged(_) | Self::SourceRespelled(_) => false,
         }
     }
 }

@@ -30,7 +30,7 @@ mod up;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use error::{MigrationError, SourceChanged};
+pub use error::{MigrationError, SourceChanged, SourceRespelled};
 pub use needs::Needs;
 pub use numbered::Migration;
 pub use plan::{Change, ViewAction, ViewChange};

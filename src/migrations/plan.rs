@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::error::SourceChanged;
+use super::error::{SourceChanged, SourceRespelled};
 use super::{CatalogRecord, Migration, MigrationError, Needs, State};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::{AccountName, QueueName, TableName, ViewName};
@@ -93,7 +93,11 @@ pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catal
     }
     for migration in migrations {
         for account in needs.numbered.get(&migration.number).into_iter().flatten() {
-            if !state.applied.iter().any(|applied| applied.account == *account && applied.number == migration.number) {
+            let recorded = state.applied.iter().any(|applied| applied.account == *account && applied.number == migration.number);
+            // A control table that somebody has deleted is missed by every job, and only this creates it again.
+            let there = state.tables.get(account);
+            let whole = migration.tables.iter().all(|table| there.is_some_and(|there| there.contains(&table.name)));
+            if !recorded || !whole {
                 changes.push(Change::Apply {
                     account: account.clone(),
                     number: migration.number.clone(),
@@ -121,6 +125,7 @@ pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catal
 
 /// What the record of the catalog lacks.
 pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {
+    respelled(record, catalog)?;
     let mut changes = Vec::new();
     for (name, view) in &catalog.views {
         let definition = view.definition();
@@ -145,6 +150,19 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog) -> Result<
         }
     }
     Ok(changes)
+}
+
+/// Refuses a source that is spelled otherwise than when it was recorded. It is the same table to the service, but
+/// footprints lie under the name as it was spelled, and those of another spelling would never be found again.
+fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
+    for recorded in record.views.values() {
+        let Some(declared) = catalog.table(&recorded.source.table) else { continue };
+        if *declared == recorded.source && declared.table.as_str() != recorded.source.table.as_str() {
+            let (recorded, declared) = (recorded.source.clone(), declared.clone());
+            return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled { recorded, declared })));
+        }
+    }
+    Ok(())
 }
 
 /// What stands for a definition in the record: a definition may be longer than a property.
@@ -197,6 +215,7 @@ mod tests {
                 select: None,
             });
             let view = View { name: name.clone(), source: table(source), when: None, kind, on_conflict: OnConflict::Reject };
+            catalog.tables.insert(view.source.table.clone(), view.source.clone());
             catalog.views.insert(name, Arc::new(view));
         }
         catalog
@@ -246,6 +265,18 @@ mod tests {
         let record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
         let error = view_changes(&record, &catalog(&[("by_email", "Customers", "{Email}")])).unwrap_err();
         assert!(matches!(error, MigrationError::SourceChanged(_)), "{error}");
+    }
+
+    #[test]
+    fn a_source_keeps_the_spelling_that_its_footprints_lie_under() {
+        let mut record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
+        let respelled = catalog(&[("by_email", "employees", "{Email}")]);
+        let error = view_changes(&record, &respelled).unwrap_err();
+        assert!(error.to_string().contains("Employees") && error.to_string().contains("employees"), "{error}");
+        for view in record.views.values_mut() {
+            view.retired = true;
+        }
+        assert!(matches!(view_changes(&record, &respelled), Err(MigrationError::SourceRespelled(_))));
     }
 
     #[test]

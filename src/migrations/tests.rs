@@ -100,6 +100,19 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_control_table_that_was_deleted_is_created_again() {
+    let world = world(Arc::new(Fair));
+    let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
+    up(&migrator).await;
+    let footprints = TableName::new("EvenkeelFootprints").unwrap();
+    world.account().tables.delete_table(&footprints).await.unwrap();
+    let done = up(&migrator).await;
+    assert!(matches!(done.as_slice(), [Change::Apply { .. }]), "{done:?}");
+    assert!(world.account().tables.create_table(&footprints).await.is_ok_and(|created| !created));
+    assert_eq!(up(&migrator).await, []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
     let world = world(Arc::new(Fair));
     up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
