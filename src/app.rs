@@ -82,9 +82,10 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
 async fn dispatch(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Demo(args) => Box::pin(demo::demo(&args, out)).await,
-        Command::Run(args) => Box::pin(run::run(&args, load(&cli.global, out)?, out)).await,
+        Command::Run(args) => Box::pin(run::run(&args, load(&cli.global, out, Warnings::Said)?, out)).await,
         command => {
-            let parts = Parts::open(load(&cli.global, out)?)?;
+            let loaded = load(&cli.global, out, warns(&command))?;
+            let parts = Parts::open(loaded)?;
             tokio::select! {
                 biased;
                 () = signals::interrupted() => Ok(Exit::Interrupted),
@@ -121,11 +122,25 @@ fn request(global: &Global) -> Request {
     Request::of_process(folder, profile, global.set.clone())
 }
 
-/// Loads the configuration; warnings are said at once.
-fn load(global: &Global, out: &mut Output) -> anyhow::Result<Loaded> {
+/// Whether a command says what the configuration is warned about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Warnings {
+    Said,
+    Unsaid,
+}
+
+/// Those that put a catalog into force say it; one that looks something up would only repeat it.
+const fn warns(command: &Command) -> Warnings {
+    if matches!(command, Command::Migrate(_)) { Warnings::Said } else { Warnings::Unsaid }
+}
+
+/// Loads the configuration.
+fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Loaded> {
     let loaded = config::load(&request(global))?;
-    for warning in &loaded.warnings {
-        out.say(format_args!("warning: {warning}"))?;
+    if warnings == Warnings::Said {
+        for warning in &loaded.warnings {
+            out.say(format_args!("warning: {warning}"))?;
+        }
     }
     Ok(loaded)
 }

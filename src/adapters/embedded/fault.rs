@@ -42,10 +42,10 @@ impl Fault {
         Self { of_file: true, ..Self::new(ErrorClass::Transient { retry_after: None }, message) }
     }
 
-    /// What the file holds cannot be read. Transient, since the file is at fault and not the request: a job that
-    /// meets it must wait for the repair rather than be poisoned.
+    /// A row of the file cannot be read. Permanent for the job that meets it, which is poisoned with the reason and can be
+    /// requeued after the repair: one bad row must not look like a store that refuses as a whole.
     pub(super) fn corrupt(what: impl std::fmt::Display) -> Self {
-        Self::transient(format!("the file holds {what}, which this version cannot read"))
+        Self::permanent(format!("the file holds {what}, which this version cannot read"))
     }
 
     /// With the index of the operation of a transaction that failed.
