@@ -200,11 +200,9 @@ impl<'e> Pass<'e> {
     ) -> Result<Round, Failure> {
         self.sync_on(plan).await?;
         let absent = state == State::Absent;
-        let situation = self.situation(seen, wanted, state);
-        let disturbed = situation.disturbed;
-        let close = plan::close(&situation, plan, written);
+        let close = plan::close(&self.situation(seen, wanted, state), plan, written);
         let forgotten = if close.footprint.tainted_until.is_some() { close.removed.as_slice() } else { &[] };
-        if absent || disturbed || !forgotten.is_empty() {
+        if absent || plan.disturbed || !forgotten.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and what disturbed this
             // pass may have been about to write the primary, which may still happen when its job is long over.
             self.queue_recheck(forgotten).await?;

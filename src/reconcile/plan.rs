@@ -68,6 +68,8 @@ pub(super) struct Situation<'a> {
 pub(super) struct Plan {
     /// Nothing to do, not even to close: everything is as this state wants it.
     pub(super) settled: bool,
+    /// An old write may be under way, as the situation had it.
+    pub(super) disturbed: bool,
     /// The footprint to write before any item is touched.
     pub(super) announce: Option<Footprint>,
     /// Items to write.
@@ -145,7 +147,9 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let changing = own.values().any(|entry| entry.changing);
     let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look));
 
-    let mut plan = Plan { settled: false, announce: None, writes: Vec::new(), drops: Vec::new(), forget: Vec::new(), taken: Vec::new() };
+    let disturbed = situation.disturbed;
+    let mut plan =
+        Plan { settled: false, disturbed, announce: None, writes: Vec::new(), drops: Vec::new(), forget: Vec::new(), taken: Vec::new() };
     if let State::Present(Some(etag)) = state
         && let Settled::At { etag: settled, fingerprint } = &footprint.settled
         && settled == etag

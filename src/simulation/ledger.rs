@@ -22,7 +22,9 @@ pub(super) enum Expectation {
     Job {
         /// Its operation.
         op: &'static str,
-        /// The employee.
+        /// The table of the primary.
+        table: &'static str,
+        /// The primary's key.
         key: EntityKey,
         /// Whether a condition may make it skip.
         conditional: bool,
@@ -65,8 +67,8 @@ pub(super) struct Ledger {
     messages: BTreeMap<(String, String), Entry>,
     /// What the next messages from outside are.
     expected: VecDeque<Expectation>,
-    /// When the last sync that ended well began, by worker and employee.
-    synced: BTreeMap<(u32, EntityKey), u64>,
+    /// When the last sync that ended well began, by worker and primary.
+    synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
     max_dequeue_count: u32,
     /// Messages put by clients, and twice put.
     pub(super) jobs: u64,
@@ -123,9 +125,21 @@ impl Ledger {
                 Change::Put { queue, id, text } => {
                     let expectation = if queue.as_str() == JOBS { self.expected.pop_front() } else { self.expected_recheck() };
                     let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
-                    if queue.as_str() == JOBS { self.jobs += 1 } else { self.rechecks += 1 }
-                    let entry =
-                        Entry { expectation, text: text.clone(), free: 0, deliveries: Vec::new(), ended: None, running: 0, poisoned: false, gone: false };
+                    if queue.as_str() == JOBS {
+                        self.jobs += 1
+                    } else {
+                        self.rechecks += 1
+                    }
+                    let entry = Entry {
+                        expectation,
+                        text: text.clone(),
+                        free: 0,
+                        deliveries: Vec::new(),
+                        ended: None,
+                        running: 0,
+                        poisoned: false,
+                        gone: false,
+                    };
                     self.messages.insert((queue.to_string(), id.clone()), entry);
                 }
                 Change::Got { queue, id, dequeue_count } => {
@@ -169,8 +183,8 @@ impl Ledger {
     pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
         entry.ended = Some(outcome.clone());
-        if let Expectation::Job { op: "sync", key, .. } = &entry.expectation {
-            self.synced.insert((caller, key.clone()), began);
+        if let Expectation::Job { op: "sync", table, key, .. } = &entry.expectation {
+            self.synced.insert((caller, table, key.clone()), began);
         }
     }
 
@@ -210,16 +224,19 @@ impl Ledger {
         }
         let text = &entry.text;
         let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
-        let (op, key, conditional) = match &entry.expectation {
+        let (op, table, key, conditional) = match &entry.expectation {
             Expectation::Poison(_) => return lost("without a poison message"),
             Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
-            Expectation::Job { op, key, conditional } => (*op, key, *conditional),
+            Expectation::Job { op, table, key, conditional } => (*op, *table, key, *conditional),
         };
         if op == "sync" {
-            let covered = |delivery: &Delivered| {
-                self.synced.get(&(delivery.caller, key.clone())).is_some_and(|began| *began > delivery.tick)
+            let covered =
+                |delivery: &Delivered| self.synced.get(&(delivery.caller, table, key.clone())).is_some_and(|began| *began > delivery.tick);
+            return if entry.deliveries.iter().any(covered) {
+                Ok(())
+            } else {
+                lost("before a sync that began after it was got had ended well")
             };
-            return if entry.deliveries.iter().any(covered) { Ok(()) } else { lost("before a sync that began after it was got had ended well") };
         }
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
@@ -237,9 +254,7 @@ impl Ledger {
                     || self.later_archive(id, key)
             }
             ("restore", Outcome::Done(_)) => history.stamped("Employees", id),
-            ("restore", Outcome::Skipped { .. }) => {
-                history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
-            }
+            ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
             _ => true,
         };
         if took_effect { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) }

@@ -66,7 +66,7 @@ pub(super) struct Books {
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
-    mirror: Mirror,
+    pub(super) mirror: Mirror,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
     running: BTreeSet<(u32, Primary)>,
@@ -225,14 +225,20 @@ impl Stage {
 impl Books {
     fn tell(&mut self, elapsed: Duration, line: &str) {
         let seconds = elapsed.as_secs();
-        self.story.push(format!("{:02}:{:02}:{:02}.{:03} {line}", seconds / 3600, seconds / 60 % 60, seconds % 60, elapsed.subsec_millis()));
+        self.story.push(format!(
+            "{:02}:{:02}:{:02}.{:03} {line}",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60,
+            elapsed.subsec_millis()
+        ));
     }
 
     fn judge(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let faulty = self.faulty.remove(&execution.operation.number);
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         self.history.take_in(execution, self.tick, &self.ledger)?;
-        self.mirror.take_in(execution.changes)
+        self.mirror.take_in(execution)
     }
 }
 

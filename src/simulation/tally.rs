@@ -30,6 +30,8 @@ pub struct Tally {
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
+    /// Footprints that a late announcement had overwritten in the end: the other known limit.
+    pub late_footprints: u64,
     /// Virtual time of all runs.
     pub virtual_time: Duration,
     each: Vec<Each>,
@@ -70,6 +72,7 @@ impl Tally {
         self.redelivered += report.redelivered;
         self.rechecks += report.rechecks;
         self.resurrections += report.resurrections;
+        self.late_footprints += report.late_footprints;
         self.virtual_time += report.virtual_time;
         self.each.push(Each {
             jobs: report.jobs,
@@ -81,8 +84,22 @@ impl Tally {
 
     /// Adds other runs.
     pub fn absorb(&mut self, other: Self) {
-        let Self { seeds, failed, faults, operations, polls, jobs, done, poisoned, redelivered, rechecks, resurrections, virtual_time, each } =
-            other;
+        let Self {
+            seeds,
+            failed,
+            faults,
+            operations,
+            polls,
+            jobs,
+            done,
+            poisoned,
+            redelivered,
+            rechecks,
+            resurrections,
+            late_footprints,
+            virtual_time,
+            each,
+        } = other;
         self.seeds += seeds;
         self.failed.extend(failed);
         self.failed.sort();
@@ -95,6 +112,7 @@ impl Tally {
         self.redelivered += redelivered;
         self.rechecks += rechecks;
         self.resurrections += resurrections;
+        self.late_footprints += late_footprints;
         self.virtual_time += virtual_time;
         self.each.extend(each);
     }
@@ -121,7 +139,12 @@ impl Tally {
     fn quantile<T: Ord + Default + Copy>(&self, share: f64, figure: impl Fn(&Each) -> T) -> T {
         let mut figures: Vec<T> = self.each.iter().map(figure).collect();
         figures.sort_unstable();
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index of a list in memory")]
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an index of a list in memory"
+        )]
         let at = (share.clamp(0.0, 1.0) * figures.len().saturating_sub(1) as f64).round() as usize;
         figures.get(at).copied().unwrap_or_default()
     }
