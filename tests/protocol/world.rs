@@ -147,7 +147,8 @@ impl Lab {
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
         let stores = Stores::new([(AccountName::main(), account.clone())].into());
-        let parts = EngineParts { stores, catalog: Arc::new(catalog(Shape::default())), clock: clock.clone(), recheck_after: RECHECK_AFTER };
+        let parts =
+            EngineParts { stores, catalog: Arc::new(catalog(Shape::default())), clock: clock.clone(), recheck_after: RECHECK_AFTER };
         let lab = Self {
             sim,
             account,
