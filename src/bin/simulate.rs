@@ -137,7 +137,7 @@ fn many(args: &Args) -> bool {
         println!("NOT REPEATABLE: seed {seed} gave two hashes");
     }
     for (seed, violation) in &all.failed {
-        println!("FAILED: seed {seed}: {violation}\n  simulate --seed {seed} --shrink --trace");
+        println!("FAILED: seed {seed}: {violation:.300}\n  simulate --seed {seed} --shrink --trace");
     }
     let never = all.never_hit();
     for fault in &never {
@@ -168,5 +168,8 @@ fn print(all: &Tally, took: Duration, threads: usize) {
     for fault in Fault::ALL {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
-    println!("  {:>9} × something deleted was brought back by a late insert (a known limit)", all.resurrections);
+    println!(
+        "known limits met: {} × a late insert brought back something deleted, {} × a late announcement stayed in a footprint",
+        all.resurrections, all.late_footprints
+    );
 }

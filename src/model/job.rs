@@ -422,7 +422,13 @@ impl Stamp {
     /// Puts the stamp on an entity.
     #[must_use]
     pub fn on(&self, entity: Entity) -> Entity {
-        entity.with(Self::PROPERTY, format!("{} {}", self.message_id, self.enqueued))
+        entity.with(Self::PROPERTY, self.to_string())
+    }
+}
+
+impl std::fmt::Display for Stamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.message_id, self.enqueued)
     }
 }
 

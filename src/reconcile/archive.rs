@@ -22,8 +22,11 @@ use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
 
 /// The property that says when an entity was archived.
 const ARCHIVED_AT: &str = "ek_archived_at";
-/// The property that says which version of the source was archived.
-const SOURCE_ETAG: &str = "ek_source_etag";
+/// The property that says which version of the source was archived; in a restored entity, which version of the
+/// archived row was restored.
+pub(super) const SOURCE_ETAG: &str = "ek_source_etag";
+/// The property that says which job had written the source, where one had.
+pub(super) const SOURCE_JOB: &str = "ek_source_job";
 
 /// What an archive job does about the row it finds in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +161,9 @@ impl Archiving<'_> {
         let mut entity = Entity { key: row.entity.key.clone(), properties }
             .with(SOURCE_PROPERTY, source_text(&self.source.primary))
             .with(SOURCE_ETAG, row.etag.as_str());
+        if let Some(job) = row.entity.text(Stamp::PROPERTY) {
+            entity = entity.with(SOURCE_JOB, job);
+        }
         if let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now()) {
             entity = entity.with(ARCHIVED_AT, now);
         }

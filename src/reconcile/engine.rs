@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 
-use super::execute::{Delivery, Execute, Failure, Outcome, Summary, Work};
+use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
 use super::pass::Pass;
 use super::report::PlanReport;
 use super::{archive, delete, put, restore};
-use crate::catalog::{Archive, Catalog, TableRef};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
 use crate::ports::{Account, Clock, Stores};
@@ -129,6 +129,24 @@ impl Engine {
 #[async_trait]
 impl Execute for Engine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let ended = self.run(work, delivery).await;
+        let gone_by = match &ended {
+            Ok(Outcome::Skipped { .. }) => true,
+            Err(failure) => failure.class == FailureClass::Permanent,
+            Ok(Outcome::Done(_)) => false,
+        };
+        if let Work::Job(job) = work
+            && gone_by
+            && delivery.dequeue_count > 1
+        {
+            self.look_again(job, delivery).await?;
+        }
+        ended
+    }
+}
+
+impl Engine {
+    async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         match work {
             Work::Job(Job::Sync(primary)) => self.pass(primary, delivery)?.reconcile().await.map(Outcome::Done),
             Work::Job(Job::Put(put)) => put::run(self, put, delivery).await,
@@ -139,5 +157,28 @@ impl Execute for Engine {
             Work::Job(Job::Restore { archive, key }) => restore::run(self, self.archive(archive)?, key, delivery).await,
             Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
         }
+    }
+
+    /// A job that ends without having written what it was to write, and was delivered before: the write of an earlier
+    /// delivery may be on its way still, and arrive when nobody is there to derive what follows from it. The primaries
+    /// that it may be about are looked at once more when it no longer can.
+    async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
+        let Some(source) = self.primary_of(job) else { return Ok(()) };
+        let kept = match job {
+            Job::Archive { archive, key, .. } | Job::Restore { archive, key } => {
+                let ArchiveTarget::Table(target) = &self.archive(archive)?.target;
+                Some(Primary { table: target.table.clone(), key: key.clone() })
+            }
+            Job::Put(_) | Job::Delete { .. } => None,
+            // It writes no primary.
+            Job::Sync(_) => return Ok(()),
+        };
+        for primary in [Some(source), kept].into_iter().flatten() {
+            let pass = self.pass(&primary, delivery)?;
+            if pass.has_views() {
+                pass.queue_recheck(&[]).await?;
+            }
+        }
+        Ok(())
     }
 }

@@ -156,6 +156,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         && *fingerprint == catalog.fingerprint(source)
         && !changing
         && !differed
+        && !disturbed
     {
         plan.settled = true;
         return Ok(plan);

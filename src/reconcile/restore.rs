@@ -13,7 +13,7 @@
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job says what it lacks.
 
-use super::archive::joined;
+use super::archive::{SOURCE_ETAG, SOURCE_JOB, joined};
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
@@ -23,7 +23,7 @@ use super::pass::Pass;
 use super::put::refuse_derived;
 use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::{Primary, Stamp};
-use crate::model::{ETag, Entity, EntityKey};
+use crate::model::{ETag, Entity, EntityKey, Row};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0} exists and was not restored by this job: delete or archive it first, or discard this job")]
@@ -61,13 +61,17 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         let Some(row) = &found.row else { continue };
         refuse_derived(&seen, &source.primary)?;
         let properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let entity = || delivery.stamp.on(Entity { key: key.clone(), properties });
+        let entity = || delivery.stamp.on(Entity { key: key.clone(), properties }).with(SOURCE_ETAG, row.etag.as_str());
         let change = match (&seen.row, mine) {
             (None, _) => Some(Change::Insert(entity())),
             (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
-            // Back since an earlier try, and the archived row may be newer than that: the copy of an archive job that
-            // is about to delete what it has copied. Written once more, it is at another ETag, and that job reads again.
-            (Some(stored), Some(_)) => Some(Change::Replace(stored.entity.clone(), stored.etag.clone())),
+            // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
+            // job that is about to delete what it has copied; that job then fails to, and reads again.
+            (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) => {
+                Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
+            }
+            // What was brought back was an earlier version than what is in the archive now.
+            (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
             (Some(_), None) => {
                 // An earlier delivery may have left either half-way.
                 let settled = source.settle_from(&seen).await;
@@ -107,6 +111,12 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             Some(failure) => Err(failure),
         };
     }
+}
+
+/// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
+/// very row, or the row is a copy of it.
+fn descends(source: &Row, archived: &Row, stamp: &Stamp) -> bool {
+    source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || archived.entity.text(SOURCE_JOB) == Some(stamp.to_string().as_str())
 }
 
 /// Writes the source, where something is to be written, and brings its items in step. Whether it was written.

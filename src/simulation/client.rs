@@ -215,7 +215,7 @@ impl Client {
                 if condition.is_some() {
                     json["if_match"] = self.etag(key).await?.into();
                 }
-                (json, Expectation::Job { op, key: key.clone(), conditional: condition.is_some() })
+                (json, Expectation::Job { op, table: "Employees", key: key.clone(), conditional: condition.is_some() })
             }
             Message::Put(key, properties, mode, condition) => {
                 let mut json = json!({"op": "put", "table": "Employees", "mode": mode, "entity": properties.json(key)});
@@ -225,7 +225,7 @@ impl Client {
                     Some(If::Absent) => json["if_absent"] = true.into(),
                     Some(If::Newer) => json["newer_by"] = VERSION.into(),
                 }
-                (json, Expectation::Job { op: "put", key: key.clone(), conditional: condition.is_some() })
+                (json, Expectation::Job { op: "put", table: "Employees", key: key.clone(), conditional: condition.is_some() })
             }
         };
         self.put(&body::encode(&json.to_string()), expectation).await

@@ -22,7 +22,9 @@ pub(super) enum Expectation {
     Job {
         /// Its operation.
         op: &'static str,
-        /// The employee.
+        /// The table of the primary.
+        table: &'static str,
+        /// The primary's key.
         key: EntityKey,
         /// Whether a condition may make it skip.
         conditional: bool,
@@ -65,8 +67,8 @@ pub(super) struct Ledger {
     messages: BTreeMap<(String, String), Entry>,
     /// What the next messages from outside are.
     expected: VecDeque<Expectation>,
-    /// When the last sync that ended well began, by worker and employee.
-    synced: BTreeMap<(u32, EntityKey), u64>,
+    /// When the last sync that ended well began, by worker and primary.
+    synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
     max_dequeue_count: u32,
     /// Messages put by clients, and twice put.
     pub(super) jobs: u64,
@@ -181,8 +183,8 @@ impl Ledger {
     pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
         entry.ended = Some(outcome.clone());
-        if let Expectation::Job { op: "sync", key, .. } = &entry.expectation {
-            self.synced.insert((caller, key.clone()), began);
+        if let Expectation::Job { op: "sync", table, key, .. } = &entry.expectation {
+            self.synced.insert((caller, table, key.clone()), began);
         }
     }
 
@@ -222,14 +224,14 @@ impl Ledger {
         }
         let text = &entry.text;
         let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
-        let (op, key, conditional) = match &entry.expectation {
+        let (op, table, key, conditional) = match &entry.expectation {
             Expectation::Poison(_) => return lost("without a poison message"),
             Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
-            Expectation::Job { op, key, conditional } => (*op, key, *conditional),
+            Expectation::Job { op, table, key, conditional } => (*op, *table, key, *conditional),
         };
         if op == "sync" {
             let covered =
-                |delivery: &Delivered| self.synced.get(&(delivery.caller, key.clone())).is_some_and(|began| *began > delivery.tick);
+                |delivery: &Delivered| self.synced.get(&(delivery.caller, table, key.clone())).is_some_and(|began| *began > delivery.tick);
             return if entry.deliveries.iter().any(covered) {
                 Ok(())
             } else {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::poison;
-use crate::adapters::sim::Change;
+use crate::adapters::sim::{Change, Execution};
 use crate::model::{Entity, EntityKey};
 use crate::reconcile::Recheck;
 use crate::reconcile::footprint::FOOTPRINTS;
@@ -27,17 +27,24 @@ pub(super) struct Mirror {
     listed: BTreeMap<Address, BTreeSet<Address>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
     queued: BTreeMap<(String, String), (Address, Vec<Address>)>,
+    /// Primaries whose footprint was last written by a request that its sender had given up.
+    pub(super) overwritten_late: BTreeSet<Address>,
 }
 
 impl Mirror {
     /// Takes in the changes of one operation. What is derived and neither listed nor queued any more, in words.
-    pub(super) fn take_in(&mut self, changes: &[Change]) -> Result<(), String> {
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let mut suspects = BTreeSet::new();
-        for change in changes {
+        for change in execution.changes {
             match change {
                 Change::Row { table, key, row } if table.as_str() == FOOTPRINTS => {
                     let primary = primary_of(key);
                     suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
+                    if execution.late {
+                        self.overwritten_late.insert(primary.clone())
+                    } else {
+                        self.overwritten_late.remove(&primary)
+                    };
                     match row {
                         Some(row) => self.listed.insert(primary, listed(&row.entity)?),
                         None => self.listed.remove(&primary),

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -20,7 +21,8 @@ use super::company::{TABLES, catalog, queue, table};
 use super::crew::Crew;
 use super::fault::{Fault, FaultCounts};
 use super::history::CLIENT;
-use super::ledger::{Expectation, poison};
+use super::ledger::{Expectation, Poison, poison};
+use super::mirror::Address;
 use super::oracle::{self, Judgement};
 use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
@@ -29,7 +31,7 @@ use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey};
 use crate::ports::{Clock, Stores};
-use crate::reconcile::{Engine, EngineParts};
+use crate::reconcile::{Engine, EngineParts, Recheck};
 use crate::worker::poison::{PoisonFilter, PoisonQueue, Reason};
 use crate::worker::{Mode, Rechecks};
 
@@ -76,6 +78,8 @@ pub struct Report {
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
+    /// Footprints that a late announcement had overwritten in the end: the other known limit.
+    pub late_footprints: u64,
     /// Virtual time from start to end.
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
@@ -119,6 +123,7 @@ async fn play(request: &Request) -> Report {
         redelivered: books.ledger.redelivered,
         rechecks: books.ledger.rechecks,
         resurrections: books.history.resurrections,
+        late_footprints: play.late_footprints.load(Ordering::Relaxed),
         virtual_time,
         drained_after,
         deeds: play.steps.iter().map(|step| step.deed).max().unwrap_or(0),
@@ -136,6 +141,8 @@ struct Play {
     operator: Client,
     /// The client's script.
     steps: Vec<Step>,
+    /// How many footprints a late announcement had overwritten in the end.
+    late_footprints: AtomicU64,
 }
 
 impl Play {
@@ -166,7 +173,7 @@ impl Play {
         let crew = Crew::new(seed, Arc::clone(&stage), Arc::clone(&climate), world.clone(), Arc::clone(&catalog));
         let operator = Client { stage: Arc::clone(&stage), account: world.seen_by(OPERATOR, breeze(12)).account() };
         let client = Client { stage: Arc::clone(&stage), account };
-        Self { stage, climate, world, catalog, crew, client, operator, steps }
+        Self { stage, climate, world, catalog, crew, client, operator, steps, late_footprints: AtomicU64::new(0) }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
@@ -184,8 +191,7 @@ impl Play {
         };
         tokio::join!(hosts, director);
         self.rechecks().await;
-        // Those without a key that was taken and may be free by now: nobody tells them.
-        self.sync_losers().await;
+        self.sync_by_hand().await;
         self.rechecks().await;
         if let Err(wrong) = self.judge().await {
             self.stage.violated(wrong);
@@ -274,26 +280,32 @@ impl Play {
         self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
     }
 
-    /// What a client does whose job was poisoned because its key was taken: it tries again.
-    async fn sync_losers(&self) {
+    /// What is left to a person, or to an audit. A client whose job was poisoned because its key was taken tries again:
+    /// the key may be free by now, and nobody tells. And a footprint that a late announcement has overwritten lists
+    /// things that nobody does any more, until the next sync of its primary.
+    async fn sync_by_hand(&self) {
+        let mut primaries: BTreeSet<Address> = self.stage.books().mirror.overwritten_late.clone();
+        self.late_footprints.store(primaries.len() as u64, Ordering::Relaxed);
         let poison = self.poisoned();
-        let taken = poison.iter().filter(|poison| poison.error.contains("is taken by "));
-        let losers: BTreeSet<EntityKey> = taken
-            .filter_map(|poison| match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
-                Some(Expectation::Job { key, .. }) => Some(key),
-                Some(Expectation::Recheck) => crate::reconcile::Recheck::decode(&poison.body).ok().map(|recheck| recheck.primary.key),
+        primaries.extend(poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
+            match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
+                Some(Expectation::Job { table, key, .. }) => Some((table.to_owned(), key)),
+                Some(Expectation::Recheck) => {
+                    Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
+                }
                 Some(Expectation::Poison(_)) | None => None,
-            })
-            .collect();
-        for key in losers {
-            let text = serde_json::json!({"op": "sync", "table": "Employees", "pk": key.pk, "rk": key.rk}).to_string();
-            if let Err(error) = self.operator.put(&text, Expectation::Job { op: "sync", key, conditional: false }).await {
+            }
+        }));
+        for (name, key) in primaries {
+            let Some(table) = TABLES.into_iter().find(|table| *table == name) else { continue };
+            let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();
+            if let Err(error) = self.operator.put(&text, Expectation::Job { op: "sync", table, key, conditional: false }).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
         }
     }
 
-    fn poisoned(&self) -> Vec<super::ledger::Poison> {
+    fn poisoned(&self) -> Vec<Poison> {
         self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
     }
 

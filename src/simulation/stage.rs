@@ -66,7 +66,7 @@ pub(super) struct Books {
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
-    mirror: Mirror,
+    pub(super) mirror: Mirror,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
     running: BTreeSet<(u32, Primary)>,
@@ -238,7 +238,7 @@ impl Books {
         let faulty = self.faulty.remove(&execution.operation.number);
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         self.history.take_in(execution, self.tick, &self.ledger)?;
-        self.mirror.take_in(execution.changes)
+        self.mirror.take_in(execution)
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Tally {
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
+    /// Footprints that a late announcement had overwritten in the end: the other known limit.
+    pub late_footprints: u64,
     /// Virtual time of all runs.
     pub virtual_time: Duration,
     each: Vec<Each>,
@@ -70,6 +72,7 @@ impl Tally {
         self.redelivered += report.redelivered;
         self.rechecks += report.rechecks;
         self.resurrections += report.resurrections;
+        self.late_footprints += report.late_footprints;
         self.virtual_time += report.virtual_time;
         self.each.push(Each {
             jobs: report.jobs,
@@ -93,6 +96,7 @@ impl Tally {
             redelivered,
             rechecks,
             resurrections,
+            late_footprints,
             virtual_time,
             each,
         } = other;
@@ -108,6 +112,7 @@ impl Tally {
         self.redelivered += redelivered;
         self.rechecks += rechecks;
         self.resurrections += resurrections;
+        self.late_footprints += late_footprints;
         self.virtual_time += virtual_time;
         self.each.extend(each);
     }

@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
-use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
-use evenkeel::model::condition::Condition;
 use evenkeel::model::job::{self, Stamp};
-use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, Entity, EntityKey, Job, QueueName, Row, TableName, ViewName};
+use evenkeel::model::{AccountName, Entity, EntityKey, Job, QueueName, Row, TableName};
 use evenkeel::ports::{Account, Clock, ErrorClass, MessageText, Query, Stores, TableOperation};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
+use evenkeel::simulation::company::{Shape, catalog};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -138,45 +136,6 @@ pub(crate) fn table(name: &str) -> TableName {
     TableName::new(name).unwrap()
 }
 
-fn table_ref(name: &str) -> TableRef {
-    TableRef { account: AccountName::main(), table: table(name) }
-}
-
-fn index(name: &str, target: &str, pk: &str, rk: &str, when: Option<&str>, select: Option<&[&str]>) -> Arc<View> {
-    Arc::new(View {
-        name: ViewName::new(name).unwrap(),
-        source: table_ref("Employees"),
-        when: when.map(|when| Condition::parse(when).unwrap()),
-        kind: ViewKind::SecondaryIndex(SecondaryIndex {
-            target: table_ref(target),
-            partition_key: Template::parse(pk).unwrap(),
-            row_key: Template::parse(rk).unwrap(),
-            select: select.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
-        }),
-        on_conflict: OnConflict::Reject,
-    })
-}
-
-/// An inter-partition index that can collide, an intra-partition one, a sparse conditional one, an archive.
-fn catalog() -> Catalog {
-    let views = [
-        index("by_email", "ByEmail", "email_{PartitionKey}", "{Email|lower}", None, Some(&["FirstName", "Email"])),
-        index("by_name", "Employees", "{PartitionKey}", "name_{LastName}_{RowKey}", None, None),
-        index("managers", "Managers", "managers", "{PartitionKey}_{RowKey}", Some("IsManager == true"), Some(&["LastName"])),
-    ];
-    let archive = Archive {
-        name: ViewName::new("former").unwrap(),
-        source: table_ref("Employees"),
-        target: ArchiveTarget::Table(table_ref("FormerEmployees")),
-    };
-    Catalog {
-        tables: ["Employees", "ByEmail", "Managers", "FormerEmployees"].map(|name| (table(name), table_ref(name))).into(),
-        views: views.into_iter().map(|view| (view.name.clone(), view)).collect(),
-        archives: [(archive.name.clone(), Arc::new(archive))].into(),
-        ..Catalog::default()
-    }
-}
-
 fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
@@ -188,7 +147,8 @@ impl Lab {
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
         let stores = Stores::new([(AccountName::main(), account.clone())].into());
-        let parts = EngineParts { stores, catalog: Arc::new(catalog()), clock: clock.clone(), recheck_after: RECHECK_AFTER };
+        let parts =
+            EngineParts { stores, catalog: Arc::new(catalog(Shape::default())), clock: clock.clone(), recheck_after: RECHECK_AFTER };
         let lab = Self {
             sim,
             account,

@@ -1,0 +1,40 @@
+//! The simulator as an ordinary test: some hundreds of seeds, each run twice in part, and every seed that has once
+//! found something wrong.
+//!
+//! `cargo run --release --bin simulate -- --seeds 10000` runs more, and tells the story of one that fails.
+
+use evenkeel::simulation::{Report, Request, Tally, run};
+
+/// How many seeds an ordinary test runs.
+const SEEDS: u64 = 300;
+
+fn seed(seed: u64) -> Report {
+    run(&Request { seed, ..Request::default() })
+}
+
+fn all_is_well(report: &Report) {
+    if let Some(violation) = &report.violation {
+        panic!("seed {}: {violation}\nrun: cargo run --release --bin simulate -- --seed {0} --shrink --trace", report.seed);
+    }
+}
+
+#[test]
+fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_converges() {
+    let mut tally = Tally::default();
+    for n in 0..SEEDS {
+        let report = seed(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_hit(), [], "these kinds of faults were never met");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for n in 1_000..1_030 {
+        let (one, other) = (seed(n), seed(n));
+        assert_eq!((one.hash, one.operations, one.virtual_time), (other.hash, other.operations, other.virtual_time), "seed {n}");
+    }
+}
