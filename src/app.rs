@@ -10,16 +10,19 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
+use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
@@ -29,6 +32,7 @@ use crate::telemetry::{Verbosity, announce_view, logging};
 mod condition;
 mod demo;
 mod ending;
+mod meter;
 mod prepare;
 mod run;
 mod signals;
@@ -37,6 +41,9 @@ mod watch;
 
 use condition::Condition;
 use stores::Opened;
+
+/// How often poison queues are counted for the board.
+const BOARD_EVERY: Duration = Duration::from_secs(15);
 
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
@@ -169,6 +176,26 @@ impl Parts {
     async fn server(&self, settings: &HttpSettings, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
         let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics };
         Server::bind(settings, routes, Default::default()).await
+    }
+
+    /// A board for operators, where there is a server to show it.
+    fn board(&self, condition: &Arc<Condition>) -> Arc<Board> {
+        Arc::new(Board::new(BoardParts {
+            clock: Arc::clone(&self.context.clock),
+            catalog: Arc::clone(&self.context.catalog),
+            queues: self.context.settings.queues.clone(),
+            readiness: Arc::<Condition>::clone(condition),
+            health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
+            meter: Arc::new(self.opened.meter()),
+        }))
+    }
+
+    /// Keeps a board until `end`.
+    async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
+        if let Some(board) = board {
+            let wait = || BOARD_EVERY.mul_f64(self.chance.between(0.8, 1.2));
+            end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
+        }
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {

@@ -57,7 +57,8 @@ async fn perform(
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
     let record = prepare::prepare(&parts.migrator()?, parts.context.settings.migrate).await?;
-    let worker = parts.worker(&record)?;
+    let board = server.as_ref().map(|(_, condition)| parts.board(condition));
+    let worker = parts.worker(&record, board.as_ref())?;
     if let Some((_, condition)) = &server {
         condition.working(worker.status());
     }
@@ -81,7 +82,8 @@ async fn perform(
         shutdown.cancel();
         told.map(|exit| (exit, took))
     };
-    let (report, told) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story);
+    let keeping = parts.keep(board.as_deref(), shutdown);
+    let (report, told, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping);
     let report: RunReport = report?;
     let (exit, took) = told?;
     if out.format() == Format::Text {

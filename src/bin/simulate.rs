@@ -68,7 +68,10 @@ fn one(request: &Request) -> bool {
         println!("{line}");
     }
     let Report { seed, hash, operations, polls, jobs, virtual_time, .. } = &report;
-    println!("seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}", operations - polls);
+    println!(
+        "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}",
+        operations - polls
+    );
     for fault in Fault::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
         println!("  {:>6} × {fault}", report.faults.of(fault));
     }

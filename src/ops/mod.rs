@@ -13,6 +13,7 @@
 //! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
 //! recorder. It bounds what a slow or hostile client can take: connections, heads, bodies and time.
 
+pub mod board;
 mod guard;
 mod prometheus;
 mod readiness;

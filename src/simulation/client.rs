@@ -74,7 +74,8 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
     let chance = chance(seed, 2);
     let draw = Draw(&chance);
     let employees = 1 + draw.below(4);
-    let keys: Vec<EntityKey> = (0..employees).filter_map(|n| EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, n.to_string()).ok()).collect();
+    let keys: Vec<EntityKey> =
+        (0..employees).filter_map(|n| EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, n.to_string()).ok()).collect();
     // Each kind of action is frequent in some seeds and absent in others.
     let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
     let mut steps = Vec::new();
@@ -103,7 +104,8 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
 }
 
 fn action(draw: &Draw<'_>, key: EntityKey, version: i64, weights: &[f64]) -> Action {
-    let properties = Properties { version, email: *draw.of::<&str>(&EMAILS), last_name: *draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
+    let properties =
+        Properties { version, email: *draw.of::<&str>(&EMAILS), last_name: *draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let total: f64 = weights.iter().sum();
     let mut at = draw.0.unit() * total;

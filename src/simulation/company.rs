@@ -124,11 +124,8 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: Some(&["LastName"]),
     };
     let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
-    let archive = Archive {
-        name: view_name(ARCHIVE),
-        source: table_ref("Employees"),
-        target: ArchiveTarget::Table(table_ref("FormerEmployees")),
-    };
+    let archive =
+        Archive { name: view_name(ARCHIVE), source: table_ref("Employees"), target: ArchiveTarget::Table(table_ref("FormerEmployees")) };
     Catalog {
         tables: TABLES[..6].iter().map(|name| (table(name), table_ref(name))).collect(),
         views: views.map(|index| (view_name(index.name), index.view())).collect(),

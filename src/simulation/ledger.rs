@@ -123,9 +123,21 @@ impl Ledger {
                 Change::Put { queue, id, text } => {
                     let expectation = if queue.as_str() == JOBS { self.expected.pop_front() } else { self.expected_recheck() };
                     let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
-                    if queue.as_str() == JOBS { self.jobs += 1 } else { self.rechecks += 1 }
-                    let entry =
-                        Entry { expectation, text: text.clone(), free: 0, deliveries: Vec::new(), ended: None, running: 0, poisoned: false, gone: false };
+                    if queue.as_str() == JOBS {
+                        self.jobs += 1
+                    } else {
+                        self.rechecks += 1
+                    }
+                    let entry = Entry {
+                        expectation,
+                        text: text.clone(),
+                        free: 0,
+                        deliveries: Vec::new(),
+                        ended: None,
+                        running: 0,
+                        poisoned: false,
+                        gone: false,
+                    };
                     self.messages.insert((queue.to_string(), id.clone()), entry);
                 }
                 Change::Got { queue, id, dequeue_count } => {
@@ -216,10 +228,13 @@ impl Ledger {
             Expectation::Job { op, key, conditional } => (*op, key, *conditional),
         };
         if op == "sync" {
-            let covered = |delivery: &Delivered| {
-                self.synced.get(&(delivery.caller, key.clone())).is_some_and(|began| *began > delivery.tick)
+            let covered =
+                |delivery: &Delivered| self.synced.get(&(delivery.caller, key.clone())).is_some_and(|began| *began > delivery.tick);
+            return if entry.deliveries.iter().any(covered) {
+                Ok(())
+            } else {
+                lost("before a sync that began after it was got had ended well")
             };
-            return if entry.deliveries.iter().any(covered) { Ok(()) } else { lost("before a sync that began after it was got had ended well") };
         }
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
@@ -237,9 +252,7 @@ impl Ledger {
                     || self.later_archive(id, key)
             }
             ("restore", Outcome::Done(_)) => history.stamped("Employees", id),
-            ("restore", Outcome::Skipped { .. }) => {
-                history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
-            }
+            ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
             _ => true,
         };
         if took_effect { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) }

@@ -32,7 +32,8 @@ fn own(row: &Row) -> Properties {
 fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Address, Properties)> {
     let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
     let own = own(row);
-    let only = |names: &[&str]| own.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let only =
+        |names: &[&str]| own.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
     let text = |name: &str| row.entity.text(name).filter(|text| !text.is_empty());
     let mut items: Vec<((&str, String, String), Properties)> = Vec::new();
     match table {
@@ -59,9 +60,9 @@ fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Address, Properties)> 
         }
         _ => {}
     }
-    let keyed = items.into_iter().filter_map(|((table, pk, rk), properties)| {
-        EntityKey::new(pk, rk).ok().map(|key| ((table.to_owned(), key), properties))
-    });
+    let keyed = items
+        .into_iter()
+        .filter_map(|((table, pk, rk), properties)| EntityKey::new(pk, rk).ok().map(|key| ((table.to_owned(), key), properties)));
     keyed.collect()
 }
 

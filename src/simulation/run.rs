@@ -325,8 +325,12 @@ impl Play {
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
         let stores = Stores::new([(AccountName::main(), self.operator.account.clone())].into());
         let clock: Arc<dyn Clock> = Arc::new(StageClock::new(Arc::clone(&self.stage)));
-        let engine =
-            Engine::new(EngineParts { stores, catalog: Arc::clone(&self.catalog), clock, recheck_after: self.climate.settings.recheck_after });
+        let engine = Engine::new(EngineParts {
+            stores,
+            catalog: Arc::clone(&self.catalog),
+            clock,
+            recheck_after: self.climate.settings.recheck_after,
+        });
         for (name, key) in judgement.primaries.difference(&judgement.losers) {
             let primary = Primary { table: table(name), key: key.clone() };
             let plan = engine.plan(&primary).await.map_err(|failure| failure.chain())?;

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use super::climate::{Climate, Draw, Lane, Refusal, seconds};
 use super::fault::Fault;
 use super::stage::Stage;
-use crate::adapters::system::SeededChance;
 use crate::adapters::sim::{OperationInfo, Verdict, Weather};
+use crate::adapters::system::SeededChance;
 use crate::ports::{Chance as _, ErrorClass, What};
 
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).

@@ -225,7 +225,13 @@ impl Stage {
 impl Books {
     fn tell(&mut self, elapsed: Duration, line: &str) {
         let seconds = elapsed.as_secs();
-        self.story.push(format!("{:02}:{:02}:{:02}.{:03} {line}", seconds / 3600, seconds / 60 % 60, seconds % 60, elapsed.subsec_millis()));
+        self.story.push(format!(
+            "{:02}:{:02}:{:02}.{:03} {line}",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60,
+            elapsed.subsec_millis()
+        ));
     }
 
     fn judge(&mut self, execution: &Execution<'_>) -> Result<(), String> {

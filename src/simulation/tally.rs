@@ -81,8 +81,21 @@ impl Tally {
 
     /// Adds other runs.
     pub fn absorb(&mut self, other: Self) {
-        let Self { seeds, failed, faults, operations, polls, jobs, done, poisoned, redelivered, rechecks, resurrections, virtual_time, each } =
-            other;
+        let Self {
+            seeds,
+            failed,
+            faults,
+            operations,
+            polls,
+            jobs,
+            done,
+            poisoned,
+            redelivered,
+            rechecks,
+            resurrections,
+            virtual_time,
+            each,
+        } = other;
         self.seeds += seeds;
         self.failed.extend(failed);
         self.failed.sort();
@@ -121,7 +134,12 @@ impl Tally {
     fn quantile<T: Ord + Default + Copy>(&self, share: f64, figure: impl Fn(&Each) -> T) -> T {
         let mut figures: Vec<T> = self.each.iter().map(figure).collect();
         figures.sort_unstable();
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index of a list in memory")]
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an index of a list in memory"
+        )]
         let at = (share.clamp(0.0, 1.0) * figures.len().saturating_sub(1) as f64).round() as usize;
         figures.get(at).copied().unwrap_or_default()
     }

@@ -30,6 +30,7 @@ mod examine;
 mod idle;
 mod lease;
 mod note;
+mod observer;
 pub mod poison;
 mod poll;
 mod receive;
@@ -51,6 +52,7 @@ mod tests;
 
 pub use engine::{KeyOf, RunReport};
 pub use idle::Rechecks;
+pub use observer::{Delivered, Ending, Observer};
 pub use run::{Mode, Worker, WorkerError, WorkerParts};
 pub use source::Carries;
-pub use status::{LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
+pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};

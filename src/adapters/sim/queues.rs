@@ -70,7 +70,8 @@ impl SimWorld {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         let now = state.now();
-        let mut held: Vec<(&u64, &mut Stored)> = state.queues.0.get_mut(queue)?.iter_mut().filter(|(_, m)| m.held && m.visible > now).collect();
+        let mut held: Vec<(&u64, &mut Stored)> =
+            state.queues.0.get_mut(queue)?.iter_mut().filter(|(_, m)| m.held && m.visible > now).collect();
         let count = held.len();
         let (number, message) = held.get_mut(nth.checked_rem(count)?)?;
         message.visible = now;
@@ -83,7 +84,8 @@ fn of<'s>(state: &'s mut State, queue: &QueueName) -> Result<&'s mut BTreeMap<u6
     const MISSING: (ErrorClass, &str) = (ErrorClass::NotFound(Missing::Container), "the queue does not exist");
     let now = state.now();
     let messages = state.queues.0.get_mut(queue).ok_or(MISSING)?;
-    let expired: Vec<u64> = messages.extract_if(.., |_, message| message.expires.is_some_and(|expires| expires <= now)).map(|(n, _)| n).collect();
+    let expired: Vec<u64> =
+        messages.extract_if(.., |_, message| message.expires.is_some_and(|expires| expires <= now)).map(|(n, _)| n).collect();
     for number in expired {
         state.changed(|| Change::Expired { queue: queue.clone(), id: id(number) });
     }
