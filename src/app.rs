@@ -16,12 +16,14 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
+use crate::ops::api::{self, ApiParts};
 use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError};
 use crate::ports::{Chance, Clock};
@@ -44,6 +46,9 @@ use stores::Opened;
 
 /// How often poison queues are counted for the board.
 const BOARD_EVERY: Duration = Duration::from_secs(15);
+
+/// How long changes that operators began are waited for at the end.
+const LAST_CHANGES: Duration = Duration::from_secs(10);
 
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
@@ -144,11 +149,16 @@ struct Parts {
     context: Context,
     opened: Opened,
     chance: Arc<dyn Chance>,
+    /// The configuration in force, secrets hidden.
+    config: serde_json::Value,
+    /// Changes that operators began.
+    changes: TaskTracker,
 }
 
 impl Parts {
     fn open(loaded: Loaded) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let config = config::show_json(&loaded);
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context =
@@ -156,7 +166,7 @@ impl Parts {
         for view in context.catalog.views.keys() {
             announce_view(view.as_str());
         }
-        Ok(Self { context, opened, chance })
+        Ok(Self { context, opened, chance, config, changes: TaskTracker::new() })
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
@@ -171,11 +181,23 @@ impl Parts {
         Ok(Arc::new(catalog))
     }
 
-    /// The server of health and metrics, bound.
-    #[expect(clippy::default_trait_access, reason = "no further routes: their type belongs to ops alone")]
-    async fn server(&self, settings: &HttpSettings, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
-        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics };
-        Server::bind(settings, routes, Default::default()).await
+    /// The server of health, metrics and the API, bound.
+    async fn server(
+        &self,
+        settings: &HttpSettings,
+        condition: &Arc<Condition>,
+        board: &Arc<Board>,
+        metrics: PrometheusHandle,
+    ) -> Result<Server, ServerError> {
+        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics, clock: Arc::clone(&self.context.clock) };
+        let api = ApiParts {
+            board: Arc::clone(board),
+            settings: Arc::clone(&self.context.settings),
+            stores: self.context.stores.clone(),
+            config: self.config.clone(),
+            changes: self.changes.clone(),
+        };
+        Server::bind(settings, routes, api::routes(Arc::new(api))).await
     }
 
     /// A board for operators, where there is a server to show it.
@@ -195,6 +217,10 @@ impl Parts {
         if let Some(board) = board {
             let wait = || BOARD_EVERY.mul_f64(self.chance.between(0.8, 1.2));
             end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
+            self.changes.close();
+            if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {
+                tracing::warn!("a change of poisoned messages was not waited for: those that it holds show again within five minutes");
+            }
         }
     }
 

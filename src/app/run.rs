@@ -33,11 +33,14 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
     let parts = Parts::open(loaded)?;
     let shutdown = CancellationToken::new();
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
-    let server = match metrics {
-        Some(metrics) => Some(parts.server(&parts.context.settings.http, &condition, metrics).await.map_err(server_error)?),
-        None => None,
+    let (board, server) = match metrics {
+        Some(metrics) => {
+            let board = parts.board(&condition);
+            let server = parts.server(&parts.context.settings.http, &condition, &board, metrics).await.map_err(server_error)?;
+            (Some(board), Some(server))
+        }
+        None => (None, None),
     };
-    let board = server.is_some().then(|| parts.board(&condition));
     announce(&parts, server.as_ref());
     let daemon = Daemon { parts: &parts, condition, board, shutdown: shutdown.clone(), mode: mode(args) };
     let summary = tokio::select! {
@@ -84,7 +87,7 @@ fn announce(parts: &Parts, server: Option<&Server>) {
     if let Some(server) = server {
         tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at");
     } else {
-        tracing::info!("without HTTP: no health, no metrics");
+        tracing::info!("without HTTP: no health, no metrics, no API");
     }
 }
 
@@ -129,7 +132,7 @@ impl Daemon<'_> {
     }
 
     async fn work(&self) -> anyhow::Result<Summary> {
-        let Parts { context, chance, opened } = self.parts;
+        let Parts { context, chance, opened, .. } = self.parts;
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
         let ready = prepare::persistently(&migrator, context.settings.migrate, chance.as_ref(), |error| self.condition.waiting(error));

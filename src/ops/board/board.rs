@@ -8,7 +8,7 @@ use super::headline::{self, Headline, Situation};
 use super::journal::{JobFilter, JobRecord, Journal};
 use super::poison::PoisonCounts;
 use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
-use super::storage::{StorageMeter, StorageNow, StorageSeries};
+use super::storage::{StorageHour, StorageMeter, StorageNow, StorageSeries};
 use super::view::{ViewNow, ViewSeries};
 use super::{SLOT, keep};
 use crate::catalog::Catalog;
@@ -156,6 +156,11 @@ impl Board {
         series.now(self.slot(), |account, service| {
             open.iter().find(|open| open.account == *account && open.service.name() == service).map(|open| open.since.to_string())
         })
+    }
+
+    /// The last hour of the storage services.
+    pub fn storage_hour(&self) -> Vec<StorageHour> {
+        lock(&self.storage).hour(self.slot())
     }
 
     /// Views in the order of their names, after the one with this name; at most so many.

@@ -169,7 +169,7 @@ mod tests {
         let open = NotReady::CircuitOpen { account: AccountName::main(), service: "queue", since: Timestamp::UNIX_EPOCH };
         let all = headline(&Situation {
             reasons: vec![open],
-            unreachable_for: Some(Duration::from_secs(180)),
+            unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
             per_second: 0.0,
             poisoned: Some(1),

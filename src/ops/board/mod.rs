@@ -13,7 +13,7 @@
 mod board;
 mod headline;
 mod journal;
-mod keep;
+pub(super) mod keep;
 mod lag;
 mod poison;
 mod queue;
@@ -27,7 +27,7 @@ pub use board::{Board, BoardParts, Work};
 pub use headline::{Headline, Mood};
 pub use journal::{Change, JobFilter, JobRecord};
 pub use queue::{QueueNow, QueueSlot};
-pub use storage::{ServiceSlot, ServiceTally, StorageMeter, StorageNow};
+pub use storage::{ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;
 
 use std::time::Duration;

@@ -194,7 +194,7 @@ impl QueueSeries {
     }
 }
 
-/// The slots of several queues together, oldest first, without the one under way.
+/// The slots of several queues together, oldest first, without the one under way and none from before the program.
 pub(super) fn together<'a>(series: impl Iterator<Item = &'a QueueSeries>, number: u64) -> Vec<QueueSlot> {
     let first = number.saturating_sub(SLOTS as u64);
     let mut sums: Vec<Slot> = (first..number).map(|number| Slot { number, ..Slot::default() }).collect();

@@ -50,7 +50,19 @@ pub struct StorageNow {
     pub failed: u64,
     /// Since when its circuit is open (RFC 3339); null while it answers.
     pub unreachable_since: Option<String>,
-    /// The last hour, oldest first, in slots of ten seconds.
+    /// The last ten seconds that were measured.
+    pub last: Option<ServiceSlot>,
+}
+
+/// The last hour of one service.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage_hour")]
+pub struct StorageHour {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Slots of ten seconds, oldest first.
     pub slots: Vec<ServiceSlot>,
 }
 
@@ -101,9 +113,18 @@ impl StorageSeries {
             throttled: last.throttled,
             failed: last.failed,
             unreachable_since: unreachable(account, service),
-            slots: slots.iter().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)).collect(),
+            last: slots.back().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)),
         };
         self.0.iter().map(now).collect()
+    }
+
+    pub(super) fn hour(&self, number: u64) -> Vec<StorageHour> {
+        let hour = |((account, service), (_, slots)): (&Key, &Kept)| StorageHour {
+            account: account.to_string(),
+            service,
+            slots: slots.iter().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)).collect(),
+        };
+        self.0.iter().map(hour).collect()
     }
 }
 
@@ -152,13 +173,13 @@ mod tests {
         series.sampled(1, vec![tally(50, 10)]);
         let now = series.now(2, |_, _| None).remove(0);
         assert_eq!((now.requests, now.throttled), (60, 10));
-        let last = now.slots[1];
+        let last = now.last.unwrap();
         assert_eq!((last.ago_seconds, last.ok, last.throttled), (10, 3.0, 1.0));
         assert!((last.mean_seconds.unwrap() - 0.01).abs() < 1e-9);
         for number in 2..500 {
             series.sampled(number, vec![tally(50, 10)]);
         }
-        let now = series.now(500, |_, _| None).remove(0);
-        assert_eq!((now.slots.len(), now.slots[359].mean_seconds), (SLOTS, None));
+        let hour = series.hour(500).remove(0);
+        assert_eq!((hour.slots.len(), hour.slots[359].mean_seconds), (SLOTS, None));
     }
 }
