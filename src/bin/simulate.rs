@@ -88,8 +88,9 @@ fn shortest(seed: u64, tells: bool) -> bool {
         println!("seed {seed} does not fail");
         return true;
     };
-    let Allowed { without, faults, steps, workers } = &allowed;
-    println!("it fails with {workers} workers, {faults} faults, {} steps of the client, without:", steps.as_ref().map_or(0, |s| s.len()));
+    let Allowed { without, faults, deeds, workers } = &allowed;
+    let deeds = deeds.as_ref().map_or(0, std::collections::BTreeSet::len);
+    println!("it fails with {workers} workers, {faults} faults, {deeds} things that the client does, without:");
     for fault in without {
         println!("  {fault}");
     }

@@ -96,8 +96,11 @@ impl Pass<'_> {
 
         let group = self.group(change, &plan);
         let etags = match self.send(self.tables()?, &group).await {
-            Ok(etags) => etags,
-            Err(error) => return self.lost(&group, change, error),
+            Ok(etags) => {
+                self.may_have_written = true;
+                etags
+            }
+            Err(error) => return self.lost(&group, error),
         };
         let mut etags = etags.into_iter();
         let state = match etags.next().flatten() {
@@ -122,9 +125,15 @@ impl Pass<'_> {
     /// Writes a primary that has no items.
     async fn commit_alone(&mut self, change: &Change) -> Result<Commit, Failure> {
         match self.tables()?.apply(&self.source.table, &change.operation()).await {
-            Ok(_) => Ok(Commit::Closed),
+            Ok(_) => {
+                self.may_have_written = true;
+                Ok(Commit::Closed)
+            }
             Err(error) if error.is_lost_race() => Ok(Commit::Lost),
-            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
+            Err(error) if error.class == ErrorClass::Ambiguous => {
+                self.may_have_written = true;
+                Ok(Commit::Unanswered)
+            }
             Err(error) => Err(storage(format!("writing the primary {}", self.primary), error)),
         }
     }
@@ -172,7 +181,7 @@ impl Pass<'_> {
         }
     }
 
-    fn lost(&mut self, group: &Group, change: &Change, error: StoreError) -> Result<Commit, Failure> {
+    fn lost(&mut self, group: &Group, error: StoreError) -> Result<Commit, Failure> {
         if error.is_lost_race() {
             match error.index {
                 Some(0) => {}
@@ -185,9 +194,12 @@ impl Pass<'_> {
             return Ok(Commit::Lost);
         }
         if error.class == ErrorClass::Ambiguous {
+            self.may_have_written = true;
             self.touched.extend(group.items.iter().map(|(address, _)| address.clone()));
-            // An insert of the primary may still arrive, and its items with it; anything else fails its ETag.
-            self.unanswered |= matches!(change, Change::Insert(_));
+            // It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag.
+            // Then nobody may be there to derive what follows from it. And it may arrive just after the looks and before
+            // the primary is read, which have then missed the items that it inserts.
+            self.unanswered = true;
             return Ok(Commit::Unanswered);
         }
         Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))

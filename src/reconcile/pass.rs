@@ -46,8 +46,10 @@ pub(super) struct Pass<'e> {
     pub(super) delivery: Option<&'e Delivery>,
     /// Keys to look at before the primary is read.
     pub(super) touched: BTreeSet<ItemAddress>,
-    /// An insert of this run has no answer: it may still arrive.
+    /// An insert of an item, or a write of the primary, has no answer in this run: it may still arrive.
     pub(super) unanswered: bool,
+    /// A request of this run to write the primary was executed, or may have been.
+    pub(super) may_have_written: bool,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     pub(super) summary: Summary,
@@ -65,6 +67,7 @@ impl<'e> Pass<'e> {
             delivery,
             touched: BTreeSet::new(),
             unanswered: false,
+            may_have_written: false,
             announced: None,
             summary: Summary::default(),
             rounds: 0,
@@ -200,10 +203,13 @@ impl<'e> Pass<'e> {
     ) -> Result<Round, Failure> {
         self.sync_on(plan).await?;
         let absent = state == State::Absent;
-        let close = plan::close(&self.situation(seen, wanted, state), plan, written);
+        let situation = self.situation(seen, wanted, state);
+        let disturbed = situation.disturbed;
+        let close = plan::close(&situation, plan, written);
         let forgotten = if close.footprint.tainted_until.is_some() { close.removed.as_slice() } else { &[] };
-        if absent || !forgotten.is_empty() {
-            // Before the footprint forgets them. A tombstone is removed by the same second look.
+        if absent || disturbed || !forgotten.is_empty() {
+            // Before the footprint forgets them. A tombstone is removed by the same second look; and what disturbed this
+            // pass may have been about to write the primary, which may still happen when its job is long over.
             self.queue_recheck(forgotten).await?;
         }
         if self.write_footprint(&close.footprint, etag.as_ref(), "closing").await?.is_none() {

@@ -54,8 +54,8 @@ pub(super) struct Situation<'a> {
     pub(super) state: State,
     /// The items that should exist.
     pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
-    /// Whether an old insert may be under way: the footprint was changing by somebody else's hand, or an
-    /// insert of this run is unanswered.
+    /// Whether an old write may be under way: the footprint was changing by somebody else's hand, or an insert of an
+    /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
     /// Now.
     pub(super) now: Timestamp,

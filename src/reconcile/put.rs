@@ -38,7 +38,13 @@ pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Resu
         pass.next_round()?;
         let seen = pass.observe().await?;
         refuse_derived(&seen, &primary)?;
-        let decision = decide(put, seen.row.as_ref(), &delivery.stamp).map_err(|error| permanent(format!("putting {primary}"), error))?;
+        let decision = match decide(put, seen.row.as_ref(), &delivery.stamp) {
+            Ok(decision) => decision,
+            Err(error) => {
+                pass.settle_from(&seen).await?;
+                return Err(permanent(format!("putting {primary}"), error));
+            }
+        };
         match decision {
             Decision::Mine => {
                 pass.settle_from(&seen).await?;

@@ -1,13 +1,25 @@
 //! `restore`: the way back out of an archive.
 //!
 //! The source row is inserted, never written over: an entity that was created anew since is somebody's
-//! live data. The archived row is deleted at the ETag that was restored.
+//! live data. And it is always written after the archived row was read and before that is deleted:
+//!
+//! ```text
+//!   archive   read source S ─▶ write archived row R ─▶ delete source at S
+//!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
+//! ```
+//!
+//! Whichever way the two overlap, one of the deletions fails: an entity is never gone from both places.
+//!
+//! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
+//! same: it is back, and its job says what it lacks.
 
 use super::archive::joined;
 use super::commit::{Change, Commit};
 use super::engine::Engine;
-use super::execute::{Delivery, Failure, Outcome};
+use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
+use super::observation::Observation;
+use super::pass::Pass;
 use super::put::refuse_derived;
 use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::{Primary, Stamp};
@@ -21,7 +33,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
     let ArchiveTarget::Table(target) = &archive.target;
     let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
     let mut kept = engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?;
-    // The version of the archived row that this run has restored.
+    // The version of the archived row after whose reading this run has written the source.
     let mut restored: Option<ETag> = None;
     loop {
         kept.next_round()?;
@@ -37,8 +49,9 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             Some(_) => None,
         };
         if let Some(skipped) = gone {
-            source.settle_from(&seen).await?;
+            let settled = source.settle_from(&seen).await;
             kept.settle_from(&found).await?;
+            settled?;
             let summary = joined(source, kept);
             return Ok(match skipped {
                 None => Outcome::Done(summary),
@@ -51,35 +64,63 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         let entity = || delivery.stamp.on(Entity { key: key.clone(), properties });
         let change = match (&seen.row, mine) {
             (None, _) => Some(Change::Insert(entity())),
-            // The archived row changed between the steps of this very run: the restored one follows.
-            (Some(stored), Some(_)) if restored.as_ref().is_some_and(|restored| *restored != row.etag) => {
-                Some(Change::Replace(entity(), stored.etag.clone()))
-            }
-            (Some(_), Some(_)) => None,
+            (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
+            // Back since an earlier try, and the archived row may be newer than that: the copy of an archive job that
+            // is about to delete what it has copied. Written once more, it is at another ETag, and that job reads again.
+            (Some(stored), Some(_)) => Some(Change::Replace(stored.entity.clone(), stored.etag.clone())),
             (Some(_), None) => {
+                // An earlier delivery may have left either half-way.
+                let settled = source.settle_from(&seen).await;
+                kept.settle_from(&found).await?;
+                settled?;
                 return Err(permanent(
                     format!("restoring {} from archive {}", source.primary, archive.name),
                     Exists(source.primary.clone()),
                 ));
             }
         };
-        if let Some(change) = change {
-            match source.commit(&seen, &change).await? {
-                Commit::Closed => {}
-                Commit::Committed => source.settle().await?,
-                Commit::Lost | Commit::Unanswered => continue,
+        let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
+            Ok(false) => continue,
+            Ok(true) => None,
+            // A key that it wants is taken. Where it was written all the same it is back, and leaves the archive.
+            Err(failure) if failure.class == FailureClass::Permanent => {
+                let seen = source.observe().await?;
+                if !seen.row.as_ref().is_some_and(|row| Stamp::of(&row.entity).as_ref() == Some(&delivery.stamp)) {
+                    kept.settle_from(&found).await?;
+                    return Err(failure);
+                }
+                Some(failure)
             }
+            Err(failure) => return Err(failure),
+        };
+        if change.is_some() {
             restored = Some(row.etag.clone());
-        } else {
-            source.settle_from(&seen).await?;
         }
         match kept.commit(&found, &Change::Delete(key.clone(), row.etag.clone())).await? {
-            Commit::Closed => return Ok(Outcome::Done(joined(source, kept))),
-            Commit::Committed => {
-                kept.settle().await?;
-                return Ok(Outcome::Done(joined(source, kept)));
-            }
-            Commit::Lost | Commit::Unanswered => {}
+            Commit::Closed => {}
+            Commit::Committed => kept.settle().await?,
+            // The next round meets the same refusal.
+            Commit::Lost | Commit::Unanswered => continue,
         }
+        return match refused {
+            None => Ok(Outcome::Done(joined(source, kept))),
+            Some(failure) => Err(failure),
+        };
+    }
+}
+
+/// Writes the source, where something is to be written, and brings its items in step. Whether it was written.
+async fn bring_back(source: &mut Pass<'_>, seen: &Observation, change: Option<&Change>) -> Result<bool, Failure> {
+    let Some(change) = change else {
+        source.settle_from(seen).await?;
+        return Ok(true);
+    };
+    match source.commit(seen, change).await? {
+        Commit::Closed => Ok(true),
+        Commit::Committed => {
+            source.settle().await?;
+            Ok(true)
+        }
+        Commit::Lost | Commit::Unanswered => Ok(false),
     }
 }

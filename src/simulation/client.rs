@@ -24,6 +24,8 @@ const NAMES: [&str; 3] = ["King", "Byron", ""];
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) at: Duration,
+    /// What belongs together: the client's own change and the messages that follow it.
+    pub(super) deed: usize,
     pub(super) action: Action,
 }
 
@@ -79,7 +81,7 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
     // Each kind of action is frequent in some seeds and absent in others.
     let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
     let mut steps = Vec::new();
-    let mut version = 0;
+    let (mut version, mut deed) = (0, 0);
     let bursts = 3 + draw.below(8);
     for _ in 0..bursts {
         let start = draw.moment(climate.storm);
@@ -87,16 +89,17 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
         for _ in 0..2 + draw.below(6) {
             let at = start + draw.moment(within);
             version += 1;
+            deed += 1;
             let action = action(&draw, draw.of(&keys).clone(), version, &weights);
             // A message follows the client's own change, sooner or later, and sometimes twice.
             if let Action::Write(key, _) | Action::Remove(key) = &action {
                 let syncs = if draw.happens(0.15) { 2 } else { 1 };
                 for _ in 0..syncs {
                     let after = at + seconds(draw.magnitude(0.02, 20.0));
-                    steps.push(Step { at: after, action: Action::Send(Message::Job("sync", key.clone(), None)) });
+                    steps.push(Step { at: after, deed, action: Action::Send(Message::Job("sync", key.clone(), None)) });
                 }
             }
-            steps.push(Step { at, action });
+            steps.push(Step { at, deed, action });
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -105,7 +108,7 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
 
 fn action(draw: &Draw<'_>, key: EntityKey, version: i64, weights: &[f64]) -> Action {
     let properties =
-        Properties { version, email: *draw.of::<&str>(&EMAILS), last_name: *draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
+        Properties { version, email: draw.of::<&str>(&EMAILS), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let total: f64 = weights.iter().sum();
     let mut at = draw.0.unit() * total;

@@ -119,14 +119,14 @@ impl Ledger {
     pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, faulty: bool, history: &History) -> Result<(), String> {
         for change in execution.changes {
             match change {
-                Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, history)?,
+                Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, execution.late, history)?,
                 Change::Put { queue, id, text } => {
                     let expectation = if queue.as_str() == JOBS { self.expected.pop_front() } else { self.expected_recheck() };
                     let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if queue.as_str() == JOBS {
-                        self.jobs += 1
+                        self.jobs += 1;
                     } else {
-                        self.rechecks += 1
+                        self.rechecks += 1;
                     }
                     let entry = Entry {
                         expectation,
@@ -239,7 +239,7 @@ impl Ledger {
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let took_effect = match (op, outcome) {
-            ("put", Outcome::Done(_)) => history.stamped("Employees", id),
+            ("put" | "restore", Outcome::Done(_)) => history.stamped("Employees", id),
             ("put", Outcome::Skipped { .. }) => conditional,
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
             ("delete", Outcome::Skipped { .. }) => conditional || entry.deliveries.len() > 1,
@@ -251,7 +251,6 @@ impl Ledger {
                     || history.stamped("FormerEmployees", id)
                     || self.later_archive(id, key)
             }
-            ("restore", Outcome::Done(_)) => history.stamped("Employees", id),
             ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
             _ => true,
         };
@@ -263,7 +262,7 @@ impl Ledger {
         self.messages.iter().any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
-    fn poisoned(&mut self, text: &str, history: &History) -> Result<(), String> {
+    fn poisoned(&mut self, text: &str, late: bool, history: &History) -> Result<(), String> {
         let poison = poison(text)?;
         let max = usize::try_from(self.max_dequeue_count).unwrap_or(usize::MAX);
         let Some(entry) = self.messages.get_mut(&(poison.queue.clone(), poison.message_id.clone())) else {
@@ -273,7 +272,7 @@ impl Ledger {
         entry.poisoned = true;
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
-            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max),
+            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             ("permanent", Expectation::Job { op: "restore", key, .. }) if poison.error.contains("was not restored by this job") => {
                 history.present_since("Employees", key, first)
@@ -316,9 +315,10 @@ impl Entry {
         }
     }
 
-    /// Whether enough deliveries count, each for a reason. The last one may be the one that found the others.
-    fn is_exhausted(&self, max: usize) -> bool {
+    /// Whether enough deliveries count, each for a reason. The last one may be the one that found the others. `late`:
+    /// the poison message arrived when its sender had given it up, and maybe written the delivery off.
+    fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| !delivery.released).collect();
-        counted.len() >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
+        counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
     }
 }

@@ -133,8 +133,8 @@ fn footprints(
             }
         }
     }
-    let listed: BTreeMap<&Address, ()> = all.keys().map(|item| (item, ())).collect();
-    compare("the footprints do not list what exists", &existing.iter().map(|item| (item, ())).collect(), &listed)
+    let listed: BTreeMap<&Address, &str> = all.keys().map(|item| (item, "listed")).collect();
+    compare("the footprints do not list what exists", &existing.iter().map(|item| (item, "listed")).collect(), &listed)
 }
 
 fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(

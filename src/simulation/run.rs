@@ -80,8 +80,8 @@ pub struct Report {
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
     pub drained_after: Duration,
-    /// How many steps the client's script has.
-    pub planned_steps: usize,
+    /// How many things the client does.
+    pub deeds: usize,
     /// What happened, where it was asked for.
     pub story: Vec<String>,
 }
@@ -121,7 +121,7 @@ async fn play(request: &Request) -> Report {
         resurrections: books.history.resurrections,
         virtual_time,
         drained_after,
-        planned_steps: play.steps.len(),
+        deeds: play.steps.iter().map(|step| step.deed).max().unwrap_or(0),
         story: std::mem::take(&mut books.story),
     }
 }
@@ -144,9 +144,9 @@ impl Play {
         let mut climate = Climate::of(seed);
         climate.workers = climate.workers.min(request.allowed.workers);
         let steps = script(seed, &climate);
-        let steps = match &request.allowed.steps {
+        let steps: Vec<Step> = match &request.allowed.deeds {
             None => steps,
-            Some(taken) => steps.into_iter().enumerate().filter(|(n, _)| taken.contains(n)).map(|(_, step)| step).collect(),
+            Some(done) => steps.into_iter().filter(|step| done.contains(&step.deed)).collect(),
         };
         let climate = Arc::new(climate);
         let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));

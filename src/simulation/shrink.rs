@@ -9,8 +9,8 @@ use super::fault::Fault;
 use super::run::{Report, Request, run};
 use super::stage::Allowed;
 
-/// Leaves out whatever a failing seed can do without: kinds of faults, workers, the last faults, the client's
-/// steps. Nothing where the seed does not fail.
+/// Leaves out whatever a failing seed can do without: kinds of faults, workers, things that the client
+/// does, the last faults. Nothing where the seed does not fail.
 pub fn shrink(seed: u64) -> Option<Allowed> {
     let first = run(&Request { seed, ..Request::default() });
     let kind = kind(&first)?;
@@ -18,7 +18,7 @@ pub fn shrink(seed: u64) -> Option<Allowed> {
         let report = run(&Request { seed, allowed: allowed.clone(), tells: false });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed { steps: Some((0..first.planned_steps).collect()), ..Allowed::default() };
+    let mut allowed = Allowed { deeds: Some((1..=first.deeds).collect()), ..Allowed::default() };
     fails(&allowed)?;
     for workers in 1..=2 {
         let fewer = Allowed { workers, ..allowed.clone() };
@@ -34,14 +34,14 @@ pub fn shrink(seed: u64) -> Option<Allowed> {
             allowed = without;
         }
     }
-    let mut piece = first.planned_steps.div_ceil(2).max(1);
+    let mut piece = first.deeds.div_ceil(2).max(1);
     loop {
-        let steps: Vec<usize> = allowed.steps.iter().flatten().copied().collect();
-        for chunk in steps.chunks(piece) {
+        let deeds: Vec<usize> = allowed.deeds.iter().flatten().copied().collect();
+        for chunk in deeds.chunks(piece) {
             let mut fewer = allowed.clone();
-            if let Some(steps) = &mut fewer.steps {
+            if let Some(deeds) = &mut fewer.deeds {
                 let chunk: BTreeSet<usize> = chunk.iter().copied().collect();
-                steps.retain(|step| !chunk.contains(step));
+                deeds.retain(|deed| !chunk.contains(deed));
             }
             if fails(&fewer).is_some() {
                 allowed = fewer;

@@ -32,15 +32,15 @@ pub struct Allowed {
     pub without: BTreeSet<Fault>,
     /// How many faults strike at most.
     pub faults: u64,
-    /// Which of the client's steps are taken; all where absent.
-    pub steps: Option<BTreeSet<usize>>,
+    /// Which of the things that the client does, from 1, it does; all where absent.
+    pub deeds: Option<BTreeSet<usize>>,
     /// How many workers there are at most.
     pub workers: usize,
 }
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self { without: BTreeSet::new(), faults: u64::MAX, steps: None, workers: usize::MAX }
+        Self { without: BTreeSet::new(), faults: u64::MAX, deeds: None, workers: usize::MAX }
     }
 }
 

@@ -38,6 +38,7 @@ mod run;
 mod sample;
 mod schedule;
 mod settle;
+mod shown;
 mod slots;
 mod source;
 mod status;

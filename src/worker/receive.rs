@@ -65,9 +65,9 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
     let asked = slots.num_permits();
     let sent = engine.now();
     let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), engine.settings.lease);
-    // A Get under way is awaited when the run is stopped: dropped, it would have counted a delivery on messages
-    // that nobody works on. They are released at once.
-    let Some(got) = engine.stop.runs.run_until_cancelled(get).await else {
+    // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
+    // have counted a delivery on messages that nobody works on. They are released at once.
+    let Some(got) = engine.stop.settling.run_until_cancelled(get).await else {
         return Duration::ZERO;
     };
     match got {

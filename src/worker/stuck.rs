@@ -6,15 +6,17 @@
 
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::timeout;
+
+use super::shown::Shown;
 
 /// How long receivers wait: more than the longest wait between two tries of a settlement.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The settlements that are stuck.
 pub(crate) struct Stuck {
-    count: watch::Sender<usize>,
+    count: Shown<usize>,
     went_through: Notify,
 }
 
@@ -23,19 +25,21 @@ pub(crate) struct StuckOne<'a>(&'a Stuck);
 
 impl Stuck {
     pub(crate) fn new() -> Self {
-        Self { count: watch::Sender::new(0), went_through: Notify::new() }
+        Self { count: Shown::new(0), went_through: Notify::new() }
     }
 
     /// A settlement is stuck: its message may become visible before it is tried again.
     pub(crate) fn enter(&self) -> StuckOne<'_> {
-        self.count.send_modify(|count| *count += 1);
+        self.count.change(|count| {
+            *count += 1;
+            true
+        });
         StuckOne(self)
     }
 
     /// Waits until none is stuck, a while at most.
     pub(crate) async fn settled(&self) {
-        let mut count = self.count.subscribe();
-        drop(timeout(PATIENCE, count.wait_for(|count| *count == 0)).await);
+        drop(timeout(PATIENCE, self.count.until(|count| *count == 0)).await);
     }
 
     /// Waits until another one goes through: the store answers again.
@@ -53,6 +57,9 @@ impl StuckOne<'_> {
 
 impl Drop for StuckOne<'_> {
     fn drop(&mut self) {
-        self.0.count.send_modify(|count| *count = count.saturating_sub(1));
+        self.0.count.change(|count| {
+            *count = count.saturating_sub(1);
+            true
+        });
     }
 }

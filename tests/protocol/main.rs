@@ -100,6 +100,29 @@ async fn every_job_disturbed_twice_converges() {
 }
 
 #[tokio::test]
+async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
+    let scenario = all().into_iter().find(|scenario| scenario.name == "archive").unwrap();
+    let operations = undisturbed(&scenario).await;
+    for at in 1..=operations {
+        let lab = Lab::new();
+        (scenario.prepare)(lab.clone()).await;
+        lab.weather.arm(at, Disturbance::Throttle);
+        let Some(Err(_)) = lab.deliver(&(scenario.job)(), 1).await else { panic!("operation {at} is not throttled") };
+        lab.weather.calm();
+        let archived_already = lab.read("Employees", "Sales", "1").await.is_none();
+        lab.client_writes("1", "meanwhile@contoso.com").await;
+        lab.sync_later.lock().unwrap().push(scenarios::sync_of_one());
+        lab.deliver(&(scenario.job)(), 2).await.expect("no crash").expect("not disturbed");
+        lab.finish().await;
+        let story = format!("archive throttled at operation {at}");
+        oracle::check(&lab, &story).await;
+        oracle::nothing_lost(&lab, &story).await;
+        let left = lab.read("Employees", "Sales", "1").await;
+        assert_eq!(left.is_some(), archived_already, "{story}: only what was created anew stays");
+    }
+}
+
+#[tokio::test]
 async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing() {
     let mut runs = 0_u32;
     for scenario in all() {

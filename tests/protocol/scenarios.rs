@@ -27,6 +27,10 @@ fn on_key(op: &str) -> Job {
     }
 }
 
+pub(crate) fn sync_of_one() -> Job {
+    sync("Sales", "1")
+}
+
 async fn settled(lab: &Lab) {
     lab.write(employee("1", "Ada@Contoso.com", "King").with("IsManager", true)).await;
     lab.work(&sync("Sales", "1")).await.unwrap();

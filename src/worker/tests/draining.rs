@@ -67,6 +67,19 @@ async fn nothing_is_received_after_the_signal_and_a_get_under_way_is_given_back(
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_time_to_drain_a_get_under_way_is_given_back_all_the_same() {
+    let mut world = World::new();
+    world.settings.drain = Duration::ZERO;
+    world.queues.latency(SECOND);
+    world.queues.seed(JOBS, &sync("a"), None);
+    // Queues are created until 3 s; the Get takes effect at 3.5 s and is answered at 4 s.
+    let report = world.run_for(Duration::from_millis(3_750)).await;
+    assert_eq!(report.released, 1);
+    let message = world.queues.messages(JOBS).remove(0);
+    assert_eq!((message.count, message.free()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_does_not_keep_the_program_from_ending() {
     let world = World::new();
     for rk in 0..10 {

@@ -1,0 +1,80 @@
+//! A value that tasks look at and wait on.
+//!
+//! As `tokio::sync::watch`, but those who wait are woken in the order in which they began to wait; a watch wakes them
+//! in a random order, and then no simulation of a worker could be repeated.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A value that tasks look at and wait on.
+pub(crate) struct Shown<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T> Shown<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), changed: Notify::const_new() }
+    }
+
+    /// Looks at it.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.lock())
+    }
+
+    /// Changes it, and wakes everybody where `change` says that it did.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut T) -> bool) {
+        let changed = change(&mut self.lock());
+        if changed {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Waits until it is as wanted. Safe to drop.
+    pub(crate) async fn until(&self, wanted: impl Fn(&T) -> bool) {
+        loop {
+            // Made before the look: a change in between is not missed.
+            let changed = self.changed.notified();
+            if self.look(&wanted) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        // Each change is one assignment: a panic leaves nothing half done.
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_wait_are_woken_in_order_and_only_when_it_is_as_wanted() {
+        let shown = Shown::new(0);
+        let woken = RefCell::new(Vec::new());
+        let wait = |name: &'static str| {
+            let (shown, woken) = (&shown, &woken);
+            async move {
+                shown.until(|value| *value > 1).await;
+                woken.borrow_mut().push(name);
+            }
+        };
+        let change = async {
+            for value in 1..=2 {
+                tokio::task::yield_now().await;
+                assert!(woken.borrow().is_empty());
+                shown.change(|shown| std::mem::replace(shown, value) != value);
+            }
+        };
+        tokio::join!(wait("a"), wait("b"), wait("c"), change);
+        assert_eq!(*woken.borrow(), ["a", "b", "c"]);
+        assert_eq!(shown.look(|value| *value), 2);
+    }
+}
