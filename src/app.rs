@@ -10,16 +10,21 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
+use crate::ops::api::{self, ApiParts};
+use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
@@ -29,6 +34,7 @@ use crate::telemetry::{Verbosity, announce_view, logging};
 mod condition;
 mod demo;
 mod ending;
+mod meter;
 mod prepare;
 mod run;
 mod signals;
@@ -37,6 +43,12 @@ mod watch;
 
 use condition::Condition;
 use stores::Opened;
+
+/// How often poison queues are counted for the board.
+const BOARD_EVERY: Duration = Duration::from_secs(15);
+
+/// How long changes that operators began are waited for at the end.
+const LAST_CHANGES: Duration = Duration::from_secs(10);
 
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
@@ -152,11 +164,16 @@ struct Parts {
     context: Context,
     opened: Opened,
     chance: Arc<dyn Chance>,
+    /// The configuration in force, secrets hidden.
+    config: serde_json::Value,
+    /// Changes that operators began.
+    changes: TaskTracker,
 }
 
 impl Parts {
     fn open(loaded: Loaded) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let config = config::show_json(&loaded);
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context =
@@ -164,7 +181,7 @@ impl Parts {
         for view in context.catalog.views.keys() {
             announce_view(view.as_str());
         }
-        Ok(Self { context, opened, chance })
+        Ok(Self { context, opened, chance, config, changes: TaskTracker::new() })
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
@@ -179,11 +196,47 @@ impl Parts {
         Ok(Arc::new(catalog))
     }
 
-    /// The server of health and metrics, bound.
-    #[expect(clippy::default_trait_access, reason = "no further routes: their type belongs to ops alone")]
-    async fn server(&self, settings: &HttpSettings, condition: &Arc<Condition>, metrics: PrometheusHandle) -> Result<Server, ServerError> {
-        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics };
-        Server::bind(settings, routes, Default::default()).await
+    /// The server of health, metrics and the API, bound.
+    async fn server(
+        &self,
+        settings: &HttpSettings,
+        condition: &Arc<Condition>,
+        board: &Arc<Board>,
+        metrics: PrometheusHandle,
+    ) -> Result<Server, ServerError> {
+        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics, clock: Arc::clone(&self.context.clock) };
+        let api = ApiParts {
+            board: Arc::clone(board),
+            settings: Arc::clone(&self.context.settings),
+            stores: self.context.stores.clone(),
+            config: self.config.clone(),
+            changes: self.changes.clone(),
+        };
+        Server::bind(settings, routes, api::routes(Arc::new(api))).await
+    }
+
+    /// A board for operators, where there is a server to show it.
+    fn board(&self, condition: &Arc<Condition>) -> Arc<Board> {
+        Arc::new(Board::new(BoardParts {
+            clock: Arc::clone(&self.context.clock),
+            catalog: Arc::clone(&self.context.catalog),
+            queues: self.context.settings.queues.clone(),
+            readiness: Arc::<Condition>::clone(condition),
+            health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
+            meter: Arc::new(self.opened.meter()),
+        }))
+    }
+
+    /// Keeps a board until `end`.
+    async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
+        if let Some(board) = board {
+            let wait = || BOARD_EVERY.mul_f64(self.chance.between(0.8, 1.2));
+            end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
+            self.changes.close();
+            if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {
+                tracing::warn!("a change of poisoned messages was not waited for: those that it holds show again within five minutes");
+            }
+        }
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {

@@ -14,8 +14,11 @@ use metrics::{SharedString, counter, histogram};
 
 use super::layer::{Layer, Op, Request};
 use crate::model::AccountName;
-use crate::ports::{Clock, Service, StoreError};
+use crate::ports::{Clock, ErrorClass, Service, StoreError};
 use crate::telemetry::names;
+
+/// Table, queue, blob.
+const SERVICES: usize = 3;
 
 /// Counts and times the requests to one account.
 pub struct Observe {
@@ -45,9 +48,11 @@ impl Observe {
 impl Layer for Observe {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         self.counts.sent(&request);
-        let mut flight = Flight { observe: self, op: request.op, start: self.clock.monotonic(), status: names::CANCELLED.into() };
+        let mut flight =
+            Flight { observe: self, op: request.op, start: self.clock.monotonic(), status: names::CANCELLED.into(), answer: Answer::None };
         let result = send.await;
         flight.status = status(&result);
+        flight.answer = answer(&result);
         result
     }
 }
@@ -59,12 +64,14 @@ struct Flight<'a> {
     op: Op,
     start: Duration,
     status: SharedString,
+    answer: Answer,
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let took = self.observe.clock.monotonic().saturating_sub(self.start);
         self.observe.ended(self.op, self.status.clone(), took);
+        self.observe.counts.answered(self.op.service(), self.answer, took);
     }
 }
 
@@ -75,11 +82,70 @@ fn status<T>(result: &Result<T, StoreError>) -> SharedString {
     }
 }
 
+/// What came back, coarsely: the metrics have each status.
+fn answer<T>(result: &Result<T, StoreError>) -> Answer {
+    match result {
+        Ok(_) => Answer::Done,
+        Err(StoreError { status: Some(429 | 503), .. }) => Answer::Throttled,
+        Err(StoreError { status: Some(400..=499), .. }) => Answer::Refused,
+        Err(StoreError { status: Some(_), .. }) => Answer::Failed,
+        // What is no HTTP has no status: the embedded store.
+        Err(error) => match error.class {
+            ErrorClass::NotFound(_)
+            | ErrorClass::Conflict
+            | ErrorClass::Precondition
+            | ErrorClass::LeaseLost
+            | ErrorClass::Permanent
+            | ErrorClass::TooLarge
+            | ErrorClass::Unauthorised => Answer::Refused,
+            ErrorClass::Throttled { .. } => Answer::Throttled,
+            ErrorClass::Transient { .. } => Answer::Failed,
+            ErrorClass::Refused | ErrorClass::Ambiguous => Answer::None,
+        },
+    }
+}
+
+/// What came back for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answer {
+    /// The service did what was asked.
+    Done,
+    /// It said no: a conflict, an unmet condition, nothing there (4xx).
+    Refused,
+    /// It asked to slow down (429, 503).
+    Throttled,
+    /// It failed (other 5xx).
+    Failed,
+    /// Nothing: no connection, a timeout, or nobody waited for it.
+    None,
+}
+
+impl Answer {
+    /// Every answer, in order.
+    pub const ALL: [Self; 5] = [Self::Done, Self::Refused, Self::Throttled, Self::Failed, Self::None];
+}
+
+/// What one service answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AnswerTally {
+    /// Answers, in the order of [`Answer::ALL`].
+    pub answers: [u64; Answer::ALL.len()],
+    /// How long they took together.
+    pub took: Duration,
+}
+
+#[derive(Debug, Default)]
+struct AnswerCounts {
+    answers: [AtomicU64; Answer::ALL.len()],
+    micros: AtomicU64,
+}
+
 /// How many requests were sent to one account, for benchmarks and bills.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
     requests: [AtomicU64; Op::ALL.len()],
     entities: AtomicU64,
+    answers: [AnswerCounts; SERVICES],
 }
 
 impl RequestCounts {
@@ -91,6 +157,21 @@ impl RequestCounts {
     fn sent(&self, request: &Request<'_>) {
         self.requests[request.op as usize].fetch_add(1, Ordering::Relaxed);
         self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
+    }
+
+    fn answered(&self, service: Service, answer: Answer, took: Duration) {
+        let counts = &self.answers[service as usize];
+        counts.answers[answer as usize].fetch_add(1, Ordering::Relaxed);
+        counts.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// What a service answered so far. Requests under way are not counted yet.
+    pub fn answers(&self, service: Service) -> AnswerTally {
+        let counts = &self.answers[service as usize];
+        AnswerTally {
+            answers: std::array::from_fn(|answer| counts.answers[answer].load(Ordering::Relaxed)),
+            took: Duration::from_micros(counts.micros.load(Ordering::Relaxed)),
+        }
     }
 
     /// What was counted so far.

@@ -13,6 +13,7 @@ use super::{Parts, prepare, signals};
 use crate::cli::demo::{self, DemoArgs, Stage};
 use crate::cli::{Exit, Format, Output};
 use crate::config::{self, Request};
+use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
 use crate::settings::HttpSettings;
 use crate::worker::{Mode, RunReport};
@@ -34,32 +35,41 @@ pub(super) async fn demo(args: &DemoArgs, out: &mut Output) -> anyhow::Result<Ex
     }
 }
 
-async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &CancellationToken) -> anyhow::Result<(Server, Arc<Condition>)> {
+async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &CancellationToken) -> anyhow::Result<Serving> {
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+    let board = parts.board(&condition);
     let settings = &parts.context.settings.http;
-    let server = match parts.server(settings, &condition, metrics.clone()).await {
+    let server = match parts.server(settings, &condition, &board, metrics.clone()).await {
         // A demonstration is not worth a quarrel about a port.
         Err(ServerError::Bind { .. }) => {
             let any = HttpSettings { listen: SocketAddr::new(settings.listen.ip(), 0), ..settings.clone() };
-            parts.server(&any, &condition, metrics).await?
+            parts.server(&any, &condition, &board, metrics).await?
         }
         bound => bound?,
     };
-    Ok((server, condition))
+    Ok(Serving { server, condition, board })
+}
+
+/// What serves beside the story.
+struct Serving {
+    server: Server,
+    condition: Arc<Condition>,
+    board: Arc<Board>,
 }
 
 async fn perform(
     parts: &Parts,
-    server: Option<(Server, Arc<Condition>)>,
+    serving: Option<Serving>,
     folder: &Folder,
     shutdown: &CancellationToken,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
     let record = prepare::prepare(&parts.migrator()?, parts.context.settings.migrate).await?;
-    let worker = parts.worker(&record)?;
-    if let Some((_, condition)) = &server {
-        condition.working(worker.status());
+    let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
+    let worker = parts.worker(&record, board.as_ref())?;
+    if let Some(serving) = &serving {
+        serving.condition.working(worker.status());
     }
     let mut catalog = crate::catalog::Catalog::clone(&parts.context.catalog);
     catalog.generations = record.generations(&catalog);
@@ -75,13 +85,14 @@ async fn perform(
     let story = async {
         let told = demo::tell(&stage, out).await;
         let took = parts.context.clock.monotonic().saturating_sub(started);
-        if let (Ok(_), Some((server, _))) = (&told, server) {
+        if let (Ok(_), Some(Serving { server, .. })) = (&told, serving) {
             run_on(server, folder, shutdown, out).await?;
         }
         shutdown.cancel();
         told.map(|exit| (exit, took))
     };
-    let (report, told) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story);
+    let keeping = parts.keep(board.as_deref(), shutdown);
+    let (report, told, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping);
     let report: RunReport = report?;
     let (exit, took) = told?;
     if out.format() == Format::Text {

@@ -20,6 +20,7 @@ use crate::cli::run::RunArgs;
 use crate::cli::{Exit, Format, Output, Tone, UsageError};
 use crate::config::Loaded;
 use crate::migrations::CatalogRecord;
+use crate::ops::board::{Board, Work};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
@@ -32,12 +33,16 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> any
     let parts = Parts::open(loaded)?;
     let shutdown = CancellationToken::new();
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
-    let server = match metrics {
-        Some(metrics) => Some(parts.server(&parts.context.settings.http, &condition, metrics).await.map_err(server_error)?),
-        None => None,
+    let (board, server) = match metrics {
+        Some(metrics) => {
+            let board = parts.board(&condition);
+            let server = parts.server(&parts.context.settings.http, &condition, &board, metrics).await.map_err(server_error)?;
+            (Some(board), Some(server))
+        }
+        None => (None, None),
     };
     announce(&parts, server.as_ref());
-    let daemon = Daemon { parts: &parts, condition, shutdown: shutdown.clone(), mode: mode(args) };
+    let daemon = Daemon { parts: &parts, condition, board, shutdown: shutdown.clone(), mode: mode(args) };
     let summary = tokio::select! {
         biased;
         never = signals::obey(&shutdown) => match never {},
@@ -82,13 +87,14 @@ fn announce(parts: &Parts, server: Option<&Server>) {
     if let Some(server) = server {
         tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at");
     } else {
-        tracing::info!("without HTTP: no health, no metrics");
+        tracing::info!("without HTTP: no health, no metrics, no API");
     }
 }
 
 struct Daemon<'a> {
     parts: &'a Parts,
     condition: Arc<Condition>,
+    board: Option<Arc<Board>>,
     shutdown: CancellationToken,
     mode: Mode,
 }
@@ -120,12 +126,13 @@ impl Daemon<'_> {
             ended
         };
         // The watchdog shares this task with the work: a program that hangs here feeds nothing.
-        let (ended, (), ()) = tokio::join!(working, serving, systemd::watchdog(|| true, end.clone()));
+        let keeping = self.parts.keep(self.board.as_deref(), &end);
+        let (ended, (), (), ()) = tokio::join!(working, serving, keeping, systemd::watchdog(|| true, end.clone()));
         ended
     }
 
     async fn work(&self) -> anyhow::Result<Summary> {
-        let Parts { context, chance, opened } = self.parts;
+        let Parts { context, chance, opened, .. } = self.parts;
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
         let ready = prepare::persistently(&migrator, context.settings.migrate, chance.as_ref(), |error| self.condition.waiting(error));
@@ -139,7 +146,7 @@ impl Daemon<'_> {
 
     /// Runs the worker under the recorded catalog.
     async fn receive(&self, migrator: &crate::migrations::Migrator, record: &CatalogRecord) -> anyhow::Result<RunReport> {
-        let worker = self.parts.worker(record)?;
+        let worker = self.parts.worker(record, self.board.as_ref())?;
         self.condition.working(worker.status());
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
         let stop = self.shutdown.child_token();
@@ -174,17 +181,17 @@ impl Daemon<'_> {
 }
 
 impl Parts {
-    /// A worker whose catalog has the recorded generations.
-    pub(super) fn worker(&self, record: &CatalogRecord) -> anyhow::Result<Worker> {
+    /// A worker whose catalog has the recorded generations; it tells the board what it does.
+    pub(super) fn worker(&self, record: &CatalogRecord, board: Option<&Arc<Board>>) -> anyhow::Result<Worker> {
         let context = &self.context;
         let mut catalog = crate::catalog::Catalog::clone(&context.catalog);
         catalog.generations = record.generations(&catalog);
         let engine = self.engine(Arc::new(catalog));
         let keys: Arc<Engine> = Arc::clone(&engine);
-        Worker::new(WorkerParts {
+        let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),
             health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
-            execute: engine,
+            execute: Arc::<Engine>::clone(&engine),
             clock: Arc::clone(&context.clock),
             chance: Arc::clone(&self.chance),
             settings: context.settings.worker.clone(),
@@ -192,7 +199,10 @@ impl Parts {
             name: worker_name(),
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
-        .context("setting up the worker")
+        .context("setting up the worker")?;
+        let Some(board) = board else { return Ok(worker) };
+        board.working(Work { status: worker.status(), engine });
+        Ok(worker.observed_by(Arc::<Board>::clone(board)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::meter::Meter;
 use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
@@ -20,15 +21,20 @@ pub(super) struct Opened {
     /// Their circuits.
     pub(super) circuits: Arc<Circuits>,
     /// What was sent to each.
-    counts: Vec<Arc<RequestCounts>>,
+    counts: Vec<(AccountName, Arc<RequestCounts>)>,
     /// Where each stores, for people and without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
 
 impl Opened {
+    /// What the stores answer, for a board.
+    pub(super) fn meter(&self) -> Meter {
+        Meter(self.counts.clone())
+    }
+
     /// Storage requests sent so far, to all accounts.
     pub(super) fn requests(&self) -> u64 {
-        self.counts.iter().map(|counts| counts.snapshot().transactions()).sum()
+        self.counts.iter().map(|(_, counts)| counts.snapshot().transactions()).sum()
     }
 }
 
@@ -74,7 +80,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         let worn = wear(&account.name, &bare, settings.worker.storage_retry, clock, chance);
         accounts.insert(account.name.clone(), worn.account);
         circuits.push(worn.circuit);
-        counts.push(worn.counts);
+        counts.push((account.name.clone(), worn.counts));
         places.insert(account.name.clone(), place);
     }
     Ok(Opened { stores: Stores::new(accounts), circuits: Arc::new(Circuits::new(circuits)), counts, places })

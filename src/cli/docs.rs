@@ -19,6 +19,8 @@ pub struct DocsArgs {
 pub enum DocsPart {
     /// The help of every command, as Markdown: what docs/cli.md ends with
     Cli,
+    /// The OpenAPI document: what docs/openapi.json is
+    Openapi,
 }
 
 /// The line of docs/cli.md after which everything is generated.
@@ -28,6 +30,7 @@ pub const MARKER: &str = "<!-- Generated from here on by `evenkeel docs cli`; ch
 pub fn docs(args: &DocsArgs, out: &mut Output) -> anyhow::Result<Exit> {
     match args.part {
         DocsPart::Cli => out.text(cli())?,
+        DocsPart::Openapi => out.text(format_args!("{:#}\n", crate::ops::api::openapi::openapi()))?,
     }
     Ok(Exit::Done)
 }

@@ -10,14 +10,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
 
-use self::check::{Prepared, prepare};
 use self::lines::{Line, Lines};
 use super::output::printable;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::model::QueueName;
+use crate::ops::submission::{Prepared, prepare};
 use crate::ports::{StoreError, Ttl};
 
-mod check;
 mod lines;
 
 /// Messages on their way at once: enough to hide a round trip, too few to be throttled

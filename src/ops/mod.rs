@@ -5,6 +5,7 @@
 //! | `/healthz` | 200 while the process answers at all | never |
 //! | `/readyz` | 200, or 503 with the reasons as JSON | never |
 //! | `/metrics` | Prometheus text | on any address but loopback |
+//! | `/api/v1/…` | how things stand, jobs, poison, entities ([`api`]) | on any address but loopback, and for every change |
 //! | `/` | one line that names the others | on any address but loopback |
 //!
 //! A probe must be able to ask without a secret, so the first two say nothing that is one. Everything else,
@@ -13,11 +14,15 @@
 //! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
 //! recorder. It bounds what a slow or hostile client can take: connections, heads, bodies and time.
 
+pub mod api;
+pub mod board;
 mod guard;
+mod headers;
 mod prometheus;
 mod readiness;
 mod routes;
 mod server;
+pub mod submission;
 pub mod systemd;
 
 #[cfg(test)]

@@ -7,13 +7,14 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 
 use super::guard::{self, Guard};
-use super::{NotReady, Readiness};
+use super::{NotReady, Readiness, headers};
+use crate::ports::Clock;
 
 /// The text exposition format (Prometheus: exposition formats).
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -29,12 +30,15 @@ pub struct Routes {
     pub readiness: Arc<dyn Readiness>,
     /// The recorder behind `/metrics`.
     pub metrics: PrometheusHandle,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Routes {
     /// The router. `more` are further routes, which the guard watches too.
     pub(super) fn router(self, guard: Guard, more: Router) -> Router {
         let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(self.readiness);
+        let door = Router::new().route("/login", post(guard::log_in)).route("/logout", post(guard::log_out)).with_state(guard.clone());
         let guarded = Router::new()
             .route("/", get(index))
             .route("/metrics", get(metrics).with_state(self.metrics))
@@ -42,7 +46,11 @@ impl Routes {
             .fallback(nowhere)
             // A layer, not a route layer: without a token nobody learns which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
-        open.merge(guarded).layer(middleware::from_fn(in_time)).layer(DefaultBodyLimit::max(BODY_BYTES))
+        open.merge(door)
+            .merge(guarded)
+            .layer(middleware::from_fn(in_time))
+            .layer(middleware::from_fn(headers::add))
+            .layer(DefaultBodyLimit::max(BODY_BYTES))
     }
 }
 

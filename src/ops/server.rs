@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -17,7 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Guard, Routes};
+use super::Routes;
+use super::guard::{Guard, Peer};
 use crate::settings::HttpSettings;
 
 /// Most connections at a time; further ones wait in the system's backlog.
@@ -73,7 +76,8 @@ impl Server {
         let listener = TcpListener::bind(wanted).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let metrics = routes.metrics.clone();
-        let router = routes.router(Guard::new(address, settings.token.as_ref()), more);
+        let guard = Guard::new(address, settings.token.as_ref(), Arc::clone(&routes.clock));
+        let router = routes.router(guard, more);
         Ok(Self { listener, address, router, metrics })
     }
 
@@ -120,11 +124,19 @@ async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> io::Result<(T
 
 /// Serves one connection to its end.
 async fn converse(stream: TcpStream, router: Router, stop: CancellationToken, _slot: OwnedSemaphorePermit) {
+    let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),

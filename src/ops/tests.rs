@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{NotReady, Routes, Server, ServerError, prometheus};
+use crate::adapters::system::SystemClock;
 use crate::model::{AccountName, QueueName};
 use crate::settings::HttpSettings;
 
@@ -33,7 +34,7 @@ fn routes(reasons: &Reasons) -> Routes {
     metrics::with_local_recorder(&recorder, || metrics::counter!("evenkeel_poisoned_total", "queue" => "q").absolute(7));
     let reasons = reasons.clone();
     let readiness = move || reasons.lock().unwrap().clone();
-    Routes { readiness: Arc::new(readiness), metrics: recorder.handle() }
+    Routes { readiness: Arc::new(readiness), metrics: recorder.handle(), clock: Arc::new(SystemClock::new()) }
 }
 
 fn settings(listen: &str, token: Option<&str>) -> HttpSettings {
@@ -62,7 +63,7 @@ impl Running {
     }
 
     async fn get(&self, path: &str, headers: &str) -> String {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: evenkeel\r\nConnection: close\r\n{headers}\r\n")).await
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n")).await
     }
 
     async fn ends(mut self) {
@@ -222,7 +223,7 @@ async fn at_the_end_a_request_under_way_is_answered_and_idle_connections_are_clo
     idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: e\r\n\r\n").await.unwrap();
     let mut first = [0; 12];
     idle.read_exact(&mut first).await.unwrap();
-    busy.write_all(b"GET /slow HTTP/1.1\r\nHost: e\r\n\r\n").await.unwrap();
+    busy.write_all(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     let address = running.address;

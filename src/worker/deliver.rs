@@ -18,6 +18,7 @@ use super::decide::{End, Interruption, Ran, Settlement, Situation, Stores, decid
 use super::engine::{Engine, Tally};
 use super::examine::{Examined, examine};
 use super::lease::{Hold, Lease, Leased};
+use super::observer::{Ended, delivered};
 use super::poison::Reason;
 use super::schedule::Folding;
 use super::settle::{Settled, settle};
@@ -87,7 +88,11 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     };
     let settlement = decide(&end, &situation, &engine.limits());
     let settled = settle(engine, source, &mut lease, message, examined, &settlement).await;
-    record(engine, source, examined, &end, settled, &Times { age: situation.age, took: engine.now().saturating_sub(began) });
+    let times = Times { age: situation.age, took: engine.now().saturating_sub(began) };
+    let outcome = record(engine, source, examined, &end, settled, &times);
+    if let Some(observer) = &engine.observer {
+        observer.ended(delivered(engine, source, &Ended { message, examined, end: &end, settled, outcome, times }));
+    }
     report(message, examined, &end, &settlement, settled, attempts);
 }
 
@@ -139,6 +144,11 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
     };
     if let Ran::Finished(Outcome::Done(summary) | Outcome::Skipped { summary, .. }) = ran.as_ref() {
         count::items(summary);
+        if let Some(observer) = &engine.observer
+            && !summary.changes.is_empty()
+        {
+            observer.changed(&summary.changes);
+        }
     }
     lead.finish(&ran);
     End::Ran(ran)
@@ -148,14 +158,16 @@ fn is_outdated(end: &End) -> bool {
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
 }
 
-struct Times {
+/// How long a delivery took.
+pub(crate) struct Times {
     /// From enqueued to the end of the run.
-    age: Duration,
+    pub(crate) age: Duration,
     /// From received to settled.
-    took: Duration,
+    pub(crate) took: Duration,
 }
 
-fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, settled: Settled, times: &Times) {
+/// Counts a delivery; its outcome in metrics.
+fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, settled: Settled, times: &Times) -> &'static str {
     let tally = &engine.tally;
     let finished = match end {
         End::Ran(ran) => match ran.as_ref() {
@@ -179,6 +191,7 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
     if settled == Settled::Deleted && source.carries == Carries::Jobs {
         count::lag(source, times.age);
     }
+    outcome
 }
 
 /// The outcome in metrics of a delivery that comes again.

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::circuit::Circuit;
 use super::decide::Limits;
+use super::observer::Observer;
 use super::stuck::Stuck;
 use super::turns::Turns;
 use crate::model::Job;
@@ -35,6 +36,7 @@ pub(crate) struct Engine {
     /// Set when the data was written by a newer catalog: nothing more is received.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: Tally,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// The end of a run, in the order in which things stop.

@@ -195,6 +195,7 @@ impl Lease {
                 self.receipt = updated.pop_receipt;
                 self.extended(sent, visibility);
                 count::renewal(&self.source, "renewed");
+                self.source.board.renewed();
                 false
             }
             Err(error) => {
@@ -211,6 +212,7 @@ impl Lease {
                     | ErrorClass::TooLarge => false,
                 };
                 count::renewal(&self.source, if lost { "lost" } else { "failed" });
+                self.source.board.not_renewed();
                 let left = self.deadline.saturating_sub(self.clock.monotonic());
                 tracing::warn!(
                     queue = %self.source.queue, message_id = self.id, left_seconds = left.as_secs(),

@@ -19,7 +19,7 @@
 //! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](crate::reconcile::Execute)
 //! is all it sees, and whatever it drops half-way is safe to run again.
 
-mod cause;
+pub(crate) mod cause;
 mod circuit;
 mod count;
 mod decide;
@@ -30,6 +30,7 @@ mod examine;
 mod idle;
 mod lease;
 mod note;
+mod observer;
 pub mod poison;
 mod poll;
 mod receive;
@@ -52,6 +53,7 @@ mod tests;
 
 pub use engine::{KeyOf, RunReport};
 pub use idle::Rechecks;
+pub use observer::{Delivered, Ending, Observer};
 pub use run::{Mode, Worker, WorkerError, WorkerParts};
 pub use source::Carries;
-pub use status::{LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
+pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};

@@ -16,6 +16,7 @@ use super::circuit::Circuit;
 use super::drain::drain;
 use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
 use super::idle::{Rechecks, idle};
+use super::observer::Observer;
 use super::poll::jitter;
 use super::receive::receive;
 use super::sample::sample;
@@ -113,6 +114,7 @@ pub struct Worker {
     parts: WorkerParts,
     sources: Vec<Arc<Source>>,
     board: StatusBoard,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Worker {
@@ -123,7 +125,14 @@ impl Worker {
             sources.extend(sources_of(queue, &parts.stores)?);
         }
         let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
-        Ok(Self { parts, sources, board })
+        Ok(Self { parts, sources, board, observer: None })
+    }
+
+    /// Tells somebody what this worker does. Without one, nothing is put together for it.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// Where the worker's state can be seen, also while it runs.
@@ -177,6 +186,7 @@ impl Worker {
             stop: Stop::new(),
             outdated: CancellationToken::new(),
             tally: Tally::default(),
+            observer: self.observer.clone(),
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 
 use super::poll::jitter;
 use super::source::Source;
+use super::status::Backlog;
 use super::times::between;
 use super::{cause, count};
 use crate::model::limits;
@@ -32,6 +33,9 @@ async fn backlog(source: &Source, clock: &dyn Clock) -> Result<(), StoreError> {
     let visible = if messages == 0 { Vec::new() } else { source.queues.peek(&source.queue, limits::QUEUE_BATCH).await? };
     // The front of the queue is not always its oldest message; the oldest of the first 32 is near enough.
     let oldest = visible.iter().map(|message| message.inserted).min();
-    count::backlog(&source.queue, messages, oldest.map_or(Duration::ZERO, |inserted| between(inserted, clock.now())));
+    let now = clock.now();
+    let age = oldest.map_or(Duration::ZERO, |inserted| between(inserted, now));
+    count::backlog(&source.queue, messages, age);
+    source.board.measured(Backlog { at: now, messages, oldest_age_seconds: age.as_secs() });
     Ok(())
 }

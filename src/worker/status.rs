@@ -34,6 +34,23 @@ pub struct QueueStatus {
     pub last_poll: Option<Timestamp>,
     /// The last failed request for messages, until one succeeds.
     pub last_error: Option<LastError>,
+    /// What the queue held when it was last measured; `None` for not yet.
+    pub backlog: Option<Backlog>,
+    /// Leases renewed since the program started.
+    pub renewals: u64,
+    /// Renewals that failed, or found the lease lost, since the program started.
+    pub failed_renewals: u64,
+}
+
+/// What a queue held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Backlog {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// About how many messages, hidden ones included.
+    pub messages: u64,
+    /// Age of the oldest of the first visible messages, in whole seconds; 0 where there is none.
+    pub oldest_age_seconds: u64,
 }
 
 /// A failed request for messages.
@@ -89,6 +106,8 @@ pub(crate) struct QueueBoard {
     carries: Carries,
     in_flight: AtomicUsize,
     received: AtomicU64,
+    renewals: AtomicU64,
+    failed_renewals: AtomicU64,
     gauge: metrics::Gauge,
     told: Mutex<Told>,
 }
@@ -98,6 +117,7 @@ struct Told {
     state: ReceiverState,
     last_poll: Option<Timestamp>,
     last_error: Option<LastError>,
+    backlog: Option<Backlog>,
 }
 
 /// One message in flight, in its slot.
@@ -110,8 +130,9 @@ impl QueueBoard {
     pub(crate) fn new(queue: QueueName, carries: Carries) -> Self {
         announce_queue(queue.as_str());
         let gauge = count::in_flight(&queue);
-        let told = Mutex::new(Told { state: ReceiverState::Stopped, last_poll: None, last_error: None });
-        Self { queue, carries, in_flight: AtomicUsize::new(0), received: AtomicU64::new(0), gauge, told }
+        let told = Mutex::new(Told { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
+        let zero = || AtomicU64::new(0);
+        Self { queue, carries, in_flight: AtomicUsize::new(0), received: zero(), renewals: zero(), failed_renewals: zero(), gauge, told }
     }
 
     /// A message was got.
@@ -146,9 +167,34 @@ impl QueueBoard {
         self.told().last_error = Some(LastError { at, error });
     }
 
+    /// A lease was renewed.
+    pub(crate) fn renewed(&self) {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A lease was not renewed.
+    pub(crate) fn not_renewed(&self) {
+        self.failed_renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The backlog was measured.
+    pub(crate) fn measured(&self, backlog: Backlog) {
+        self.told().backlog = Some(backlog);
+    }
+
     fn snapshot(&self) -> QueueStatus {
-        let Told { state, last_poll, last_error } = self.told().clone();
-        QueueStatus { queue: self.queue.clone(), carries: self.carries, state, in_flight: self.in_flight(), last_poll, last_error }
+        let Told { state, last_poll, last_error, backlog } = self.told().clone();
+        QueueStatus {
+            queue: self.queue.clone(),
+            carries: self.carries,
+            state,
+            in_flight: self.in_flight(),
+            last_poll,
+            last_error,
+            backlog,
+            renewals: self.renewals.load(Ordering::Relaxed),
+            failed_renewals: self.failed_renewals.load(Ordering::Relaxed),
+        }
     }
 
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {

@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::place::{Place, json_lines, says};
 
 /// A program that runs beside the test. Killed where a test fails half-way.
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     log: BufReader<ChildStderr>,
 }
 
 impl Daemon {
-    fn start(place: &Place, args: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, args: &[&str]) -> Self {
         let mut child = place.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log }
@@ -35,7 +35,7 @@ impl Daemon {
         }
     }
 
-    fn address(&mut self) -> String {
+    pub(crate) fn address(&mut self) -> String {
         let line = self.await_line("health and metrics at");
         line["address"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
     }
@@ -73,7 +73,7 @@ fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 /// Asks again until an answer is as it should be; ten seconds at most.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < Duration::from_secs(10), "{what}");
@@ -81,7 +81,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-const FREE_PORT: &str = "--set=http.listen=127.0.0.1:0";
+pub(crate) const FREE_PORT: &str = "--set=http.listen=127.0.0.1:0";
 
 #[test]
 fn it_is_ready_works_and_drains_when_told_to_stop() {

@@ -38,6 +38,12 @@ fn the_command_line_reference_is_the_program_s_own() {
 }
 
 #[test]
+fn the_openapi_document_is_the_program_s_own() {
+    let generated = stdout(&Place::new().run(&["docs", "openapi"]).success());
+    assert_eq!(include_str!("../../docs/openapi.json"), generated, "run scripts/check-generated --write");
+}
+
+#[test]
 fn every_shell_gets_its_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         says(&stdout(&Place::new().run(&["completions", shell]).success()), &["poison", "until-idle"]);

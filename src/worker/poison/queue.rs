@@ -100,6 +100,12 @@ impl PoisonQueue {
         Ok(held.into_iter().map(|held| held.entry).filter(|entry| filter.matches(&entry.message)).collect())
     }
 
+    /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
+    /// costs two requests however long the queue is; a service shows no more than the first 32 messages so.
+    pub async fn front(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+        self.peek().await
+    }
+
     /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
     /// expiring; then deletes every copy of them.
     pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
@@ -120,14 +126,19 @@ impl PoisonQueue {
 
     /// All messages, where they can be seen without hiding any.
     async fn peek_all(&self) -> Result<Option<Vec<PoisonEntry>>, StoreError> {
+        let (entries, total) = self.peek().await?;
+        let seen: usize = entries.iter().map(|entry| entry.copies).sum();
+        // The count includes hidden messages: then somebody else is at work here, and what they hold is missing.
+        Ok((seen as u64 == total).then_some(entries))
+    }
+
+    /// The first messages, and how many there are.
+    async fn peek(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(Some(Vec::new())),
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok((Vec::new(), 0)),
             peeked => peeked?,
         };
-        // The count includes hidden messages: then somebody else is at work here, and what they hold is missing.
-        if peeked.len() as u64 != self.queues.approximate_count(&self.poison).await? {
-            return Ok(None);
-        }
+        let total = self.queues.approximate_count(&self.poison).await?;
         let messages = peeked.into_iter().map(|peeked| Message {
             id: peeked.id,
             pop_receipt: String::new(),
@@ -137,7 +148,7 @@ impl PoisonQueue {
             expires: peeked.expires,
             next_visible: peeked.inserted,
         });
-        Ok(Some(self.gather(messages).into_iter().map(|held| held.entry).collect()))
+        Ok((self.gather(messages).into_iter().map(|held| held.entry).collect(), total))
     }
 
     /// Gets all messages; on a failure those got are shown again.

@@ -3,6 +3,7 @@
 mod draining;
 mod faults;
 mod leases;
+mod observing;
 mod outages;
 mod poisoning;
 mod receiving;

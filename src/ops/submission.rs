@@ -8,25 +8,25 @@ use crate::settings::{QueueSettings, Settings};
 
 /// A job that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Prepared {
+pub struct Prepared {
     /// The account of its queue.
-    pub(super) account: AccountName,
+    pub account: AccountName,
     /// The queue itself, or the shard of it that carries this key's jobs.
-    pub(super) queue: QueueName,
+    pub queue: QueueName,
     /// The message's text.
-    pub(super) text: String,
+    pub text: String,
     /// The operation.
-    pub(super) op: &'static str,
+    pub op: &'static str,
     /// What it is about, in words.
-    pub(super) about: String,
+    pub about: String,
     /// The client's own name for it.
-    pub(super) id: Option<String>,
+    pub id: Option<String>,
     /// Fields that a job of this operation does not have.
-    pub(super) unknown_fields: usize,
+    pub unknown_fields: usize,
 }
 
 /// Checks a job as the worker will, and says in words why it would be poisoned.
-pub(super) fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catalog: &Catalog) -> Result<Prepared, String> {
+pub fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catalog: &Catalog) -> Result<Prepared, String> {
     let envelope = job::decode(text).map_err(|error| chain(&error))?;
     let (table, key) = subject(&envelope.job, catalog)?;
     let op = envelope.job.op();

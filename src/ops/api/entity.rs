@@ -1,0 +1,144 @@
+//! One entity: the primary, what is recorded of it, and what reconciling it would do now.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Api, Problem};
+use crate::catalog::TableRef;
+use crate::model::job::Primary;
+use crate::model::{EntityKey, TableName, odata};
+use crate::reconcile::PlanReport;
+use crate::reconcile::footprint::{self, Footprint, Settled};
+
+/// What there is to know of one entity.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "entity")]
+pub(crate) struct EntityReport {
+    /// Its table, as declared.
+    pub(crate) table: String,
+    /// Its PartitionKey.
+    pub(crate) pk: String,
+    /// Its RowKey.
+    pub(crate) rk: String,
+    /// The entity as OData JSON; null where it does not exist.
+    pub(crate) primary: Option<Map<String, Value>>,
+    /// What is recorded of its items; null where nothing is.
+    pub(crate) footprint: Option<FootprintReport>,
+    /// What reconciling it would do now.
+    #[schemars(with = "Map<String, Value>")]
+    pub(crate) plan: PlanReport,
+}
+
+/// What is recorded of a primary's items.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "footprint")]
+pub(crate) struct FootprintReport {
+    /// Whether the last pass closed: `never`, `absent` (when the primary was) or the primary's ETag then.
+    pub(crate) settled: String,
+    /// Until when a forgotten insert may still arrive (RFC 3339).
+    pub(crate) tainted_until: Option<String>,
+    /// Its items.
+    pub(crate) items: Vec<ItemReport>,
+}
+
+/// One derived item.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "item")]
+pub(crate) struct ItemReport {
+    /// Its view.
+    pub(crate) view: String,
+    /// The view's generation.
+    pub(crate) generation: u32,
+    /// The account it lies in.
+    pub(crate) account: String,
+    /// Its table.
+    pub(crate) table: String,
+    /// Its PartitionKey.
+    pub(crate) pk: String,
+    /// Its RowKey.
+    pub(crate) rk: String,
+    /// Whether a pass has announced to change it and not recorded how that ended.
+    pub(crate) changing: bool,
+}
+
+/// A key in the query: the only way to say an empty one.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyQuery {
+    #[serde(default)]
+    pk: String,
+    #[serde(default)]
+    rk: String,
+}
+
+pub(super) async fn entity(
+    State(api): State<Api>,
+    Path((table, pk, rk)): Path<(String, String, String)>,
+) -> Result<Json<EntityReport>, Problem> {
+    look(&api, &table, &pk, &rk).await.map(Json)
+}
+
+pub(super) async fn by_query(
+    State(api): State<Api>,
+    Path(table): Path<String>,
+    Query(key): Query<KeyQuery>,
+) -> Result<Json<EntityReport>, Problem> {
+    look(&api, &table, &key.pk, &key.rk).await.map(Json)
+}
+
+/// The primary that a table and a key name, its table as declared.
+pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(TableRef, Primary), Problem> {
+    let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
+    let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
+    // Only tables of the catalog: others are none of evenkeel's business.
+    let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
+        let known: Vec<String> = api.board.catalog().tables.values().map(ToString::to_string).collect();
+        Problem::unknown(format!("the catalog does not know the table {name}; it knows {}", known.join(", ")))
+    })?;
+    let primary = Primary { table: known.table.clone(), key };
+    Ok((known, primary))
+}
+
+/// Reads what there is to know of an entity.
+pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str) -> Result<EntityReport, Problem> {
+    let (table, primary) = primary(api, table, pk, rk)?;
+    let engine = api.board.engine().ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
+    let account = api.stores.account(&table.account).map_err(|error| Problem::unknown(error.to_string()))?;
+    let reading = |error| Problem::store("reading the entity", &error);
+    let row = account.tables.get(&table.table, &primary.key, None).await.map_err(reading)?;
+    let recorded = account.tables.get(&footprint::table(), &footprint::key(&primary), None).await.map_err(reading)?;
+    let recorded = recorded.map(|row| Footprint::decode(&primary, &row.entity)).transpose();
+    let recorded = recorded.map_err(|error| Problem::unusable(error.to_string()))?;
+    let plan = engine.plan(&primary).await?;
+    Ok(EntityReport {
+        table: primary.table.to_string(),
+        pk: primary.key.pk.as_str().to_owned(),
+        rk: primary.key.rk.as_str().to_owned(),
+        primary: row.as_ref().map(odata::encode_row),
+        footprint: recorded.as_ref().map(shown),
+        plan,
+    })
+}
+
+fn shown(footprint: &Footprint) -> FootprintReport {
+    let items = footprint.items.iter().map(|(address, entry)| ItemReport {
+        view: address.view.to_string(),
+        generation: entry.generation,
+        account: address.account.to_string(),
+        table: address.table.to_string(),
+        pk: address.key.pk.as_str().to_owned(),
+        rk: address.key.rk.as_str().to_owned(),
+        changing: entry.changing,
+    });
+    FootprintReport {
+        settled: match &footprint.settled {
+            Settled::Never => "never".to_owned(),
+            Settled::Absent => "absent".to_owned(),
+            Settled::At { etag, .. } => etag.to_string(),
+        },
+        tainted_until: footprint.tainted_until.map(|until| until.to_string()),
+        items: items.collect(),
+    }
+}

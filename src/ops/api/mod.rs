@@ -1,0 +1,67 @@
+//! `/api/v1`: what the dashboard shows and does, as JSON.
+//!
+//! Reading is plain data from the [board](super::board), or a few storage requests for an entity or the front of a
+//! poison queue. Changing sends jobs and handles poison; each change is one line in the log. The [`Guard`](super::Guard)
+//! decides who may; nothing here asks again. `docs/openapi.json` is made from the types in these files.
+
+mod config;
+mod entity;
+mod jobs;
+pub mod openapi;
+pub(super) mod poison;
+mod problem;
+mod status;
+mod submit;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use serde_json::Value;
+use tokio_util::task::TaskTracker;
+
+pub(crate) use problem::Problem;
+
+use super::board::Board;
+use crate::ports::Stores;
+use crate::settings::Settings;
+
+/// What the API works on.
+pub struct ApiParts {
+    /// What operators look at.
+    pub board: Arc<Board>,
+    /// All settings beside the catalog.
+    pub settings: Arc<Settings>,
+    /// The stores.
+    pub stores: Stores,
+    /// The configuration in force, secrets hidden.
+    pub config: Value,
+    /// Changes under way: waited for when the program ends.
+    pub changes: TaskTracker,
+}
+
+/// What the API works on, shared.
+pub type Api = Arc<ApiParts>;
+
+/// The routes of `/api/v1`, for [`Server::bind`](super::Server::bind).
+pub fn routes(api: Api) -> Router {
+    let v1 = Router::new()
+        .route("/status", get(status::status))
+        .route("/queues", get(status::queues))
+        .route("/hour", get(status::hour))
+        .route("/storage", get(status::storage))
+        .route("/views", get(status::views))
+        .route("/jobs", get(jobs::jobs))
+        .route("/submit", post(submit::submit))
+        .route("/poison", get(poison::list))
+        .route("/poison/requeue", post(poison::requeue))
+        .route("/poison/discard", post(poison::discard))
+        .route("/entities/{table}", get(entity::by_query))
+        .route("/entities/{table}/{pk}/{rk}", get(entity::entity))
+        .route("/entities/{table}/{pk}/{rk}/reconcile", post(submit::reconcile))
+        .route("/config", get(config::config))
+        .route("/openapi.json", get(openapi::document))
+        .fallback(problem::nowhere)
+        .with_state(api);
+    Router::new().nest("/api/v1", v1)
+}

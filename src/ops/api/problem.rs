@@ -1,0 +1,73 @@
+//! Errors as JSON.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::ports::{ErrorClass, StoreError};
+use crate::reconcile::{Failure, FailureClass};
+use crate::worker::cause;
+
+/// Why a request was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    error: String,
+}
+
+/// An error.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "problem")]
+pub(super) struct Body<'a> {
+    /// What went wrong, in words.
+    error: &'a str,
+}
+
+impl Problem {
+    /// The request asks for something that cannot be.
+    pub(super) fn unusable(error: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, error: error.into() }
+    }
+
+    /// What it names is not known.
+    pub(super) fn unknown(error: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, error: error.into() }
+    }
+
+    /// The program is not ready for it.
+    pub(super) fn not_yet(error: impl Into<String>) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, error: error.into() }
+    }
+
+    /// A store refused.
+    pub(super) fn store(doing: &str, error: &StoreError) -> Self {
+        let status = match error.class {
+            ErrorClass::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            class if class.is_transient() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        Self { status, error: format!("{doing}: {}", cause::chain(error)) }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        let status = match failure.class {
+            FailureClass::Permanent => StatusCode::CONFLICT,
+            FailureClass::Transient { .. } | FailureClass::OutdatedCatalog => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self { status, error: failure.chain() }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(Body { error: &self.error })).into_response()
+    }
+}
+
+pub(super) async fn nowhere() -> Problem {
+    Problem::unknown("there is nothing here; see /api/v1/openapi.json")
+}

@@ -1,0 +1,69 @@
+//! Sending jobs.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::entity::primary;
+use super::{Api, Problem};
+use crate::model::QueueName;
+use crate::ops::submission::prepare;
+use crate::ports::Ttl;
+
+/// A job that was sent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "sent")]
+pub(crate) struct Sent {
+    /// The queue, or the shard of it that carries this key's jobs.
+    pub(crate) queue: String,
+    /// The message's id.
+    pub(crate) message_id: String,
+    /// The operation.
+    pub(crate) op: &'static str,
+    /// The client's own name for the job.
+    pub(crate) id: Option<String>,
+    /// Fields that a job of this operation does not have: they are ignored.
+    pub(crate) unknown_fields: usize,
+}
+
+/// Where it goes.
+#[derive(Debug, Deserialize)]
+pub(super) struct To {
+    queue: Option<String>,
+}
+
+pub(super) async fn submit(State(api): State<Api>, Query(to): Query<To>, body: String) -> Result<(StatusCode, Json<Sent>), Problem> {
+    let queue = to.queue.filter(|queue| !queue.is_empty());
+    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
+    let sent = send(&api, &body, queue.as_ref()).await?;
+    Ok((StatusCode::ACCEPTED, Json(sent)))
+}
+
+pub(super) async fn reconcile(
+    State(api): State<Api>,
+    Path((table, pk, rk)): Path<(String, String, String)>,
+) -> Result<(StatusCode, Json<Sent>), Problem> {
+    let job = sync_of(&api, &table, &pk, &rk)?;
+    Ok((StatusCode::ACCEPTED, Json(send(&api, &job, None).await?)))
+}
+
+/// The job that brings everything of one primary in step.
+pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<String, Problem> {
+    let (_, primary) = primary(api, table, pk, rk)?;
+    Ok(json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk}).to_string())
+}
+
+/// Sends a job, checked as the worker will.
+pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>) -> Result<Sent, Problem> {
+    let job = prepare(text, queue, &api.settings, api.board.catalog()).map_err(Problem::unusable)?;
+    let account = api.stores.account(&job.account).map_err(|error| Problem::unknown(error.to_string()))?;
+    let sent = account.queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
+    let sent = sent.map_err(|error| Problem::store("sending the job", &error))?;
+    tracing::info!(queue = %job.queue, message_id = sent.id, op = job.op, about = job.about, "audit: job submitted");
+    Ok(Sent { queue: job.queue.to_string(), message_id: sent.id, op: job.op, id: job.id, unknown_fields: job.unknown_fields })
+}

@@ -1,0 +1,191 @@
+//! How things stand, in words. Pure.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::ops::NotReady;
+
+/// How things stand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "headline")]
+pub struct Headline {
+    /// What kind of news it is.
+    pub mood: Mood,
+    /// In a few words: "Catching up: 12,400 jobs, about 3 minutes".
+    pub text: String,
+    /// What else is to be said, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What kind of news a headline is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(title = "mood")]
+pub enum Mood {
+    /// Nothing waits, nothing is poisoned.
+    Consistent,
+    /// Jobs wait or run.
+    CatchingUp,
+    /// Nothing is known yet.
+    Starting,
+    /// Somebody has to do something: poison, a newer catalog, migrations.
+    Stuck,
+    /// A store does not answer.
+    Unreachable,
+}
+
+/// What the headline is made of.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Situation {
+    /// Why the program does not do its work.
+    pub(super) reasons: Vec<NotReady>,
+    /// For how long the first store of the reasons has not answered.
+    pub(super) unreachable_for: Option<Duration>,
+    /// Jobs that wait or run; `None` until measured.
+    pub(super) jobs: Option<u64>,
+    /// Jobs finished per second.
+    pub(super) per_second: f64,
+    /// Poisoned messages; `None` until measured.
+    pub(super) poisoned: Option<u64>,
+}
+
+pub(super) fn headline(situation: &Situation) -> Headline {
+    let catching_up = situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| catching_up(jobs, situation.per_second));
+    let stuck = situation.poisoned.filter(|poisoned| *poisoned > 0).map(|poisoned| format!("Stuck: {} poisoned", grouped(poisoned)));
+    let mut news: Vec<(Mood, String)> = Vec::new();
+    for reason in &situation.reasons {
+        news.push((mood(reason), words(reason, situation.unreachable_for)));
+    }
+    news.extend(stuck.map(|text| (Mood::Stuck, text)));
+    news.extend(catching_up.map(|text| (Mood::CatchingUp, text)));
+    // The worst first; among equals in the order found.
+    news.sort_by_key(|(mood, _)| std::cmp::Reverse(*mood));
+    let mut news = news.into_iter();
+    let (mood, text) = news.next().unwrap_or_else(|| match situation.jobs {
+        Some(_) => (Mood::Consistent, "Consistent".to_owned()),
+        None => (Mood::Starting, "Starting: the queues are being measured".to_owned()),
+    });
+    Headline { mood, text, notes: news.map(|(_, text)| text).collect() }
+}
+
+fn mood(reason: &NotReady) -> Mood {
+    match reason {
+        NotReady::Starting | NotReady::Draining | NotReady::NoSuccessfulPoll { last: None, .. } => Mood::Starting,
+        NotReady::WaitingForStore { .. } | NotReady::CircuitOpen { .. } | NotReady::NoSuccessfulPoll { last: Some(_), .. } => {
+            Mood::Unreachable
+        }
+        NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. } => Mood::Stuck,
+    }
+}
+
+fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
+    match (reason, unreachable_for) {
+        (NotReady::CircuitOpen { account, service, .. }, Some(time)) => {
+            format!("Store unreachable for {}: the {service} service of the account {account}", lasting(time))
+        }
+        (NotReady::Starting, _) => "Starting".to_owned(),
+        (NotReady::Draining, _) => "Stopping: nothing more is received".to_owned(),
+        (NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. }, _) => format!("Stuck: {reason}"),
+        (reason, _) => {
+            let text = reason.to_string();
+            let mut letters = text.chars();
+            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+        }
+    }
+}
+
+fn catching_up(jobs: u64, per_second: f64) -> String {
+    let noun = if jobs == 1 { "job" } else { "jobs" };
+    if per_second <= 0.0 {
+        return format!("Catching up: {} {noun}", grouped(jobs));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let left = Duration::try_from_secs_f64(jobs as f64 / per_second).unwrap_or(Duration::MAX);
+    format!("Catching up: {} {noun}, about {}", grouped(jobs), roughly(left))
+}
+
+/// A duration as people estimate: one unit.
+fn roughly(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (count, unit) = match seconds {
+        0..=1 => (1, "second"),
+        2..=59 => (seconds, "second"),
+        60..=5_399 => ((seconds + 30) / 60, "minute"),
+        5_400..=129_599 => ((seconds + 1_800) / 3_600, "hour"),
+        _ => ((seconds + 43_200) / 86_400, "day"),
+    };
+    format!("{} {unit}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// A duration as it passes: "40 s", "12 min", "3 h".
+pub(crate) fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7_199 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3_600),
+    }
+}
+
+/// A number with commas between its thousands.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AccountName;
+    use jiff::Timestamp;
+
+    fn calm() -> Situation {
+        Situation { jobs: Some(0), poisoned: Some(0), ..Situation::default() }
+    }
+
+    #[test]
+    fn it_says_in_words_how_things_stand() {
+        let text = |situation: Situation| headline(&situation).text;
+        assert_eq!(text(calm()), "Consistent");
+        assert_eq!(text(Situation { jobs: Some(12_400), per_second: 68.0, ..calm() }), "Catching up: 12,400 jobs, about 3 minutes");
+        assert_eq!(text(Situation { jobs: Some(1), ..calm() }), "Catching up: 1 job");
+        assert_eq!(text(Situation { poisoned: Some(3), ..calm() }), "Stuck: 3 poisoned");
+        let open = NotReady::CircuitOpen { account: AccountName::main(), service: "table", since: Timestamp::UNIX_EPOCH };
+        let away = Situation { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
+        assert_eq!(text(away), "Store unreachable for 40 s: the table service of the account main");
+        assert_eq!(headline(&Situation::default()).mood, Mood::Starting);
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_rest_is_said_below() {
+        let open = NotReady::CircuitOpen { account: AccountName::main(), service: "queue", since: Timestamp::UNIX_EPOCH };
+        let all = headline(&Situation {
+            reasons: vec![open],
+            unreachable_for: Some(Duration::from_mins(3)),
+            jobs: Some(2),
+            per_second: 0.0,
+            poisoned: Some(1),
+        });
+        assert_eq!(all.mood, Mood::Unreachable);
+        assert!(all.text.starts_with("Store unreachable for 3 min"), "{}", all.text);
+        assert_eq!(all.notes, ["Stuck: 1 poisoned", "Catching up: 2 jobs"]);
+    }
+
+    #[test]
+    fn numbers_and_durations_are_readable() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        let secs = Duration::from_secs;
+        assert_eq!(
+            [0, 45, 60, 5_000, 7_200, 200_000].map(|s| roughly(secs(s))),
+            ["1 second", "45 seconds", "1 minute", "83 minutes", "2 hours", "2 days"]
+        );
+    }
+}

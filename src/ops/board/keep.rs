@@ -1,0 +1,42 @@
+//! The task that measures what nobody tells the board.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Board, SLOT};
+use crate::ports::{ErrorClass, Missing, Stores};
+
+/// Samples every slot when it has ended, and counts poison after every wait, for ever.
+pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Duration) {
+    let sampling = async {
+        let mut slot = board.slot();
+        loop {
+            let next = SLOT * u32::try_from(slot + 1).unwrap_or(u32::MAX);
+            sleep(next.saturating_sub(board.running())).await;
+            // A program that was suspended has slots in which nothing was measured.
+            slot = board.slot().max(slot + 1);
+            board.sample(slot - 1);
+        }
+    };
+    let counting = async {
+        loop {
+            for queue in board.configured() {
+                count(board, stores, queue).await;
+            }
+            sleep(wait()).await;
+        }
+    };
+    tokio::join!(sampling, counting);
+}
+
+/// Counts one poison queue: one request.
+pub(crate) async fn count(board: &Board, stores: &Stores, queue: &crate::settings::QueueSettings) {
+    // Both names were checked when the worker was set up.
+    let (Ok(account), Ok(poison)) = (stores.account(&queue.account), queue.name.with_suffix("-poison")) else { return };
+    match account.queues.approximate_count(&poison).await {
+        Ok(messages) => board.counted(&queue.name, messages),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => board.counted(&queue.name, 0),
+        Err(error) => tracing::debug!(queue = %poison, %error, "the poison queue cannot be counted"),
+    }
+}

@@ -1,0 +1,40 @@
+//! What operators look at: recent jobs, an hour of figures for every queue and storage service, and a headline.
+//!
+//! ```text
+//!   worker ── delivery ended, items changed ──▶ journal (recent jobs), series (10 s slots, one hour)
+//!   worker's status, request counts, poison counts ── every 10 s ──▶ series
+//!   board ──▶ snapshots: plain data, read by the API and the pages
+//! ```
+//!
+//! Everything is bounded: the journal by a number of jobs, a series by the number of its slots. Nothing here waits
+//! but the one task that measures. A program without HTTP has no board, and its worker tells nobody anything.
+
+#[expect(clippy::module_inception, reason = "the board itself, beside what it is made of")]
+mod board;
+mod headline;
+mod journal;
+pub(super) mod keep;
+mod lag;
+mod poison;
+mod queue;
+mod storage;
+mod view;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use board::{Board, BoardParts, Work};
+pub use headline::{Headline, Mood};
+pub use journal::{Change, JobFilter, JobRecord};
+pub use queue::{QueueNow, QueueSlot};
+pub use storage::{ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
+pub use view::ViewNow;
+
+use std::time::Duration;
+
+/// Length of a slot in every series.
+pub const SLOT: Duration = Duration::from_secs(10);
+/// Slots that are kept: one hour.
+pub const SLOTS: usize = 360;
+/// Slots that a current rate is taken over: one minute.
+const RECENT: u64 = 6;

@@ -1,0 +1,24 @@
+//! How many messages are poisoned, by queue.
+
+use std::collections::BTreeMap;
+
+use crate::model::QueueName;
+
+/// What poison queues held when they were last asked. One that could not be asked keeps its last count.
+#[derive(Debug, Default)]
+pub(super) struct PoisonCounts(BTreeMap<QueueName, u64>);
+
+impl PoisonCounts {
+    pub(super) fn counted(&mut self, queue: QueueName, messages: u64) {
+        self.0.insert(queue, messages);
+    }
+
+    /// Of all queues; nothing until one was asked.
+    pub(super) fn total(&self) -> Option<u64> {
+        (!self.0.is_empty()).then(|| self.0.values().sum())
+    }
+
+    pub(super) fn of(&self, queue: &QueueName) -> Option<u64> {
+        self.0.get(queue).copied()
+    }
+}

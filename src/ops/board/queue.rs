@@ -1,0 +1,281 @@
+//! An hour of one queue.
+
+use std::collections::VecDeque;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::lag::Lags;
+use super::{RECENT, SLOT, SLOTS};
+use crate::worker::{Carries, Delivered, Ending, QueueStatus, ReceiverState};
+
+/// What is kept of one queue.
+#[derive(Debug, Default)]
+pub(super) struct QueueSeries {
+    slots: VecDeque<Slot>,
+    renewals: u64,
+}
+
+/// Ten seconds.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    number: u64,
+    endings: [u32; Ending::ALL.len()],
+    lags: Lags,
+    messages: Option<u64>,
+    oldest: Option<u64>,
+    in_flight: usize,
+    renewals: u64,
+}
+
+/// A queue now.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "queue")]
+pub struct QueueNow {
+    /// The queue, or its shard.
+    pub queue: String,
+    /// `jobs` or `rechecks`.
+    pub carries: &'static str,
+    /// What its receiver does: `receiving`, `paused_by_store`, `paused_by_catalog`, `draining` or `stopped`.
+    pub state: &'static str,
+    /// About how many messages it holds, hidden ones included; null until it was measured.
+    pub messages: Option<u64>,
+    /// Age of the oldest of the first visible messages, in seconds.
+    pub oldest_age_seconds: Option<u64>,
+    /// Messages that were got and are not settled yet.
+    pub in_flight: usize,
+    /// Deliveries that ended per second, over the last minute.
+    pub per_second: f64,
+    /// Jobs done or skipped per second, over the last minute.
+    pub finished_per_second: f64,
+    /// Half of the jobs of the last five minutes converged within this many seconds of being enqueued.
+    pub lag_p50_seconds: Option<f64>,
+    /// 99 of 100 did.
+    pub lag_p99_seconds: Option<f64>,
+    /// Deliveries of the last hour, by how they ended.
+    pub endings: Endings,
+    /// Leases renewed since the program started.
+    pub renewals: u64,
+    /// Renewals that failed or found the lease lost, since the program started.
+    pub failed_renewals: u64,
+    /// When the queue last answered (RFC 3339).
+    pub last_poll: Option<String>,
+    /// Why the last request for messages failed, until one succeeds.
+    pub last_error: Option<String>,
+}
+
+/// Deliveries by how they ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "endings")]
+pub struct Endings {
+    /// What was asked for holds.
+    pub done: u64,
+    /// A condition was unmet, or a later change had overtaken the job.
+    pub skipped: u64,
+    /// Tried again later.
+    pub retried: u64,
+    /// On the poison queue.
+    pub poisoned: u64,
+    /// Not settled: somebody else has the message, or will.
+    pub lost: u64,
+}
+
+/// Ten seconds of one queue, or of several together.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "queue_slot")]
+pub struct QueueSlot {
+    /// How long ago the slot began, in seconds.
+    pub ago_seconds: u64,
+    /// Deliveries that ended, per second, by how.
+    pub done: f64,
+    /// See `done`.
+    pub skipped: f64,
+    /// See `done`.
+    pub retried: f64,
+    /// See `done`.
+    pub poisoned: f64,
+    /// See `done`.
+    pub lost: f64,
+    /// Messages in the queue; null where it was not measured.
+    pub messages: Option<u64>,
+    /// Age of the oldest message, in seconds.
+    pub oldest_age_seconds: Option<u64>,
+    /// Messages in flight.
+    pub in_flight: usize,
+    /// Median lag, in seconds; null where no job ended.
+    pub lag_p50_seconds: Option<f64>,
+    /// 99th percentile.
+    pub lag_p99_seconds: Option<f64>,
+    /// Leases renewed.
+    pub renewals: u64,
+}
+
+impl QueueSeries {
+    /// A delivery ended.
+    pub(super) fn ended(&mut self, number: u64, delivery: &Delivered) {
+        let slot = self.slot(number);
+        let ending = &mut slot.endings[delivery.ending as usize];
+        *ending = ending.saturating_add(1);
+        if let Some(lag) = delivery.lag {
+            slot.lags.add(lag);
+        }
+    }
+
+    /// What the worker's status says.
+    pub(super) fn sampled(&mut self, number: u64, status: &QueueStatus) {
+        let renewed = status.renewals.saturating_sub(self.renewals);
+        self.renewals = status.renewals;
+        let slot = self.slot(number);
+        slot.messages = status.backlog.map(|backlog| backlog.messages);
+        slot.oldest = status.backlog.map(|backlog| backlog.oldest_age_seconds);
+        slot.in_flight = status.in_flight;
+        slot.renewals += renewed;
+    }
+
+    fn slot(&mut self, number: u64) -> &mut Slot {
+        if self.slots.back().is_none_or(|last| last.number < number) {
+            self.slots.push_back(Slot { number, ..Slot::default() });
+        }
+        while self.slots.len() > SLOTS {
+            self.slots.pop_front();
+        }
+        let last = self.slots.len() - 1;
+        &mut self.slots[last]
+    }
+
+    fn since(&self, first: u64) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(move |slot| slot.number >= first)
+    }
+
+    fn endings(&self, first: u64) -> [u64; Ending::ALL.len()] {
+        let mut sum = [0; Ending::ALL.len()];
+        for slot in self.since(first) {
+            for (sum, count) in sum.iter_mut().zip(slot.endings) {
+                *sum += u64::from(count);
+            }
+        }
+        sum
+    }
+
+    /// The queue at a slot; `running` is how long the program has been.
+    pub(super) fn now(&self, number: u64, running: f64, status: &QueueStatus) -> QueueNow {
+        // The slot under way has only begun: rates are taken over it and those before it.
+        let seconds = running.min(SLOT.as_secs_f64() * float(RECENT)).max(1.0);
+        let recent = self.endings((number + 1).saturating_sub(RECENT));
+        let mut lags = Lags::default();
+        self.since((number + 1).saturating_sub(5 * RECENT)).for_each(|slot| lags.merge(&slot.lags));
+        let [done, skipped, retried, poisoned, lost] = self.endings((number + 1).saturating_sub(SLOTS as u64));
+        QueueNow {
+            queue: status.queue.to_string(),
+            carries: match status.carries {
+                Carries::Jobs => "jobs",
+                Carries::Rechecks => "rechecks",
+            },
+            state: match status.state {
+                ReceiverState::Stopped => "stopped",
+                ReceiverState::Receiving => "receiving",
+                ReceiverState::PausedByStore => "paused_by_store",
+                ReceiverState::PausedByCatalog => "paused_by_catalog",
+                ReceiverState::Draining => "draining",
+            },
+            messages: status.backlog.map(|backlog| backlog.messages),
+            oldest_age_seconds: status.backlog.map(|backlog| backlog.oldest_age_seconds),
+            in_flight: status.in_flight,
+            per_second: float(recent.iter().sum()) / seconds,
+            finished_per_second: float(recent[Ending::Done as usize] + recent[Ending::Skipped as usize]) / seconds,
+            lag_p50_seconds: lags.quantile(0.5),
+            lag_p99_seconds: lags.quantile(0.99),
+            endings: Endings { done, skipped, retried, poisoned, lost },
+            renewals: status.renewals,
+            failed_renewals: status.failed_renewals,
+            last_poll: status.last_poll.map(|at| at.to_string()),
+            last_error: status.last_error.as_ref().map(|last| last.error.clone()),
+        }
+    }
+}
+
+/// The slots of several queues together, oldest first, without the one under way and none from before the program.
+pub(super) fn together<'a>(series: impl Iterator<Item = &'a QueueSeries>, number: u64) -> Vec<QueueSlot> {
+    let first = number.saturating_sub(SLOTS as u64);
+    let mut sums: Vec<Slot> = (first..number).map(|number| Slot { number, ..Slot::default() }).collect();
+    for series in series {
+        for slot in series.since(first).filter(|slot| slot.number < number) {
+            let Some(sum) = usize::try_from(slot.number - first).ok().and_then(|at| sums.get_mut(at)) else { continue };
+            for (sum, count) in sum.endings.iter_mut().zip(slot.endings) {
+                *sum += count;
+            }
+            sum.lags.merge(&slot.lags);
+            sum.messages = sum.messages.map_or(slot.messages, |so_far| Some(so_far + slot.messages.unwrap_or(0)));
+            sum.oldest = sum.oldest.max(slot.oldest);
+            sum.in_flight += slot.in_flight;
+            sum.renewals += slot.renewals;
+        }
+    }
+    sums.into_iter().map(|slot| shown(&slot, number)).collect()
+}
+
+fn shown(slot: &Slot, number: u64) -> QueueSlot {
+    let rate = |ending: Ending| f64::from(slot.endings[ending as usize]) / SLOT.as_secs_f64();
+    QueueSlot {
+        ago_seconds: (number - slot.number) * SLOT.as_secs(),
+        done: rate(Ending::Done),
+        skipped: rate(Ending::Skipped),
+        retried: rate(Ending::Retried),
+        poisoned: rate(Ending::Poisoned),
+        lost: rate(Ending::Lost),
+        messages: slot.messages,
+        oldest_age_seconds: slot.oldest,
+        in_flight: slot.in_flight,
+        lag_p50_seconds: slot.lags.quantile(0.5),
+        lag_p99_seconds: slot.lags.quantile(0.99),
+        renewals: slot.renewals,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of jobs stay below 2^52")]
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{delivered, status};
+    use super::*;
+
+    #[test]
+    fn an_hour_is_kept_and_older_slots_are_forgotten() {
+        let mut series = QueueSeries::default();
+        for number in 0..SLOTS as u64 + 100 {
+            series.ended(number, &delivered("m", Ending::Done));
+        }
+        assert_eq!(series.slots.len(), SLOTS);
+        let slots = together([&series].into_iter(), 460);
+        assert_eq!((slots.len(), slots[0].ago_seconds, slots[359].ago_seconds), (360, 3_600, 10));
+        assert!(slots.iter().all(|slot| (slot.done - 0.1).abs() < 1e-9));
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_minute_and_a_young_program_has_had_less() {
+        let mut series = QueueSeries::default();
+        for _ in 0..30 {
+            series.ended(100, &delivered("m", Ending::Done));
+        }
+        let now = |number, running| series.now(number, running, &status("q", Some(3))).finished_per_second;
+        assert!((now(100, 1_000.0) - 0.5).abs() < 1e-9);
+        assert!((now(100, 10.0) - 3.0).abs() < 1e-9);
+        assert!(now(106, 1_000.0).abs() < 1e-9, "a minute later they are past");
+    }
+
+    #[test]
+    fn shards_add_up() {
+        let (mut one, mut other) = (QueueSeries::default(), QueueSeries::default());
+        one.sampled(5, &status("q-00", Some(3)));
+        other.sampled(5, &status("q-01", Some(4)));
+        one.ended(5, &delivered("m", Ending::Poisoned));
+        let slots = together([&one, &other].into_iter(), 6);
+        let last = slots.last().unwrap();
+        assert_eq!((last.messages, last.in_flight), (Some(7), 2));
+        assert!((last.poisoned - 0.1).abs() < 1e-9 && last.lag_p50_seconds.is_some());
+        assert_eq!(slots[0].messages, None, "what was not measured is not zero");
+    }
+}

@@ -1,0 +1,185 @@
+//! An hour of the storage services.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{SLOT, SLOTS};
+use crate::model::AccountName;
+
+/// Says what storage services answered so far.
+pub trait StorageMeter: Send + Sync {
+    /// One tally for each service of each account.
+    fn tallies(&self) -> Vec<ServiceTally>;
+}
+
+/// What one service of an account answered since the program started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceTally {
+    /// The account.
+    pub account: AccountName,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Did what was asked.
+    pub ok: u64,
+    /// Said no: a conflict, an unmet condition, nothing there (4xx).
+    pub refused: u64,
+    /// Asked to slow down (429, 503).
+    pub throttled: u64,
+    /// Failed (other 5xx), or did not answer.
+    pub failed: u64,
+    /// How long all of these took together.
+    pub took: Duration,
+}
+
+/// One service of an account now.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage")]
+pub struct StorageNow {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Requests since the program started.
+    pub requests: u64,
+    /// Of these, how many were answered with "slow down" (429, 503).
+    pub throttled: u64,
+    /// Of these, how many failed or were not answered.
+    pub failed: u64,
+    /// Since when its circuit is open (RFC 3339); null while it answers.
+    pub unreachable_since: Option<String>,
+    /// The last ten seconds that were measured.
+    pub last: Option<ServiceSlot>,
+}
+
+/// The last hour of one service.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage_hour")]
+pub struct StorageHour {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// `table`, `queue` or `blob`.
+    pub service: &'static str,
+    /// Slots of ten seconds, oldest first.
+    pub slots: Vec<ServiceSlot>,
+}
+
+/// Ten seconds of one service.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "storage_slot")]
+pub struct ServiceSlot {
+    /// How long ago the slot began, in seconds.
+    pub ago_seconds: u64,
+    /// Requests per second that did what was asked.
+    pub ok: f64,
+    /// Requests per second that were refused: a conflict, an unmet condition, nothing there (4xx).
+    pub refused: f64,
+    /// Requests per second that were answered with "slow down" (429, 503).
+    pub throttled: f64,
+    /// Requests per second that failed (other 5xx) or were not answered.
+    pub failed: f64,
+    /// Mean time to an answer, in seconds; null where nothing was asked.
+    pub mean_seconds: Option<f64>,
+}
+
+type Key = (AccountName, &'static str);
+/// The last tally, and the differences slot by slot.
+type Kept = (ServiceTally, VecDeque<(u64, ServiceTally)>);
+
+/// What is kept of every service.
+#[derive(Debug, Default)]
+pub(super) struct StorageSeries(BTreeMap<Key, Kept>);
+
+impl StorageSeries {
+    /// What a slot that has ended brought.
+    pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
+        for tally in tallies {
+            let (last, slots) = self.0.entry((tally.account.clone(), tally.service)).or_insert_with(|| (zero(&tally), VecDeque::new()));
+            slots.push_back((number, difference(&tally, last)));
+            while slots.len() > SLOTS {
+                slots.pop_front();
+            }
+            *last = tally;
+        }
+    }
+
+    pub(super) fn now(&self, number: u64, mut unreachable: impl FnMut(&AccountName, &str) -> Option<String>) -> Vec<StorageNow> {
+        let now = |((account, service), (last, slots)): (&Key, &Kept)| StorageNow {
+            account: account.to_string(),
+            service,
+            requests: last.ok + last.refused + last.throttled + last.failed,
+            throttled: last.throttled,
+            failed: last.failed,
+            unreachable_since: unreachable(account, service),
+            last: slots.back().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)),
+        };
+        self.0.iter().map(now).collect()
+    }
+
+    pub(super) fn hour(&self, number: u64) -> Vec<StorageHour> {
+        let hour = |((account, service), (_, slots)): (&Key, &Kept)| StorageHour {
+            account: account.to_string(),
+            service,
+            slots: slots.iter().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)).collect(),
+        };
+        self.0.iter().map(hour).collect()
+    }
+}
+
+fn zero(of: &ServiceTally) -> ServiceTally {
+    ServiceTally { ok: 0, refused: 0, throttled: 0, failed: 0, took: Duration::ZERO, ..of.clone() }
+}
+
+fn difference(now: &ServiceTally, before: &ServiceTally) -> ServiceTally {
+    ServiceTally {
+        ok: now.ok.saturating_sub(before.ok),
+        refused: now.refused.saturating_sub(before.refused),
+        throttled: now.throttled.saturating_sub(before.throttled),
+        failed: now.failed.saturating_sub(before.failed),
+        took: now.took.saturating_sub(before.took),
+        ..now.clone()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+fn shown(slots_ago: u64, tally: &ServiceTally) -> ServiceSlot {
+    let rate = |count: u64| count as f64 / SLOT.as_secs_f64();
+    let all = tally.ok + tally.refused + tally.throttled + tally.failed;
+    ServiceSlot {
+        ago_seconds: slots_ago * SLOT.as_secs(),
+        ok: rate(tally.ok),
+        refused: rate(tally.refused),
+        throttled: rate(tally.throttled),
+        failed: rate(tally.failed),
+        mean_seconds: (all > 0).then(|| tally.took.as_secs_f64() / all as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(ok: u64, throttled: u64) -> ServiceTally {
+        let took = Duration::from_millis(10 * (ok + throttled));
+        ServiceTally { account: AccountName::main(), service: "table", ok, refused: 0, throttled, failed: 0, took }
+    }
+
+    #[test]
+    fn slots_are_the_differences_between_samples() {
+        let mut series = StorageSeries::default();
+        series.sampled(0, vec![tally(20, 0)]);
+        series.sampled(1, vec![tally(50, 10)]);
+        let now = series.now(2, |_, _| None).remove(0);
+        assert_eq!((now.requests, now.throttled), (60, 10));
+        let last = now.last.unwrap();
+        assert_eq!((last.ago_seconds, last.ok, last.throttled), (10, 3.0, 1.0));
+        assert!((last.mean_seconds.unwrap() - 0.01).abs() < 1e-9);
+        for number in 2..500 {
+            series.sampled(number, vec![tally(50, 10)]);
+        }
+        let hour = series.hour(500).remove(0);
+        assert_eq!((hour.slots.len(), hour.slots[359].mean_seconds), (SLOTS, None));
+    }
+}

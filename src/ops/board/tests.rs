@@ -1,0 +1,112 @@
+//! A board as it is told things.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::adapters::circuit::Circuits;
+use crate::adapters::sim::{Fair, SimWorld};
+use crate::adapters::system::SystemClock;
+use crate::catalog::Catalog;
+use crate::model::job::Primary;
+use crate::model::{AccountName, EntityKey, QueueName, TableName, ViewName};
+use crate::ops::NotReady;
+use crate::ports::{Clock, Stores, Ttl};
+use crate::reconcile::{Action, ItemChange};
+use crate::settings::QueueSettings;
+use crate::worker::{Backlog, Carries, Delivered, Ending, Observer as _, QueueStatus, ReceiverState};
+
+pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
+    Delivered {
+        at: Timestamp::UNIX_EPOCH,
+        queue: QueueName::new("jobs").unwrap(),
+        op: "sync",
+        primary: Some(Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() }),
+        ending,
+        outcome: ending.name(),
+        deliveries: 1,
+        took: Duration::from_millis(20),
+        lag: Some(Duration::from_millis(100)),
+        changes: vec![change(Action::Create)],
+        changed: 1,
+        step: None,
+        error: None,
+        message_id: message_id.to_owned(),
+        id: None,
+        traceparent: None,
+    }
+}
+
+pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
+    QueueStatus {
+        queue: QueueName::new(queue).unwrap_or_else(|_| QueueName::new(format!("{queue}-queue")).unwrap()),
+        carries: Carries::Jobs,
+        state: ReceiverState::Receiving,
+        in_flight: 1,
+        last_poll: None,
+        last_error: None,
+        backlog: messages.map(|messages| Backlog { at: Timestamp::UNIX_EPOCH, messages, oldest_age_seconds: 9 }),
+        renewals: 0,
+        failed_renewals: 0,
+    }
+}
+
+fn change(action: Action) -> ItemChange {
+    ItemChange { view: ViewName::new("by_email").unwrap(), action }
+}
+
+struct NoStorage;
+
+impl StorageMeter for NoStorage {
+    fn tallies(&self) -> Vec<ServiceTally> {
+        Vec::new()
+    }
+}
+
+fn board(clock: Arc<dyn Clock>) -> Board {
+    let queue =
+        QueueSettings { name: QueueName::new("jobs").unwrap(), account: AccountName::main(), concurrency: 1, shards: 1, allow: None };
+    Board::new(BoardParts {
+        clock,
+        catalog: Arc::new(Catalog::default()),
+        queues: vec![queue],
+        readiness: Arc::new(Vec::<NotReady>::new),
+        health: Arc::new(Circuits::default()),
+        meter: Arc::new(NoStorage),
+    })
+}
+
+#[test]
+fn a_board_without_a_worker_is_starting_and_knows_no_queue() {
+    let board = board(Arc::new(SystemClock::new()));
+    assert_eq!(board.headline().mood, Mood::Starting);
+    assert!(board.queues().is_empty() && board.engine().is_none() && board.poisoned().is_none());
+}
+
+#[test]
+fn what_the_worker_tells_is_found_again() {
+    let board = board(Arc::new(SystemClock::new()));
+    board.ended(delivered("m1", Ending::Done));
+    board.changed(&[change(Action::Create), change(Action::Delete)]);
+    assert_eq!(board.jobs(&JobFilter::default(), 10)[0].message_id, "m1");
+    assert!(board.views(None, 10).is_empty(), "only declared views are shown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Fair)).account();
+    let stores = Stores::new(BTreeMap::from([(AccountName::main(), account.clone())]));
+    let board = board(clock);
+    let (queue, poison) = (board.configured()[0].clone(), QueueName::new("jobs-poison").unwrap());
+    keep::count(&board, &stores, &queue).await;
+    assert_eq!(board.poisoned(), Some(0));
+    account.queues.create_queue(&poison).await.unwrap();
+    account.queues.put(&poison, "x", Duration::ZERO, Ttl::Never).await.unwrap();
+    keep::count(&board, &stores, &queue).await;
+    assert_eq!((board.poisoned(), board.poisoned_of(&queue.name)), (Some(1), Some(1)));
+    assert_eq!(board.headline().text, "Stuck: 1 poisoned");
+}

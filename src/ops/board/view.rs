@@ -1,0 +1,82 @@
+//! What happens to the items of a view.
+
+use std::collections::VecDeque;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{RECENT, SLOT};
+use crate::reconcile::Action;
+
+/// What is kept of one view: its totals and the last minute.
+#[derive(Debug, Default)]
+pub(super) struct ViewSeries {
+    totals: [u64; 3],
+    slots: VecDeque<(u64, [u64; 3])>,
+}
+
+/// A view now.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "view")]
+pub struct ViewNow {
+    /// Its name.
+    pub view: String,
+    /// What it is: `secondary_index`, …
+    pub kind: String,
+    /// The table of its primaries.
+    pub source: String,
+    /// Items inserted since the program started.
+    pub created: u64,
+    /// Items replaced since the program started.
+    pub updated: u64,
+    /// Items deleted since the program started.
+    pub deleted: u64,
+    /// Items inserted, replaced or deleted per second, over the last minute.
+    pub per_second: f64,
+}
+
+impl ViewSeries {
+    pub(super) fn changed(&mut self, number: u64, action: Action) {
+        let action = match action {
+            Action::Create => 0,
+            Action::Update => 1,
+            Action::Delete => 2,
+        };
+        self.totals[action] += 1;
+        if self.slots.back().is_none_or(|(last, _)| *last < number) {
+            self.slots.push_back((number, [0; 3]));
+        }
+        while self.slots.front().is_some_and(|(first, _)| first + RECENT <= number) {
+            self.slots.pop_front();
+        }
+        if let Some((_, counts)) = self.slots.back_mut() {
+            counts[action] += 1;
+        }
+    }
+
+    pub(super) fn now(&self, number: u64, running: f64, view: String, kind: String, source: String) -> ViewNow {
+        let recent: u64 = self.slots.iter().filter(|(slot, _)| slot + RECENT > number).flat_map(|(_, counts)| counts).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a minute's items, and six slots")]
+        let per_second = recent as f64 / running.min(SLOT.as_secs_f64() * RECENT as f64).max(1.0);
+        let [created, updated, deleted] = self.totals;
+        ViewNow { view, kind, source, created, updated, deleted, per_second }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_stay_and_rates_pass() {
+        let mut series = ViewSeries::default();
+        for number in 0..6 {
+            series.changed(number, Action::Create);
+        }
+        series.changed(6, Action::Delete);
+        let now = |number| series.now(number, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
+        assert_eq!((now(6).created, now(6).deleted), (6, 1));
+        assert!((now(6).per_second - 0.1).abs() < 1e-9);
+        assert!(now(12).per_second.abs() < 1e-9);
+    }
+}

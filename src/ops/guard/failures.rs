@@ -1,0 +1,81 @@
+//! Wrong tokens, counted: guessing is slow.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Wrong tokens that one address may send at once.
+const BURST: u32 = 10;
+/// One more is allowed after this.
+const AGAIN: Duration = Duration::from_secs(6);
+/// Most addresses that are remembered. Beyond, the one that failed longest ago is forgotten.
+const ADDRESSES: usize = 4_096;
+
+/// How often each address failed lately. While an address has failed too often, its tokens are not even compared.
+#[derive(Debug, Default)]
+pub(super) struct Failures(Mutex<BTreeMap<IpAddr, Debt>>);
+
+/// When an address's failures will be forgotten: each adds [`AGAIN`].
+#[derive(Debug, Clone, Copy)]
+struct Debt {
+    paid_off: Duration,
+}
+
+impl Failures {
+    /// How long an address has to wait before a token of its is looked at again; nothing where it may at once.
+    pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
+        let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let owed = debts.get(&address)?.paid_off.saturating_sub(now);
+        let over = (owed + AGAIN).saturating_sub(AGAIN * BURST);
+        (!over.is_zero()).then_some(over)
+    }
+
+    /// An address sent a wrong token.
+    pub(super) fn failed(&self, address: IpAddr, now: Duration) {
+        let mut debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if debts.len() >= ADDRESSES && !debts.contains_key(&address) {
+            debts.retain(|_, debt| debt.paid_off > now);
+            if debts.len() >= ADDRESSES
+                && let Some(oldest) = debts.iter().min_by_key(|(_, debt)| debt.paid_off).map(|(address, _)| *address)
+            {
+                debts.remove(&oldest);
+            }
+        }
+        let debt = debts.entry(address).or_insert(Debt { paid_off: now });
+        debt.paid_off = debt.paid_off.max(now) + AGAIN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn after_ten_wrong_tokens_an_address_waits_and_others_do_not() {
+        let failures = Failures::default();
+        let mut now = Duration::from_secs(100);
+        for _ in 0..10 {
+            assert_eq!(failures.wait(HERE, now), None);
+            failures.failed(HERE, now);
+        }
+        let wait = failures.wait(HERE, now).unwrap();
+        assert_eq!(wait, AGAIN);
+        assert_eq!(failures.wait("10.0.0.1".parse().unwrap(), now), None);
+        now += wait;
+        assert_eq!(failures.wait(HERE, now), None);
+        failures.failed(HERE, now);
+        assert!(failures.wait(HERE, now).is_some(), "one at a time from here on");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let failures = Failures::default();
+        for address in 0..10_000_u32 {
+            failures.failed(IpAddr::from(address.to_be_bytes()), Duration::from_secs(1));
+        }
+        assert_eq!(failures.0.lock().unwrap().len(), ADDRESSES);
+    }
+}

@@ -1,0 +1,84 @@
+//! Where a request comes from, as far as a browser says. Pure.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, header};
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A page of this server.
+    Same,
+    /// Another site's page, or one whose origin is hidden.
+    Other,
+    /// No browser, or one that says nothing.
+    Unsaid,
+}
+
+/// Where a request comes from: what the browser says by itself (`Sec-Fetch-Site`) before `Origin`.
+pub(super) fn origin(headers: &HeaderMap) -> Origin {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if headers.contains_key("sec-fetch-site") {
+        return if text("sec-fetch-site") == Some("same-origin") { Origin::Same } else { Origin::Other };
+    }
+    if !headers.contains_key(header::ORIGIN) {
+        return Origin::Unsaid;
+    }
+    let same = text("origin").and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    match (same, text("host")) {
+        (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host) => Origin::Same,
+        _ => Origin::Other,
+    }
+}
+
+/// Whether a request names this machine as its host. Another name that leads here is how a foreign page would
+/// read what loopback lets everybody read (DNS rebinding).
+pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|value| value.to_str().ok()) else { return true };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let name = name.trim_end_matches('.');
+    name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (axum::http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_foreign_page_is_told_from_our_own() {
+        let of = |pairs: &[(&'static str, &str)]| origin(&headers(pairs));
+        assert_eq!(of(&[("host", "h:1")]), Origin::Unsaid);
+        assert_eq!(of(&[("host", "h:1"), ("origin", "http://h:1")]), Origin::Same);
+        assert_eq!(of(&[("host", "h:1"), ("origin", "null"), ("sec-fetch-site", "same-origin")]), Origin::Same);
+        for foreign in [
+            &[("host", "h:1"), ("origin", "http://h:2")][..],
+            &[("host", "h:1"), ("origin", "null")],
+            &[("host", "h:1"), ("origin", "http://evil.example")],
+            &[("host", "h:1"), ("origin", "http://h:1"), ("sec-fetch-site", "cross-site")],
+            &[("host", "h:1"), ("sec-fetch-site", "same-site")],
+            &[("host", "h:1"), ("sec-fetch-site", "none")],
+            &[("origin", "http://h:1")],
+        ] {
+            assert_eq!(of(foreign), Origin::Other, "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        for own in ["localhost", "LOCALHOST:9464", "a.localhost", "127.0.0.1:9464", "127.9.9.9", "[::1]:9464", "[::ffff:127.0.0.1]"] {
+            assert!(names_this_machine(&headers(&[("host", own)])), "{own}");
+        }
+        for foreign in ["evil.example", "evil.example:9464", "localhost.evil.example", "10.0.0.1", "[::2]", "127.0.0.1.evil.example", ""] {
+            assert!(!names_this_machine(&headers(&[("host", foreign)])), "{foreign}");
+        }
+    }
+}

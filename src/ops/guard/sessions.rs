@@ -1,0 +1,100 @@
+//! Browsers that have shown the token.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, header};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+/// The cookie's name.
+const COOKIE: &str = "evenkeel_session";
+/// How long a session lasts.
+const LASTS: Duration = Duration::from_hours(12);
+/// Most sessions. Beyond, the one that ends first is ended.
+const SESSIONS: usize = 256;
+
+/// The sessions of this process, by the digest of their secret and with their end (monotonic). A restart ends all.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<BTreeMap<[u8; 32], Duration>>);
+
+impl Sessions {
+    /// Begins a session; the value of `Set-Cookie`.
+    pub(super) fn begin(&self, now: Duration) -> String {
+        // 244 bits from the system's generator.
+        let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let mut sessions = self.lock();
+        sessions.retain(|_, end| *end > now);
+        if sessions.len() >= SESSIONS
+            && let Some(first) = sessions.iter().min_by_key(|(_, end)| **end).map(|(digest, _)| *digest)
+        {
+            sessions.remove(&first);
+        }
+        sessions.insert(Sha256::digest(&secret).into(), now + LASTS);
+        cookie(&secret, LASTS)
+    }
+
+    /// Whether a request belongs to a session. Digests are looked up, so the time taken says nothing of secrets.
+    pub(super) fn knows(&self, headers: &HeaderMap, now: Duration) -> bool {
+        let sessions = self.lock();
+        given(headers).any(|secret| sessions.get(&<[u8; 32]>::from(Sha256::digest(secret))).is_some_and(|end| *end > now))
+    }
+
+    /// Ends a request's session; the value of `Set-Cookie`.
+    pub(super) fn end(&self, headers: &HeaderMap) -> String {
+        let mut sessions = self.lock();
+        for secret in given(headers) {
+            sessions.remove(&<[u8; 32]>::from(Sha256::digest(secret)));
+        }
+        cookie("", Duration::ZERO)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], Duration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Not `Secure`: the server itself speaks plain HTTP, and a browser would not send it back on one.
+fn cookie(secret: &str, lasts: Duration) -> String {
+    format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
+}
+
+/// The session secrets that a request carries.
+fn given(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let cookies = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == COOKIE).map(|(_, secret)| secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(cookie: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::COOKIE, cookie.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_session_lasts_until_it_is_ended_or_over() {
+        let sessions = Sessions::default();
+        let now = Duration::from_secs(5);
+        let set = sessions.begin(now);
+        assert!(set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"), "{set}");
+        let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
+        assert!(sessions.knows(&sent, now));
+        assert!(!sessions.knows(&sent, now + LASTS));
+        assert!(!sessions.knows(&with("evenkeel_session="), now) && !sessions.knows(&HeaderMap::new(), now));
+        assert!(sessions.end(&sent).contains("Max-Age=0"));
+        assert!(!sessions.knows(&sent, now));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let sessions = Sessions::default();
+        for second in 0..1_000 {
+            sessions.begin(Duration::from_secs(second));
+        }
+        assert_eq!(sessions.lock().len(), SESSIONS);
+    }
+}

@@ -1,0 +1,166 @@
+//! Who is told what the worker does: a dashboard, or nobody.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::decide::{End, Ran, describe};
+use super::deliver::Times;
+use super::examine::Examined;
+use super::settle::Settled;
+use super::source::{Carries, Source};
+use super::{cause, engine::Engine};
+use crate::model::QueueName;
+use crate::model::job::Primary;
+use crate::ports::Message;
+use crate::reconcile::{ItemChange, Outcome, Summary};
+
+/// Most changes that are told of one delivery: a footprint holds a thousand items.
+const CHANGES: usize = 64;
+/// Longest error that is told, in bytes.
+const ERROR_BYTES: usize = 1_024;
+/// Longest message id, client's id or step that is told, in bytes.
+const TEXT_BYTES: usize = 256;
+
+/// Is told what the worker does, from inside its tasks: must neither wait nor fail. Where nobody is told, nothing
+/// is put together.
+pub trait Observer: Send + Sync {
+    /// A delivery ended.
+    fn ended(&self, delivery: Delivered);
+
+    /// A run changed items: told once for all jobs that shared it.
+    fn changed(&self, changes: &[ItemChange]);
+}
+
+/// How a delivery ended, in the terms of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// What was asked for holds.
+    Done,
+    /// A condition was unmet, or a later change had overtaken it.
+    Skipped,
+    /// It comes again.
+    Retried,
+    /// It is on the poison queue.
+    Poisoned,
+    /// It was not settled: somebody else has the message, or will.
+    Lost,
+}
+
+impl Ending {
+    /// Every ending, in order.
+    pub const ALL: [Self; 5] = [Self::Done, Self::Skipped, Self::Retried, Self::Poisoned, Self::Lost];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Skipped => "skipped",
+            Self::Retried => "retried",
+            Self::Poisoned => "poisoned",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// A delivery that ended.
+#[derive(Debug, Clone)]
+pub struct Delivered {
+    /// When.
+    pub at: Timestamp,
+    /// The queue, or its shard.
+    pub queue: QueueName,
+    /// The operation: one of a closed set.
+    pub op: &'static str,
+    /// What it was about, where that could be told.
+    pub primary: Option<Primary>,
+    /// How it ended.
+    pub ending: Ending,
+    /// The same, finer: the label `outcome` in metrics.
+    pub outcome: &'static str,
+    /// How often the message was got.
+    pub deliveries: u32,
+    /// From received to settled.
+    pub took: Duration,
+    /// From enqueued to converged; only of jobs that ended well.
+    pub lag: Option<Duration>,
+    /// What its run did to items, in order; at most 64 of them.
+    pub changes: Vec<ItemChange>,
+    /// How many changes there were in all.
+    pub changed: usize,
+    /// What was being done where it did not end well.
+    pub step: Option<String>,
+    /// Why it did not end well or was skipped, with all causes.
+    pub error: Option<String>,
+    /// The message's id.
+    pub message_id: String,
+    /// The client's own name for the job.
+    pub id: Option<String>,
+    /// The client's W3C trace context.
+    pub traceparent: Option<String>,
+}
+
+/// One delivery that ended, as the worker has it.
+pub(crate) struct Ended<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) examined: &'a Examined,
+    pub(crate) end: &'a End,
+    pub(crate) settled: Settled,
+    /// The outcome in metrics.
+    pub(crate) outcome: &'static str,
+    pub(crate) times: Times,
+}
+
+/// What an observer is told of it.
+pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> Delivered {
+    let Ended { message, examined, end, settled, outcome, ref times } = *ended;
+    let skipped = matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Finished(Outcome::Skipped { .. })));
+    let ending = match settled {
+        Settled::Deleted if skipped => Ending::Skipped,
+        Settled::Deleted => Ending::Done,
+        Settled::Released => Ending::Retried,
+        Settled::Poisoned(_) => Ending::Poisoned,
+        Settled::Lost => Ending::Lost,
+    };
+    let (step, error) = match ending {
+        Ending::Done => (None, None),
+        Ending::Skipped => (None, Some(describe(end).1)),
+        Ending::Retried | Ending::Poisoned | Ending::Lost => {
+            let (step, error) = describe(end);
+            (Some(step), Some(error))
+        }
+    };
+    let summary = summary(end);
+    let changes = summary.map_or(&[][..], |summary| &summary.changes);
+    let lag = (settled == Settled::Deleted && source.carries == Carries::Jobs).then_some(times.age);
+    Delivered {
+        at: engine.clock.now(),
+        queue: source.queue.clone(),
+        op: examined.op,
+        primary: examined.work.as_ref().ok().and_then(|work| engine.key(work)),
+        ending,
+        outcome,
+        deliveries: message.dequeue_count,
+        took: times.took,
+        lag,
+        changes: changes.iter().take(CHANGES).cloned().collect(),
+        changed: changes.len(),
+        step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
+        error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
+        message_id: cause::shortened(&message.id, TEXT_BYTES),
+        id: examined.id.clone(),
+        traceparent: examined.traceparent.clone(),
+    }
+}
+
+fn summary(end: &End) -> Option<&Summary> {
+    match end {
+        End::Ran(ran) => match ran.as_ref() {
+            Ran::Finished(Outcome::Done(summary) | Outcome::Skipped { summary, .. }) => Some(summary),
+            Ran::Failed(_) => None,
+        },
+        End::Rejected(_) | End::Exhausted | End::Panicked(_) | End::TimedOut(_) | End::Interrupted(_) | End::LeaseLost => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! What an observer is told.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::model::ViewName;
+use crate::reconcile::{Action, ItemChange, Outcome, Summary};
+use crate::worker::testing::{JOBS, World, done, permanent, put, sync, transient};
+use crate::worker::{Delivered, Ending, Mode, Observer, Rechecks};
+
+#[derive(Default)]
+struct Told {
+    ended: Mutex<Vec<Delivered>>,
+    changed: Mutex<usize>,
+}
+
+impl Observer for Told {
+    fn ended(&self, delivery: Delivered) {
+        self.ended.lock().unwrap().push(delivery);
+    }
+    fn changed(&self, changes: &[ItemChange]) {
+        *self.changed.lock().unwrap() += changes.len();
+    }
+}
+
+async fn told(world: &World) -> Arc<Told> {
+    let told = Arc::<Told>::default();
+    let worker = world.worker().observed_by(Arc::clone(&told) as Arc<dyn Observer>);
+    let mode = Mode::UntilIdle { quiet: Duration::from_secs(1), rechecks: Rechecks::Ignored };
+    worker.run(mode, CancellationToken::new()).await.unwrap();
+    told
+}
+
+fn endings(told: &Told) -> Vec<Ending> {
+    told.ended.lock().unwrap().iter().map(|delivery| delivery.ending).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
+    let world = World::new();
+    world.script(|number, _, _| async move {
+        let change = ItemChange { view: ViewName::new("by_email").unwrap(), action: Action::Create };
+        match number {
+            0 => transient(),
+            _ => Ok(Outcome::Done(Summary { changes: vec![change; 100], extra_rounds: 0 })),
+        }
+    });
+    world.queues.seed(JOBS, &put(7), None);
+    let told = told(&world).await;
+    assert_eq!(endings(&told), [Ending::Retried, Ending::Done]);
+    let ended = told.ended.lock().unwrap();
+    assert_eq!(ended[0].error.as_deref(), Some("writing the copy: 503"));
+    assert_eq!(ended[0].step.as_deref(), Some("writing the copy"));
+    let last = &ended[1];
+    assert_eq!((last.op, last.deliveries, last.primary.as_ref().unwrap().key.rk.as_str()), ("put", 2, "7"));
+    assert_eq!((last.changes.len(), last.changed, *told.changed.lock().unwrap()), (64, 100, 100));
+    assert!(last.lag.unwrap() > Duration::from_secs(1) && last.error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_poisoned_or_skipped_is_told_with_its_reason() {
+    let world = World::new();
+    world.script(|number, _, _| async move {
+        if number == 0 { permanent() } else { Ok(Outcome::Skipped { reason: "overtaken".to_owned(), summary: Summary::default() }) }
+    });
+    world.queues.seed(JOBS, &put(1), None);
+    let first = told(&world).await;
+    world.queues.seed(JOBS, &put(2), None);
+    world.queues.seed(JOBS, "no job", None);
+    let second = told(&world).await;
+    assert_eq!(endings(&first), [Ending::Poisoned]);
+    assert_eq!(first.ended.lock().unwrap()[0].outcome, "permanent");
+    let mut second = second.ended.lock().unwrap().clone();
+    second.sort_by_key(|delivery| delivery.ending);
+    assert_eq!((second[0].ending, second[0].error.as_deref()), (Ending::Skipped, Some("overtaken")));
+    assert_eq!((second[1].ending, second[1].outcome, second[1].op), (Ending::Poisoned, "undecodable", "unknown"));
+    assert!(second[1].primary.is_none() && second[1].error.as_ref().unwrap().contains("Base64"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_a_shared_run_are_told_once() {
+    let world = World::new();
+    world.script(|number, _, _| async move {
+        if number == 0 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            return done();
+        }
+        let change = ItemChange { view: ViewName::new("by_email").unwrap(), action: Action::Update };
+        Ok(Outcome::Done(Summary { changes: vec![change], extra_rounds: 0 }))
+    });
+    for _ in 0..5 {
+        world.queues.seed(JOBS, &sync(7), None);
+    }
+    let told = told(&world).await;
+    assert_eq!(endings(&told), [Ending::Done; 5]);
+    assert_eq!(*told.changed.lock().unwrap(), 1, "four were folded into one run");
+}

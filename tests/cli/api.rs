@@ -1,0 +1,204 @@
+//! The HTTP API of the daemon, as programs and strangers use it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::daemon::{Daemon, FREE_PORT, until};
+use crate::place::{Place, says};
+
+/// A daemon with a token, and how to talk to it.
+pub(crate) struct Api {
+    pub(crate) place: Place,
+    pub(crate) address: String,
+    _daemon: Daemon,
+}
+
+/// An answer: its status, its head and its body.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+const TOKEN: &str = "Authorization: Bearer s3cret-token\r\n";
+
+impl Api {
+    pub(crate) fn start() -> Self {
+        let place = Place::new();
+        std::fs::write(place.folder().join("token"), "s3cret-token\n").unwrap();
+        let mut daemon =
+            Daemon::start(&place, &[FREE_PORT, &format!("--set=http.token_file={}", place.folder().join("token").display()), "run"]);
+        let address = daemon.address();
+        let api = Self { place, address, _daemon: daemon };
+        until("ready", || api.get("/readyz").status == 200);
+        api
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let length = body.len();
+        let host = &self.address;
+        // The server may answer and close before it has read all of a body that is too large.
+        let _ = write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        );
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, "", "")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask("POST", path, &format!("{TOKEN}Content-Type: application/json\r\n"), &body.to_string())
+    }
+
+    /// Asks again until the JSON of an answer is as it should be.
+    fn awaits(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        until(path, || {
+            last = self.get(path).json();
+            holds(&last)
+        });
+        last
+    }
+}
+
+fn put(rk: &str, email: &str) -> Value {
+    json!({"op": "put", "id": "mine", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": rk, "Email": email}})
+}
+
+#[test]
+fn a_job_is_submitted_and_everything_about_it_can_be_read() {
+    let api = Api::start();
+    let sent = api.post("/api/v1/submit", &put("7", "a@b.c"));
+    assert_eq!((sent.status, &sent.json()["op"]), (202, &json!("put")));
+    let jobs = api.awaits("/api/v1/jobs?key=sales&outcome=done", |jobs| jobs.as_array().is_some_and(|jobs| !jobs.is_empty()));
+    let job = &jobs[0];
+    assert_eq!((&job["op"], &job["pk"], &job["rk"], &job["id"]), (&json!("put"), &json!("Sales"), &json!("7"), &json!("mine")));
+    assert_eq!(job["changes"], json!([{"view": "by_email", "action": "create"}]));
+    assert_eq!(job["message_id"], sent.json()["message_id"]);
+    assert_eq!(api.get("/api/v1/jobs?key=nowhere").json(), json!([]));
+
+    let entity = api.get("/api/v1/entities/employees/Sales/7").json();
+    assert_eq!((&entity["table"], &entity["primary"]["Email"]), (&json!("Employees"), &json!("a@b.c")));
+    assert_eq!((&entity["footprint"]["items"][0]["rk"], &entity["plan"]["in_step"]), (&json!("a@b.c"), &json!(true)));
+    assert_eq!(api.get("/api/v1/entities/Employees?pk=Sales&rk=7").json(), entity);
+    let odd = api.get("/api/v1/entities/Employees/a%2Fb%20c/%ED%95%9C").json();
+    says(odd["error"].as_str().unwrap(), &["/"]);
+    let absent = api.get("/api/v1/entities/Employees/Sales/%ED%95%9C%20x").json();
+    assert_eq!((&absent["primary"], &absent["plan"]["present"], &absent["rk"]), (&Value::Null, &json!(false), &json!("한 x")));
+    assert_eq!(api.get("/api/v1/entities/EvenkeelMigrations/a/b").status, 404, "only tables of the catalog");
+    assert_eq!(api.post("/api/v1/entities/Employees/Sales/7/reconcile", &json!({})).json()["op"], "sync");
+
+    let status =
+        api.awaits("/api/v1/status", |status| status["headline"]["mood"] == "consistent" && status["queues"][0]["endings"]["done"] == 2);
+    assert_eq!((&status["headline"]["text"], &status["views"][0]["created"]), (&json!("Consistent"), &json!(1)));
+    assert_eq!((&status["version"], &status["poisoned"]["jobs"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(0)));
+    assert_eq!(api.get("/api/v1/queues").json()[0]["queue"], "jobs");
+    assert!(api.get("/api/v1/hour?queue=jobs").json().as_array().unwrap().len() < 10, "no slot from before the program started");
+    assert_eq!(api.get("/api/v1/hour?queue=nowhere").status, 404);
+    let config = api.get("/api/v1/config");
+    assert!(config.status == 200 && config.body.contains("worker.drain") && !config.body.contains("s3cret-token"), "{}", config.body);
+    let openapi: Value = serde_json::from_str(include_str!("../../docs/openapi.json")).unwrap();
+    assert_eq!(api.get("/api/v1/openapi.json").json(), openapi);
+}
+
+#[test]
+fn what_is_poisoned_is_read_and_requeued_or_discarded() {
+    let api = Api::start();
+    for (rk, id) in [("1", "first"), ("2", "second"), ("3", "third")] {
+        api.place.put("jobs", &json!({"op": "sync", "id": id, "table": "Nowhere", "pk": "p", "rk": rk}).to_string());
+    }
+    api.place.put("jobs", "no job at all");
+    let poison = api.awaits("/api/v1/poison", |poison| poison["total"] == 4);
+    assert_eq!((poison["messages"].as_array().unwrap().len(), &poison["complete"]), (4, &json!(true)));
+    let undecodable = api.get("/api/v1/poison?reason=undecodable&queue=jobs").json();
+    assert_eq!((undecodable["messages"].as_array().unwrap().len(), &undecodable["messages"][0]["body"]), (1, &json!("no job at all")));
+    assert_eq!(api.get("/api/v1/poison?reason=sadness").status, 400);
+    assert_eq!(api.get("/api/v1/poison?queue=nowhere").status, 404);
+    api.awaits("/api/v1/status", |status| status["headline"]["text"] == "Stuck: 4 poisoned");
+
+    assert_eq!(api.post("/api/v1/poison/discard", &json!({})).status, 400, "nothing is meant");
+    assert_eq!(api.post("/api/v1/poison/discard", &json!({"al": true})).status, 422, "a mistyped selection discards nothing");
+    let discarded = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();
+    assert_eq!((discarded["done"].as_array().unwrap().len(), &discarded["failed"]), (1, &json!([])));
+    let requeued = api.post("/api/v1/poison/requeue", &json!({"all": true, "reason": "permanent", "queue": "jobs"})).json();
+    assert_eq!(requeued["done"].as_array().unwrap().len(), 2);
+    // Their cause is not mended: they come back.
+    api.awaits("/api/v1/jobs?outcome=poisoned", |jobs| jobs.as_array().unwrap().len() == 6);
+    api.awaits("/api/v1/poison", |poison| poison["total"] == 3);
+    assert_eq!(api.post("/api/v1/poison/discard", &json!({"all": true})).json()["done"].as_array().unwrap().len(), 3);
+    let status = api.get("/api/v1/status").json();
+    assert_eq!((&status["poisoned"]["jobs"], &status["headline"]["text"]), (&json!(0), &json!("Consistent")));
+}
+
+#[test]
+fn a_stranger_changes_nothing_and_every_answer_is_guarded() {
+    let api = Api::start();
+    let job = put("7", "a@b.c").to_string();
+    let post = |headers: &str| api.ask("POST", "/api/v1/submit", headers, &job).status;
+    assert_eq!(post(""), 401);
+    assert_eq!(post("Authorization: Bearer wrong\r\n"), 401);
+    assert_eq!(post(&format!("{TOKEN}Origin: http://evil.example\r\n")), 403);
+    assert_eq!(post(&format!("{TOKEN}Sec-Fetch-Site: cross-site\r\n")), 403);
+    assert_eq!(post(&format!("{TOKEN}Origin: http://{}\r\n", api.address)), 202);
+    assert_eq!(api.ask("DELETE", "/api/v1/status", "", "").status, 401);
+    for path in ["/api/v1/poison/requeue", "/api/v1/poison/discard", "/api/v1/entities/Employees/a/b/reconcile"] {
+        assert_eq!(api.ask("POST", path, "Content-Type: application/json\r\n", "{\"all\":true}").status, 401, "{path}");
+    }
+    let large = "x".repeat(70_000);
+    assert_eq!(api.ask("POST", "/api/v1/submit", TOKEN, &large).status, 413);
+    assert_eq!(api.ask("POST", "/api/v1/submit", TOKEN, "{\"op\":\"explode\"}").status, 400);
+    for path in ["/api/v1/../../etc/passwd", "/api/v1/%2e%2e/%2e%2e/etc/passwd", "/api/v1/nowhere", "/api/v1/status/x"] {
+        assert_eq!(api.get(path).status, 404, "{path}");
+    }
+    let injected = api.get("/api/v1/jobs?key=%0d%0aX-Evil:%20yes");
+    assert!(injected.status == 200 && !injected.head.contains("X-Evil"), "{}", injected.head);
+    for path in ["/api/v1/status", "/healthz", "/nowhere", "/api/v1/nowhere"] {
+        let head = api.get(path).head;
+        says(&head, &["content-security-policy: default-src 'none'", "frame-ancestors 'none'", "x-content-type-options: nosniff"]);
+        says(&head, &["referrer-policy: no-referrer", "cache-control: no-store"]);
+    }
+}
+
+#[test]
+fn a_thousand_wrong_tokens_are_slowed_down_and_a_session_needs_a_right_one() {
+    let api = Api::start();
+    let log_in = |token: &str| api.ask("POST", "/login", "Content-Type: application/x-www-form-urlencoded\r\n", &format!("token={token}"));
+    let answer = log_in("s3cret-token");
+    let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().to_owned();
+    says(&cookie, &["HttpOnly", "SameSite=Strict"]);
+    assert!(!cookie.contains("s3cret-token"));
+    let cookie = cookie.split(';').next().unwrap();
+    let submit = |headers: &str| api.ask("POST", "/api/v1/submit", headers, &put("7", "a@b.c").to_string()).status;
+    let same_origin = format!("Cookie: {cookie}\r\nOrigin: http://{}\r\n", api.address);
+    assert_eq!(submit(&same_origin), 202);
+    assert_eq!(submit(&format!("Cookie: {cookie}\r\nOrigin: http://evil.example\r\n")), 403);
+    assert_eq!(submit(&format!("Cookie: {cookie}\r\n")), 403, "a browser says where it comes from");
+    assert_eq!(submit("Cookie: evenkeel_session=guess\r\n"), 401);
+
+    let statuses: Vec<u16> = (0..1_000).map(|guess| log_in(&format!("guess{guess}")).status).collect();
+    assert!(statuses.iter().filter(|status| **status == 401).count() < 20, "wrong tokens were compared");
+    assert_eq!(statuses.last(), Some(&429));
+    assert_eq!(log_in("s3cret-token").status, 429, "not even the right one is looked at");
+    assert_eq!(submit(&same_origin), 202, "who is signed in stays so");
+    api.ask("POST", "/logout", &same_origin, "");
+    assert_eq!(submit(&same_origin), 401);
+}
