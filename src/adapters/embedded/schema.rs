@@ -149,7 +149,10 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
     connection.execute_batch("PRAGMA page_size = 8192;").map_err(sqlite)?;
-    let found = version(path, connection)?;
+    // In one snapshot: another process that makes the layout between two of its looks would leave a file of nobody's.
+    let snapshot = connection.transaction().map_err(sqlite)?;
+    let found = version(path, &snapshot)?;
+    drop(snapshot);
     let mode = write_ahead_log(connection).map_err(sqlite)?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(OpenError::NoWriteAheadLog { path: path.to_owned(), mode });
