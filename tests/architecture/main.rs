@@ -29,8 +29,8 @@ const ROOMS: [(&str, &[&str]); 17] = [
     ("cli", &["model", "settings", "catalog", "ports", "patterns", "reconcile", "migrations", "worker", "telemetry", "config", "ops"]),
     ("app", &EVERYTHING),
     ("main", &EVERYTHING),
-    ("simulation", &["model", "settings", "catalog", "ports", "patterns", "reconcile", "worker", "adapters", "telemetry"]),
-    ("bin", &["simulation", "adapters", "ports"]),
+    ("simulation", &["model", "settings", "catalog", "ports", "reconcile", "worker", "adapters"]),
+    ("bin", &["ports", "adapters", "simulation"]),
 ];
 
 const EVERYTHING: [&str; 14] = [
