@@ -25,7 +25,7 @@ use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
 use crate::ops::api::{self, ApiParts};
 use crate::ops::board::{Board, BoardParts};
-use crate::ops::{Routes, Server, ServerError};
+use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
 use crate::settings::HttpSettings;
@@ -212,7 +212,11 @@ impl Parts {
             config: self.config.clone(),
             changes: self.changes.clone(),
         };
-        Server::bind(settings, routes, api::routes(Arc::new(api))).await
+        Server::bind(settings, routes, {
+            let api = Arc::new(api);
+            api::routes(Arc::clone(&api)).merge(pages::routes(api))
+        })
+        .await
     }
 
     /// A board for operators, where there is a server to show it.

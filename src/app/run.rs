@@ -85,9 +85,9 @@ fn announce(parts: &Parts, server: Option<&Server>) {
         tracing::info!(queue = %queue.name, account = %queue.account, concurrency = queue.concurrency, shards = queue.shards, "receives from");
     }
     if let Some(server) = server {
-        tracing::info!(address = %format_args!("http://{}", server.address()), "health and metrics at");
+        tracing::info!(address = %format_args!("http://{}", server.address()), "dashboard, health and metrics at");
     } else {
-        tracing::info!("without HTTP: no health, no metrics, no API");
+        tracing::info!("without HTTP: no health, no metrics, no dashboard");
     }
 }
 

@@ -22,7 +22,8 @@ pub(super) async fn add(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in ALWAYS {
-        headers.insert(name, value);
+        // A page may say where its forms come from.
+        headers.entry(name).or_insert(value);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response

@@ -6,7 +6,7 @@
 //! | `/readyz` | 200, or 503 with the reasons as JSON | never |
 //! | `/metrics` | Prometheus text | on any address but loopback |
 //! | `/api/v1/…` | how things stand, jobs, poison, entities ([`api`]) | on any address but loopback, and for every change |
-//! | `/` | one line that names the others | on any address but loopback |
+//! | `/` and its pages | the dashboard ([`pages`]) | on any address but loopback, and for every change |
 //!
 //! A probe must be able to ask without a secret, so the first two say nothing that is one. Everything else,
 //! and every request that changes something, goes through [`Guard`].
@@ -18,6 +18,7 @@ pub mod api;
 pub mod board;
 mod guard;
 mod headers;
+pub mod pages;
 mod prometheus;
 mod readiness;
 mod routes;

@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 
 use super::guard::{self, Guard};
-use super::{NotReady, Readiness, headers};
+use super::{NotReady, Readiness, headers, pages};
 use crate::ports::Clock;
 
 /// The text exposition format (Prometheus: exposition formats).
@@ -40,22 +40,18 @@ impl Routes {
         let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(self.readiness);
         let door = Router::new().route("/login", post(guard::log_in)).route("/logout", post(guard::log_out)).with_state(guard.clone());
         let guarded = Router::new()
-            .route("/", get(index))
             .route("/metrics", get(metrics).with_state(self.metrics))
             .merge(more)
             .fallback(nowhere)
             // A layer, not a route layer: without a token nobody learns which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
         open.merge(door)
+            .merge(pages::open())
             .merge(guarded)
             .layer(middleware::from_fn(in_time))
             .layer(middleware::from_fn(headers::add))
             .layer(DefaultBodyLimit::max(BODY_BYTES))
     }
-}
-
-async fn index() -> &'static str {
-    "evenkeel: /healthz (alive), /readyz (ready), /metrics (Prometheus)\n"
 }
 
 async fn nowhere() -> (StatusCode, &'static str) {

@@ -23,8 +23,8 @@ use super::Routes;
 use super::guard::{Guard, Peer};
 use crate::settings::HttpSettings;
 
-/// Most connections at a time; further ones wait in the system's backlog.
-const CONNECTIONS: usize = 128;
+/// Most connections at a time: twice the pages that may be live, so that probes get through. Further ones wait in the system's backlog.
+const CONNECTIONS: usize = 512;
 /// How long a client may take to send the head of a request. Longer than the usual 15 s between scrapes, so that
 /// a scraper's connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);

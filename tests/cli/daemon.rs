@@ -36,7 +36,7 @@ impl Daemon {
     }
 
     pub(crate) fn address(&mut self) -> String {
-        let line = self.await_line("health and metrics at");
+        let line = self.await_line("dashboard, health and metrics at");
         line["address"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
     }
 

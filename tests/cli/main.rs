@@ -10,5 +10,6 @@ mod generated;
 mod jobs;
 mod lookup;
 mod migrations;
+mod pages;
 mod place;
 mod poison;

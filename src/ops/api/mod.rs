@@ -20,7 +20,11 @@ use axum::routing::{get, post};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use entity::{EntityReport, look};
+pub(crate) use jobs::ending;
 pub(crate) use problem::Problem;
+pub(crate) use status::{Status, status_of};
+pub(crate) use submit::{send, sync_of};
 
 use super::board::Board;
 use crate::ports::Stores;

@@ -27,12 +27,12 @@ pub(super) struct Body<'a> {
 
 impl Problem {
     /// The request asks for something that cannot be.
-    pub(super) fn unusable(error: impl Into<String>) -> Self {
+    pub(crate) fn unusable(error: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error: error.into() }
     }
 
     /// What it names is not known.
-    pub(super) fn unknown(error: impl Into<String>) -> Self {
+    pub(crate) fn unknown(error: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, error: error.into() }
     }
 
@@ -49,6 +49,16 @@ impl Problem {
             _ => StatusCode::BAD_GATEWAY,
         };
         Self { status, error: format!("{doing}: {}", cause::chain(error)) }
+    }
+
+    /// In words.
+    pub(crate) fn words(&self) -> &str {
+        &self.error
+    }
+
+    /// The status that it is answered with.
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
     }
 }
 

@@ -17,7 +17,7 @@ use crate::ops::{NotReady, Readiness};
 use crate::ports::{Clock, StoreHealth};
 use crate::reconcile::{Engine, ItemChange};
 use crate::settings::QueueSettings;
-use crate::worker::{Carries, Delivered, Observer, StatusBoard, WorkerStatus};
+use crate::worker::{Carries, Delivered, Ending, Observer, StatusBoard, WorkerStatus};
 
 /// What a board is made of.
 pub struct BoardParts {
@@ -218,6 +218,11 @@ impl Observer for Board {
     fn ended(&self, delivery: Delivered) {
         let number = self.slot();
         lock(&self.queues).entry(delivery.queue.clone()).or_default().ended(number, &delivery);
+        if delivery.ending == Ending::Poisoned
+            && let Some(queue) = self.configured().iter().find(|queue| belongs(&delivery.queue, &queue.name))
+        {
+            lock(&self.poison).one_more(&queue.name);
+        }
         lock(&self.journal).add(delivery);
     }
 
@@ -228,6 +233,12 @@ impl Observer for Board {
             views.entry(change.view.clone()).or_default().changed(number, change.action);
         }
     }
+}
+
+/// Whether this is the queue as configured, one of its shards, or its recheck queue.
+fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
+    let rest = queue.as_str().strip_prefix(configured.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest == "-recheck" || (rest.len() == 3 && rest.starts_with('-')))
 }
 
 /// Nothing under these locks panics half-way; were it to, figures that are a little off are better than none.

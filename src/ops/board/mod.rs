@@ -25,6 +25,7 @@ pub(crate) mod tests;
 
 pub use board::{Board, BoardParts, Work};
 pub use headline::{Headline, Mood};
+pub(crate) use headline::{grouped, lasting};
 pub use journal::{Change, JobFilter, JobRecord};
 pub use queue::{QueueNow, QueueSlot};
 pub use storage::{ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};

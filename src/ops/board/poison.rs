@@ -13,6 +13,11 @@ impl PoisonCounts {
         self.0.insert(queue, messages);
     }
 
+    /// This worker poisoned one since the queue was asked. The next count says how many there really are.
+    pub(super) fn one_more(&mut self, queue: &QueueName) {
+        *self.0.entry(queue.clone()).or_default() += 1;
+    }
+
     /// Of all queues; nothing until one was asked.
     pub(super) fn total(&self) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.values().sum())

@@ -95,6 +95,16 @@ fn what_the_worker_tells_is_found_again() {
     assert!(board.views(None, 10).is_empty(), "only declared views are shown");
 }
 
+#[test]
+fn what_this_worker_poisons_is_known_at_once() {
+    let board = board(Arc::new(SystemClock::new()));
+    board.ended(delivered("m1", Ending::Poisoned));
+    for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
+        board.ended(Delivered { queue: QueueName::new(queue).unwrap(), ..delivered("m2", Ending::Poisoned) });
+    }
+    assert_eq!(board.headline().text, "Stuck: 3 poisoned");
+}
+
 #[tokio::test(start_paused = true)]
 async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

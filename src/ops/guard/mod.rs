@@ -45,6 +45,15 @@ pub struct Guard {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
+/// Who asks, for pages to show what they may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visitor {
+    /// They have a session: their forms will be let through.
+    pub(crate) signed_in: bool,
+    /// There is a token that would give one.
+    pub(crate) can_sign_in: bool,
+}
+
 impl Guard {
     /// The guard of a server at an address.
     pub fn new(address: SocketAddr, token: Option<&SecretString>, clock: Arc<dyn Clock>) -> Self {
@@ -150,11 +159,22 @@ impl Peer {
     const NOBODY: Self = Self(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
 }
 
-pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     match guard.admits(request.method(), request.headers(), request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY).0) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let signed_in = guard.sessions.knows(request.headers(), guard.clock.monotonic());
+            request.extensions_mut().insert(Visitor { signed_in, can_sign_in: guard.expected.is_some() });
+            next.run(request).await
+        }
+        Err(Refusal::WrongToken) if wants_a_page(&request) => Redirect::to("/login").into_response(),
         Err(refusal) => refusal.into_response(),
     }
+}
+
+/// Whether a browser asks for a page to show.
+fn wants_a_page(request: &Request) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    matches!(*request.method(), Method::GET | Method::HEAD) && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// What the login form sends.
@@ -179,6 +199,10 @@ pub(super) async fn log_in(
             tracing::info!(%peer, "signed in");
             let cookie = guard.sessions.begin(guard.clock.monotonic());
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
+        }
+        // Back to the form; a program sees by the status that it got no session.
+        Err(Refusal::WrongToken) => {
+            (StatusCode::UNAUTHORIZED, [(header::REFRESH, "0; url=/login?wrong=1")], "that is not the token\n").into_response()
         }
         Err(refusal) => refusal.into_response(),
     }

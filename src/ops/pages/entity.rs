@@ -1,0 +1,130 @@
+//! One entity's page.
+
+use std::fmt::Write as _;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::html::Text;
+use super::layout::{self, Page};
+use crate::model::ItemAddress;
+use crate::ops::api::{Api, EntityReport, look};
+use crate::ops::guard::Visitor;
+
+/// Which entity.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Which {
+    #[serde(default)]
+    pub(super) table: String,
+    #[serde(default)]
+    pub(super) pk: String,
+    #[serde(default)]
+    pub(super) rk: String,
+    #[serde(default)]
+    queued: String,
+}
+
+pub(super) async fn page(State(api): State<Api>, Query(which): Query<Which>, Extension(visitor): Extension<Visitor>) -> Response {
+    let mut body = format!("<h1>Entity</h1>{}", form(&api, &which));
+    if !which.table.is_empty() {
+        match look(&api, &which.table, &which.pk, &which.rk).await {
+            Err(problem) => return layout::problem("/entity", &problem, visitor),
+            Ok(report) => {
+                if !which.queued.is_empty() {
+                    body.push_str("<p class=\"note good\" role=\"status\">A sync job was sent. Reload to see what it did.</p>");
+                }
+                body.push_str(&shown(&report, visitor));
+            }
+        }
+    }
+    Page { title: "Entity".to_owned(), place: "/entity", body }.answer(visitor)
+}
+
+fn form(api: &Api, which: &Which) -> String {
+    let tables = api.board.catalog().tables.keys().take(100).map(|table| {
+        let selected = if table.as_str().eq_ignore_ascii_case(&which.table) { " selected" } else { "" };
+        format!("<option{selected}>{}</option>", Text(table))
+    });
+    format!(
+        "<form class=\"search\" method=\"get\" action=\"/entity\"><label>Table <select name=\"table\">{}</select></label>\
+         <label>PartitionKey <input name=\"pk\" value=\"{}\"></label><label>RowKey <input name=\"rk\" value=\"{}\"></label><button>Show</button></form>",
+        tables.collect::<String>(),
+        Text(&which.pk),
+        Text(&which.rk)
+    )
+}
+
+fn shown(report: &EntityReport, visitor: Visitor) -> String {
+    let mut html = String::new();
+    let step =
+        if report.plan.in_step { "<p class=\"note good\">In step: nothing to do.</p>" } else { "<p class=\"note warn\">Not in step.</p>" };
+    let _ = write!(html, "<h2>{} {} {}</h2>{step}", Text(&report.table), Text(&report.pk), Text(&report.rk));
+    if visitor.signed_in {
+        let _ = write!(
+            html,
+            "<form method=\"post\" action=\"/entity/reconcile\"><input type=\"hidden\" name=\"table\" value=\"{}\"><input type=\"hidden\" name=\"pk\" value=\"{}\">\
+             <input type=\"hidden\" name=\"rk\" value=\"{}\"><button>Reconcile now</button></form>",
+            Text(&report.table),
+            Text(&report.pk),
+            Text(&report.rk)
+        );
+    }
+    html.push_str(&plan(report));
+    html.push_str("<h3>Primary</h3>");
+    match &report.primary {
+        None => html.push_str("<p>It does not exist.</p>"),
+        Some(primary) => {
+            let mut rows = String::new();
+            for (name, value) in primary {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let cut: String = value.chars().take(400).collect();
+                let more = if cut.len() < value.len() { "…" } else { "" };
+                let _ = write!(rows, "<tr><th scope=\"row\">{}</th><td>{}{more}</td></tr>", Text(name), Text(cut));
+            }
+            let _ = write!(html, "<div class=\"scroll\"><table class=\"pairs\"><tbody>{rows}</tbody></table></div>");
+        }
+    }
+    html.push_str("<h3>Footprint</h3>");
+    match &report.footprint {
+        None => html.push_str("<p>Nothing is recorded of it.</p>"),
+        Some(footprint) => {
+            let _ = write!(html, "<p class=\"hint\">Settled: {}</p>", Text(&footprint.settled));
+            let mut rows = String::new();
+            for item in &footprint.items {
+                let _ = write!(
+                    rows,
+                    "<tr><th scope=\"row\">{}</th><td data-label=\"Table\">{}</td><td data-label=\"PartitionKey\">{}</td><td data-label=\"RowKey\">{}</td><td data-label=\"State\">{}</td></tr>",
+                    Text(&item.view),
+                    Text(&item.table),
+                    Text(&item.pk),
+                    Text(&item.rk),
+                    if item.changing { "changing" } else { "settled" }
+                );
+            }
+            let _ = write!(
+                html,
+                "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">View</th><th scope=\"col\">Table</th><th scope=\"col\">PartitionKey</th><th scope=\"col\">RowKey</th>\
+                 <th scope=\"col\">State</th></tr></thead><tbody>{rows}</tbody></table></div>"
+            );
+        }
+    }
+    html
+}
+
+fn plan(report: &EntityReport) -> String {
+    let plan = &report.plan;
+    let mut items = String::new();
+    let lists: [(&str, &[ItemAddress]); 4] =
+        [("create", &plan.create), ("update", &plan.update), ("delete", &plan.delete), ("forget", &plan.forget)];
+    for (verb, addresses) in lists {
+        for address in addresses {
+            let _ = write!(items, "<li>{verb} {}</li>", Text(address));
+        }
+    }
+    for taken in &plan.taken {
+        let _ = write!(items, "<li class=\"bad\">{} is taken by {}</li>", Text(&taken.address), Text(&taken.by));
+    }
+    if items.is_empty() { String::new() } else { format!("<h3>What a sync would do now</h3><ul>{items}</ul>") }
+}

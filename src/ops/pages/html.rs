@@ -1,0 +1,62 @@
+//! Text in pages and in addresses. Pure.
+
+use std::fmt::{self, Display, Write};
+
+/// A text for a page, between tags or in a quoted attribute: what HTML means something by is escaped, and so are
+/// control characters and those that turn the direction of writing.
+pub(super) struct Text<T>(pub(super) T);
+
+impl<T: Display> Display for Text<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping(f), "{}", self.0)
+    }
+}
+
+struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            match character {
+                '&' => self.0.write_str("&amp;")?,
+                '<' => self.0.write_str("&lt;")?,
+                '>' => self.0.write_str("&gt;")?,
+                '"' => self.0.write_str("&quot;")?,
+                '\'' => self.0.write_str("&#39;")?,
+                '\n' => self.0.write_char('\n')?,
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => self.0.write_char('\u{fffd}')?,
+                control if control.is_control() => self.0.write_char('\u{fffd}')?,
+                other => self.0.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text as part of a query: all but letters and digits as %XX.
+pub(super) struct Query<'a>(pub(super) &'a str);
+
+impl Display for Query<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+                f.write_char(char::from(byte))?;
+            } else {
+                write!(f, "%{byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_a_text_wherever_it_is_put() {
+        assert_eq!(Text("<script>alert('1')</script>&\"").to_string(), "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;");
+        assert_eq!(Text("한\u{202e}x\u{7}\ny").to_string(), "한\u{fffd}x\u{fffd}\ny");
+        assert_eq!(Query("a b/한&=").to_string(), "a%20b%2F%ED%95%9C%26%3D");
+    }
+}

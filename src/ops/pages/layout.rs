@@ -1,0 +1,66 @@
+//! What every page has around it.
+
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+
+use super::html::Text;
+use crate::ops::api::Problem;
+use crate::ops::guard::Visitor;
+
+/// The pages that can be gone to from everywhere.
+const PLACES: [(&str, &str); 4] = [("/", "Overview"), ("/jobs", "Jobs"), ("/poison", "Poison"), ("/entity", "Entity")];
+
+/// A page.
+pub(super) struct Page {
+    /// Its title.
+    pub(super) title: String,
+    /// Where it is among [`PLACES`].
+    pub(super) place: &'static str,
+    /// What it shows, as HTML.
+    pub(super) body: String,
+}
+
+impl Page {
+    /// The page with everything around it.
+    pub(super) fn answer(&self, visitor: Visitor) -> Response {
+        // Unlike everything else, pages say to this server alone where they are: a browser then tells the origin of
+        // their forms.
+        ([(header::REFERRER_POLICY, "same-origin")], Html(self.html(visitor))).into_response()
+    }
+
+    fn html(&self, visitor: Visitor) -> String {
+        let places = PLACES.iter().map(|(path, name)| {
+            let current = if *path == self.place { " aria-current=\"page\"" } else { "" };
+            format!("<a href=\"{path}\"{current}>{name}</a>")
+        });
+        let door = match visitor {
+            Visitor { signed_in: true, .. } => "<form method=\"post\" action=\"/logout\"><button class=\"quiet\">Sign out</button></form>",
+            Visitor { can_sign_in: true, .. } => "<a href=\"/login\">Sign in</a>",
+            Visitor { .. } => "<span class=\"hint\" title=\"Changes need a token: set http.token_env\">read-only</span>",
+        };
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title} · evenkeel</title>\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
+             <link rel=\"icon\" href=\"/assets/icon.svg\">\n<link rel=\"stylesheet\" href=\"/assets/style.css\">\n\
+             <script src=\"/assets/app.js\" defer></script>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the content</a>\n\
+             <header><a class=\"brand\" href=\"/\">evenkeel</a><nav aria-label=\"Pages\">{places}</nav>{door}</header>\n\
+             <main id=\"main\">\n{body}\n</main>\n<footer>evenkeel {version} · <a href=\"/api/v1/openapi.json\">API</a> · \
+             <a href=\"/api/v1/config\">configuration</a> · <a href=\"/metrics\">metrics</a></footer>\n</body>\n</html>\n",
+            title = Text(&self.title),
+            places = places.collect::<String>(),
+            body = self.body,
+            version = env!("CARGO_PKG_VERSION"),
+        )
+    }
+}
+
+/// A page that says why there is none.
+pub(super) fn problem(place: &'static str, problem: &Problem, visitor: Visitor) -> Response {
+    let body = format!(
+        "<h1>That did not work</h1><p class=\"note bad\" role=\"alert\">{}</p><p><a href=\"{place}\">Back</a></p>",
+        Text(problem.words())
+    );
+    let page = Page { title: "Not done".to_owned(), place, body };
+    let status: StatusCode = problem.status();
+    (status, page.answer(visitor)).into_response()
+}

@@ -1,0 +1,132 @@
+//! The dashboard, as a browser without a script meets it.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::daemon::until;
+use crate::place::says;
+
+/// A browser that is signed in: its requests say where they come from.
+fn signed_in(api: &Api) -> String {
+    let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n";
+    let answer = api.ask("POST", "/login", form, "token=s3cret-token");
+    assert_eq!(answer.status, 303);
+    let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    format!("Cookie: {}\r\n{form}", cookie.split(';').next().unwrap())
+}
+
+#[test]
+fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
+    let api = Api::start();
+    for path in ["/", "/jobs", "/poison", "/entity", "/hour", "/queues/jobs", "/login", "/poison/ask?what=discard"] {
+        let page = api.get(path);
+        assert_eq!(page.status, 200, "{path}");
+        says(&page.head, &["text/html", "content-security-policy: default-src 'none'; script-src 'self'", "referrer-policy: same-origin"]);
+        says(&page.body, &["<html lang=\"en\">", "<main id=\"main\">", "Skip to the content", "</html>"]);
+        for inline in ["<style", " style=", "onclick", "://", "<script>"] {
+            assert!(!page.body.contains(inline), "{path} has {inline}");
+        }
+        assert_eq!(page.body.matches("<h1").count(), 1, "{path}");
+    }
+    for (path, kind) in [("/assets/style.css", "text/css"), ("/assets/app.js", "text/javascript"), ("/assets/icon.svg", "image/svg+xml")] {
+        says(&api.get(path).head, &["200", kind, "nosniff"]);
+    }
+    assert_eq!(api.get("/queues/nowhere").status, 404);
+    assert_eq!(api.get("/jobs?outcome=sad").status, 400);
+}
+
+#[test]
+fn what_comes_from_data_is_text_on_every_page() {
+    let api = Api::start();
+    let evil = "<script>alert(1)</script>\"'";
+    api.place.put("jobs", &json!({"op": "sync", "id": evil, "table": "Nowhere", "pk": evil, "rk": evil}).to_string());
+    api.place.put("jobs", evil);
+    until("both are poisoned", || api.get("/api/v1/poison").json()["total"] == 2);
+    let searched = format!("/jobs?key={}", "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22");
+    for path in ["/", "/jobs", "/poison", &searched, "/entity?table=%3Cscript%3E&pk=%22&rk=x", "/poison/ask?what=discard&id=%3Cscript%3E"] {
+        let page = api.get(path).body;
+        assert!(!page.contains("<script>") && !page.contains("\"'\"") && page.contains("evenkeel"), "{path}: {page}");
+    }
+    says(&api.get("/poison").body, &["&lt;script&gt;alert(1)&lt;/script&gt;", "Nowhere"]);
+}
+
+#[test]
+fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
+    let api = Api::start();
+    let other = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b.c"}});
+    let twin = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "2", "Email": "A@b.c"}});
+    api.place.run(&["submit", &other.to_string()]).success();
+    until("the first has the address", || api.get("/jobs?outcome=done").body.contains("Sales 1"));
+    api.place.run(&["submit", &twin.to_string()]).success();
+    until("the second is poisoned", || api.get("/").body.contains("Stuck: 1 poisoned"));
+    let page = api.get("/poison").body;
+    says(&page, &["permanent", "Employees(&quot;Sales&quot;, &quot;1&quot;)", "Sign in</a> to requeue"]);
+    assert!(!page.contains("<button>Requeue"), "nothing is offered that would be refused");
+
+    let browser = signed_in(&api);
+    let page = api.ask("GET", "/poison", &browser, "").body;
+    let id = page.split("name=\"id\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let fields = format!("queue=jobs&id={id}");
+    for (path, fields) in [("/poison/requeue", fields.as_str()), ("/poison/discard", "all=true")] {
+        let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+        assert_eq!(api.ask("POST", path, form, fields).status, 401, "{path} without a session");
+        let foreign = browser.replace("same-origin", "cross-site");
+        assert_eq!(api.ask("POST", path, &foreign, fields).status, 403, "{path} from another site");
+    }
+    assert_eq!(api.ask("POST", "/poison/discard", &browser, "queue=jobs").status, 400, "nothing is meant");
+
+    let moved = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "other@b.c"}});
+    api.place.run(&["submit", &moved.to_string()]).success();
+    until("the address is free", || api.get("/api/v1/entities/Employees/Sales/1").body.contains("other@b.c"));
+    until("it is settled", || api.get("/api/v1/entities/Employees/Sales/1").json()["plan"]["in_step"] == true);
+    let done = api.ask("POST", "/poison/requeue", &browser, &fields);
+    assert_eq!(done.status, 303, "{}", done.body);
+    says(&done.head, &["location: /poison?requeued=1&failed=0"]);
+    until("all is well", || api.get("/").body.contains("<h1 class=\"headline good\">Consistent</h1>"));
+    says(&api.get("/poison").body, &["Nothing is poisoned."]);
+    says(&api.get("/entity?table=Employees&pk=Sales&rk=2").body, &["In step: nothing to do.", "by_email", "a@b.c"]);
+}
+
+#[test]
+fn discarding_asks_first() {
+    let api = Api::start();
+    api.place.put("jobs", "no job at all");
+    until("it is poisoned", || api.get("/api/v1/poison").json()["total"] == 1);
+    let browser = signed_in(&api);
+    let page = api.ask("GET", "/poison", &browser, "").body;
+    assert!(!page.contains("action=\"/poison/discard\""), "the list itself only leads to the question");
+    let link = page.split("href=\"/poison/ask?what=discard").nth(2).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+    let question = api.ask("GET", &format!("/poison/ask?what=discard{link}"), &browser, "").body;
+    says(&question, &["This cannot be undone", "<button class=\"danger\">Discard</button>", ">Keep</a>"]);
+    assert_eq!(api.get("/api/v1/poison").json()["total"], 1);
+    assert_eq!(api.ask("POST", "/poison/discard", &browser, "queue=jobs&reason=&id=&all=true").status, 303);
+    assert_eq!(api.get("/api/v1/poison").json()["total"], 0);
+}
+
+#[test]
+fn an_entity_is_reconciled_from_its_page() {
+    let api = Api::start();
+    let browser = signed_in(&api);
+    let done = api.ask("POST", "/entity/reconcile", &browser, "table=employees&pk=a%2Fb&rk=");
+    assert_eq!(done.status, 400, "a slash is no key");
+    let done = api.ask("POST", "/entity/reconcile", &browser, "table=employees&pk=%ED%95%9C%26x&rk=");
+    says(&done.head, &["303", "location: /entity?table=employees&pk=%ED%95%9C%26x&rk=&queued=1"]);
+    until("it was done", || api.get("/api/v1/jobs?key=%ED%95%9C&outcome=done").body.contains("sync"));
+}
+
+#[test]
+fn the_first_page_is_told_what_changes() {
+    let api = Api::start();
+    let mut stream = TcpStream::connect(&api.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", api.address).unwrap();
+    api.place.put("jobs", "no job at all");
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let told = lines.filter(|line| line.starts_with("data: ")).take(30).find(|line| line.contains("Stuck: 1 poisoned"));
+    let told: serde_json::Value = serde_json::from_str(told.unwrap().trim_start_matches("data: ")).unwrap();
+    says(told["parts"]["headline"].as_str().unwrap(), &["<h1 class=\"headline bad\">Stuck: 1 poisoned</h1>"]);
+}
