@@ -86,6 +86,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     let done = api.ask("POST", "/poison/requeue", &browser, &fields);
     assert_eq!(done.status, 303, "{}", done.body);
     says(&done.head, &["location: /poison?requeued=1&failed=0"]);
+    until("the second has its copy", || api.get("/api/v1/entities/Employees/Sales/2").json()["plan"]["in_step"] == true);
     until("all is well", || api.get("/").body.contains("<h1 class=\"headline good\">Consistent</h1>"));
     says(&api.get("/poison").body, &["Nothing is poisoned."]);
     says(&api.get("/entity?table=Employees&pk=Sales&rk=2").body, &["In step: nothing to do.", "by_email", "a@b.c"]);

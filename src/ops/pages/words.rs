@@ -29,7 +29,7 @@ pub(super) fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> St
 
 /// An RFC 3339 time without its fraction of a second.
 pub(super) fn moment(at: &str) -> String {
-    let whole = at.split_once('.').map_or(at.trim_end_matches('Z'), |(whole, _)| whole);
+    let whole = at.split_once('.').map_or_else(|| at.trim_end_matches('Z'), |(whole, _)| whole);
     whole.replace('T', " ")
 }
 
