@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Everything a page needs comes from this server: one style sheet and one script, embedded. Whatever comes from data
-//! goes through [`html::Text`]: nothing else puts text into a page.
+//! goes through `html::Text`: nothing else puts text into a page.
 
 mod change;
 mod chart;
