@@ -105,3 +105,48 @@ fn every_condition_in_the_catalog_s_documentation_is_one() {
     }
     assert_eq!(seen, 5);
 }
+
+/// The Markdown files of the project, by path.
+fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("docs"), root.join("deploy")];
+    let mut files: Vec<_> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].iter().map(|name| root.join(name)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            match entry?.path() {
+                path if path.is_dir() => folders.push(path),
+                path if path.extension().is_some_and(|extension| extension == "md") => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files.into_iter().map(|path| Ok((path.clone(), std::fs::read_to_string(path)?))).collect()
+}
+
+/// How a heading is addressed: lower case, words joined by dashes, everything else left out.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
+    let mut followed = 0;
+    for (path, text) in pages().unwrap() {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: nothing lies at {link}", path.display());
+            if !heading.is_empty() {
+                let text = std::fs::read_to_string(&target).unwrap();
+                let found = text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == heading);
+                assert!(found, "{}: no heading {link}", path.display());
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 50, "{followed} links were followed");
+}

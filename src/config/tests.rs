@@ -576,6 +576,13 @@ fn what_may_be_meant_otherwise_is_a_warning() {
         |row_key: &str| warnings(&VIEW.replace("\"Copies\"", "\"Employees\"").replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
     assert!(own_table("{RowKey}_x").contains("begin with a literal"));
     assert_eq!(own_table("x_{RowKey}"), "");
+    let partition = |key: &str| {
+        warnings(&VIEW.replace("\"{PartitionKey}\"", &format!("{key:?}")).replace("\"{RowKey}\"", "\"{PartitionKey|hash:64}{RowKey}\""))
+            .join("\n")
+    };
+    assert!(partition("all").contains("every row has this one partition key"));
+    assert!(partition("{Hired|date:%Y%m%d}").contains("it leads with a date (Hired)"));
+    assert_eq!(partition("{RowKey|bucket:16}_{Hired|date:%Y%m%d}"), "");
     let typo = format!("{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]");
     assert!(warnings(&typo).join("\n").contains("nothing else names the table Employes; did you mean \"Employees\"?"));
 }

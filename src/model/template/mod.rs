@@ -27,6 +27,7 @@ mod filter;
 mod ordered;
 mod parse;
 mod render;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -35,3 +36,4 @@ pub use filter::KeyFilter;
 pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
 pub use parse::{Field, Part, Template, TemplateError};
 pub use render::RenderError;
+pub use spread::Crowding;

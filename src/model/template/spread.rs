@@ -1,0 +1,87 @@
+//! Whether the partition keys that a template renders spread over partitions.
+
+use super::filter::KeyFilter;
+use super::parse::Template;
+
+/// Why the rows of a partition key template crowd one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Crowding {
+    /// Every row has the same partition key.
+    Constant,
+    /// The key leads with what only grows (or, behind `inverted_ticks`, only falls): new rows share the last (first) partition.
+    Grows {
+        /// The property in front.
+        property: String,
+        /// What it is rendered as, in words.
+        rendered: &'static str,
+    },
+}
+
+impl Template {
+    /// Says where this template, as a partition key, sends every new row to one partition; nothing where its first field varies or is
+    /// spread by `hash` or `bucket`.
+    ///
+    /// It looks at the template alone: a plain `{RowKey}` may be a counter, and one department may have every employee.
+    pub fn crowding(&self) -> Option<Crowding> {
+        let Some(first) = self.fields().next() else { return Some(Crowding::Constant) };
+        if first.filters().iter().any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_))) {
+            return None;
+        }
+        let rendered = first.filters().iter().find_map(|filter| match filter {
+            KeyFilter::Date(_) => Some("a date"),
+            KeyFilter::InvertedTicks => Some("ticks"),
+            KeyFilter::Pad(_) => Some("a padded number"),
+            _ => None,
+        })?;
+        // `%S` first, as in the seconds prefix, spreads a date over sixty partitions.
+        let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(format) if leads_with_what_repeats(format)));
+        (!spread).then(|| Crowding::Grows { property: first.property().to_owned(), rendered })
+    }
+}
+
+/// Whether the first part of a strftime format runs through its values within an hour: seconds, minutes and fractions.
+fn leads_with_what_repeats(format: &str) -> bool {
+    let first = format.split_once('%').map_or("", |(_, rest)| rest.trim_start_matches(['-', '_', '0', '.']));
+    first.starts_with(['S', 'M', 'f', 'N'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crowding(template: &str) -> Option<Crowding> {
+        Template::parse(template).unwrap().crowding()
+    }
+
+    #[test]
+    fn what_varies_in_front_or_is_hashed_spreads() {
+        for template in [
+            "{PartitionKey}",
+            "email_{Email|lower}",
+            "{LastName|bucket:16}",
+            "{Department}_{Hired|date:%Y%m%d}",
+            "{Hired|date:%Y%m%d|hash:3}",
+            "{Hired|date:%S%Y%m%d}",
+            "{Hired|date:%M}",
+        ] {
+            assert_eq!(crowding(template), None, "{template}");
+        }
+    }
+
+    #[test]
+    fn one_key_for_all_is_constant() {
+        assert_eq!(crowding("all"), Some(Crowding::Constant));
+    }
+
+    #[test]
+    fn a_date_ticks_or_a_counter_in_front_grows() {
+        for (template, property, rendered) in [
+            ("day_{Hired|date:%Y%m%d}", "Hired", "a date"),
+            ("{Hired|date:%Y}_{Department}", "Hired", "a date"),
+            ("{Sent|inverted_ticks}", "Sent", "ticks"),
+            ("{Number|pad:8}", "Number", "a padded number"),
+        ] {
+            assert_eq!(crowding(template), Some(Crowding::Grows { property: property.to_owned(), rendered }), "{template}");
+        }
+    }
+}
