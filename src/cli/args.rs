@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
-use super::{completions, config, demo, docs, get, lookup, migrate, plan, poison, run, schema, submit};
+use super::{backfill, completions, config, demo, docs, get, lookup, migrate, plan, poison, run, schema, submit};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -63,6 +63,8 @@ pub enum Command {
     Lookup(lookup::LookupArgs),
     /// Show what reconciling an entity would do now, without doing it
     Plan(plan::PlanArgs),
+    /// Bring every primary in step, with a look at each of its items
+    Backfill(backfill::BackfillArgs),
     /// List, show, requeue and discard messages that will not be tried again
     Poison(poison::PoisonArgs),
     /// Create what the stores lack, and record the catalog

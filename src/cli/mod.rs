@@ -9,6 +9,7 @@
 
 pub mod advice;
 pub mod args;
+pub mod backfill;
 pub mod completions;
 pub mod config;
 pub mod context;

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::backfill::{Backfill, BackfillCursor, BackfillScope};
 use super::body::{self, BodyError};
 use super::odata::{self, ODataError};
 use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
@@ -15,7 +16,7 @@ use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// Every operation, as `op` spells it.
-pub const OPS: [&str; 5] = ["sync", "put", "delete", "archive", "restore"];
+pub const OPS: [&str; 6] = ["sync", "put", "delete", "archive", "restore", "backfill"];
 
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +48,8 @@ pub enum Job {
         /// The primary's key.
         key: EntityKey,
     },
+    /// A `sync` of every primary of a table.
+    Backfill(Backfill),
 }
 
 /// The address of a primary: the entity that is the source of truth.
@@ -108,15 +111,17 @@ impl Job {
             Self::Delete { .. } => "delete",
             Self::Archive { .. } => "archive",
             Self::Restore { .. } => "restore",
+            Self::Backfill(_) => "backfill",
         }
     }
 
-    /// The key of the primary that the job is about.
-    pub const fn key(&self) -> &EntityKey {
+    /// The key of the primary that the job is about; nothing where it is about many.
+    pub const fn key(&self) -> Option<&EntityKey> {
         match self {
-            Self::Sync(primary) | Self::Delete { primary, .. } => &primary.key,
-            Self::Put(put) => &put.entity.key,
-            Self::Archive { key, .. } | Self::Restore { key, .. } => key,
+            Self::Sync(primary) | Self::Delete { primary, .. } => Some(&primary.key),
+            Self::Put(put) => Some(&put.entity.key),
+            Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
+            Self::Backfill(_) => None,
         }
     }
 }
@@ -141,6 +146,9 @@ pub struct Note {
     pub id: String,
     /// How many deliveries to write off.
     pub free: u32,
+    /// When it last saved its progress, by the worker's clock: a job that advances is not given up for its age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advanced: Option<Timestamp>,
 }
 
 /// Why a message is not a job.
@@ -268,6 +276,21 @@ struct RestoreFields {
     rk: String,
 }
 
+/// Fields of a `backfill` job: a table or a view.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "backfill")]
+struct BackfillFields {
+    /// The table whose primaries are brought in step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
+    /// The view whose source's primaries are brought in step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    /// How far it has come; written by workers.
+    #[serde(default)]
+    cursor: BackfillCursor,
+}
+
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
 pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
     let object = decode_object(message)?;
@@ -319,6 +342,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "delete" => &["table", "pk", "rk", "if_match"],
         "archive" => &["archive", "pk", "rk", "if_match"],
         "restore" => &["archive", "pk", "rk"],
+        "backfill" => &["table", "view", "cursor"],
         _ => &["table", "pk", "rk"],
     };
     if op == "put" {
@@ -347,6 +371,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
             let fields: RestoreFields = fields(op, object)?;
             Job::Restore { archive: archive(op, fields.archive)?, key: key(op, fields.pk, fields.rk)? }
         }
+        "backfill" => backfill(fields(op, object)?)?,
         _ => {
             let fields: SyncFields = fields(op, object)?;
             Job::Sync(primary(op, fields.table, fields.pk, fields.rk)?)
@@ -378,6 +403,16 @@ fn put(fields: PutFields) -> Result<Job, JobError> {
         return Err(JobError::Field { op, problem: format!("\"newer_by\" names {property:?}, which \"entity\" does not have") });
     }
     Ok(Job::Put(Box::new(Put { table: table(op, fields.table)?, entity, mode: fields.mode, condition })))
+}
+
+fn backfill(fields: BackfillFields) -> Result<Job, JobError> {
+    let op = "backfill";
+    let scope = match (fields.table, fields.view) {
+        (Some(name), None) => BackfillScope::Table(table(op, name)?),
+        (None, Some(name)) => BackfillScope::View(archive(op, name)?),
+        _ => return Err(JobError::Field { op, problem: "exactly one of \"table\" and \"view\" is needed".to_owned() }),
+    };
+    Ok(Job::Backfill(Backfill { scope, cursor: fields.cursor }))
 }
 
 fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
@@ -461,7 +496,7 @@ pub fn schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evenkeel job",
         "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
-        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore")],
+        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<BackfillFields>("backfill")],
     })
 }
 
@@ -498,6 +533,9 @@ mod tests {
             (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
             (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
             (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "string"),
+            (json!({"op": "backfill"}), "exactly one"),
+            (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
+            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
             (json!({"op": "explode"}), "explode"),
             (json!({"table": "Employees"}), "missing"),
             (json!({"v": 2, "op": "sync"}), "version 1"),

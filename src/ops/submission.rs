@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use crate::catalog::{Catalog, TableRef};
-use crate::model::{AccountName, EntityKey, Job, QueueName, TableName, ViewName, body, job, shard};
+use crate::model::backfill::{Backfill, BackfillScope};
+use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, job, shard};
 use crate::settings::{QueueSettings, Settings};
 
 /// A job that is ready to be sent.
@@ -28,10 +29,12 @@ pub struct Prepared {
 /// Checks a job as the worker will, and says in words why it would be poisoned.
 pub fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catalog: &Catalog) -> Result<Prepared, String> {
     let envelope = job::decode(text).map_err(|error| chain(&error))?;
-    let (table, key) = subject(&envelope.job, catalog)?;
+    let table = subject(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(op, queue, settings)?;
-    let name = queue.shard_names().into_iter().nth(shard(&table.table, key, queue.shards) as usize);
+    // A job about a whole table has no key that decides: it goes to the first shard.
+    let shard = envelope.job.key().map_or(0, |key| shard(&table.table, key, queue.shards));
+    let name = queue.shard_names().into_iter().nth(shard as usize);
     let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is: it was read above.
@@ -41,21 +44,29 @@ pub fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catal
         queue: name,
         text: message,
         op,
-        about: format!("{table}{key}"),
+        about: envelope.job.key().map_or_else(|| format!("of {table}"), |key| format!("{table}{key}")),
         id: envelope.id,
         unknown_fields: envelope.unknown_fields,
     })
 }
 
-/// The primary that a job is about. Its table decides, with the key, which shard it goes to; for an archive
-/// or a restore that is the archive's source, so that all jobs of one primary meet.
-fn subject<'a>(job: &'a Job, catalog: &Catalog) -> Result<(TableRef, &'a EntityKey), String> {
-    let table = match job {
-        Job::Sync(primary) | Job::Delete { primary, .. } => known_table(&primary.table, catalog)?,
-        Job::Put(put) => known_table(&put.table, catalog)?,
-        Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog)?,
-    };
-    Ok((table, job.key()))
+/// The table of the primary that a job is about. It decides, with the key, which shard it goes to; for an archive
+/// or a restore it is the archive's source, so that all jobs of one primary meet.
+fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
+    match job {
+        Job::Sync(primary) | Job::Delete { primary, .. } => known_table(&primary.table, catalog),
+        Job::Put(put) => known_table(&put.table, catalog),
+        Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog),
+        Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) => known_table(table, catalog),
+        Job::Backfill(Backfill { scope: BackfillScope::View(view), .. }) => known_view(view, catalog),
+    }
+}
+
+fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.views.get(name).map(|view| view.source.clone()).ok_or_else(|| {
+        let known: Vec<String> = catalog.views.keys().map(ToString::to_string).collect();
+        format!("the catalog does not know the view {name}; it knows {}", listed(&known))
+    })
 }
 
 fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {

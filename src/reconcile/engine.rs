@@ -11,7 +11,7 @@ use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary,
 use super::failure::permanent;
 use super::pass::Pass;
 use super::report::PlanReport;
-use super::{archive, delete, put, restore};
+use super::{archive, backfill, delete, put, restore};
 use crate::catalog::{Archive, ArchiveTarget, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
@@ -44,11 +44,13 @@ pub struct Engine {
 
 /// A job names something that the catalog does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Unknown {
+pub(super) enum Unknown {
     #[error("the catalog has no table {0:?}: name it as a view's or archive's source, or declare [tables.{0}]")]
     Table(TableName),
     #[error("the catalog has no archive {0:?}: declare [archives.{0}]")]
     Archive(ViewName),
+    #[error("the catalog has no view {0:?}: declare [views.{0}]")]
+    View(ViewName),
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
     Chain(Primary),
 }
@@ -61,14 +63,15 @@ impl Engine {
     }
 
     /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not
-    /// know it. Jobs of one primary are to run one after the other.
+    /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         let table = match job {
             Job::Sync(primary) | Job::Delete { primary, .. } => &primary.table,
             Job::Put(put) => &put.table,
             Job::Archive { archive, .. } | Job::Restore { archive, .. } => &self.catalog.archives.get(archive)?.source.table,
+            Job::Backfill(_) => return None,
         };
-        Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key().clone() })
+        Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key()?.clone() })
     }
 
     /// What reconciling a primary would do now.
@@ -133,7 +136,7 @@ impl Execute for Engine {
         let gone_by = match &ended {
             Ok(Outcome::Skipped { .. }) => true,
             Err(failure) => failure.class == FailureClass::Permanent,
-            Ok(Outcome::Done(_)) => false,
+            Ok(Outcome::Done(_) | Outcome::Advanced { .. }) => false,
         };
         if let Work::Job(job) = work
             && gone_by
@@ -155,6 +158,7 @@ impl Engine {
                 archive::run(self, self.archive(archive)?, key, if_match.as_ref(), delivery).await
             }
             Work::Job(Job::Restore { archive, key }) => restore::run(self, self.archive(archive)?, key, delivery).await,
+            Work::Job(Job::Backfill(backfill)) => Box::pin(backfill::run(self, backfill, delivery)).await,
             Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
         }
     }
@@ -171,7 +175,7 @@ impl Engine {
             }
             Job::Put(_) | Job::Delete { .. } => None,
             // It writes no primary.
-            Job::Sync(_) => return Ok(()),
+            Job::Sync(_) | Job::Backfill(_) => return Ok(()),
         };
         for primary in [Some(source), kept].into_iter().flatten() {
             let pass = self.pass(&primary, delivery)?;

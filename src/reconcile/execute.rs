@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::{Map, Value};
 
 use super::Recheck;
 use crate::model::job::Stamp;
@@ -34,6 +35,8 @@ pub struct Delivery {
     pub dequeue_count: u32,
     /// The account of the queue it came from.
     pub account: AccountName,
+    /// The queue itself, for further jobs: its shard, where it has some.
+    pub queue: QueueName,
     /// Where a recheck is queued: `<queue>-recheck`.
     pub recheck_queue: QueueName,
 }
@@ -50,6 +53,22 @@ pub enum Outcome {
         /// What was done beside (a reconcile follows in any case).
         summary: Summary,
     },
+    /// A part is done, and the rest is for a later delivery of the same message.
+    Advanced {
+        /// Fields that the message is to carry from now on: where to go on.
+        fields: Map<String, Value>,
+        /// What this part did.
+        summary: Summary,
+    },
+}
+
+impl Outcome {
+    /// What the run did.
+    pub const fn summary(&self) -> &Summary {
+        match self {
+            Self::Done(summary) | Self::Skipped { summary, .. } | Self::Advanced { summary, .. } => summary,
+        }
+    }
 }
 
 /// What a run did.

@@ -105,6 +105,14 @@ pub fn key(primary: &Primary) -> EntityKey {
     EntityKey { pk, rk: primary.key.rk.clone() }
 }
 
+/// The key of the primary whose footprint lies here, in the partitions of this table; nothing where the partition key is a hash,
+/// or may be one.
+pub fn owner(table: &TableName, footprint: &EntityKey) -> Option<EntityKey> {
+    let pk = footprint.pk.as_str().strip_prefix(table.as_str())?.strip_prefix('~')?;
+    let hashed = pk.len() == 64 && pk.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if hashed { None } else { Some(EntityKey { pk: Key::new(pk).ok()?, rk: footprint.rk.clone() }) }
+}
+
 impl Footprint {
     /// Whether some pass has announced changes whose outcome is not recorded.
     pub fn is_changing(&self) -> bool {
@@ -246,6 +254,9 @@ mod tests {
     #[test]
     fn a_long_partition_key_is_hashed() {
         assert_eq!(key(&primary("Sales")).pk.as_str(), "Employees~Sales");
+        assert_eq!(owner(&primary("").table, &key(&primary("a~b"))), Some(primary("a~b").key));
+        assert_eq!(owner(&TableName::new("Other").unwrap(), &key(&primary("Sales"))), None);
+        assert_eq!(owner(&primary("").table, &key(&primary(&"x".repeat(512)))), None);
         let long = key(&primary(&"x".repeat(512)));
         assert_eq!(long.pk.as_str().len(), "Employees~".len() + 64);
         assert_eq!(table().as_str(), FOOTPRINTS);

@@ -10,10 +10,11 @@
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive` and `restore`. Each writes its
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `restore`, and `backfill` (a pass for every primary). Each writes its
 //! primary by `commit`, in one transaction with the items in the primary's own partition.
 
 mod archive;
+mod backfill;
 mod commit;
 mod delete;
 mod engine;
@@ -31,6 +32,7 @@ mod restore;
 mod second_look;
 mod taken;
 
+pub use backfill::BackfillPass;
 pub use engine::{Engine, EngineParts};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
 pub use recheck::{Recheck, RecheckError};

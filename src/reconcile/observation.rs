@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::execute::Failure;
 use super::failure::{permanent, storage};
-use super::footprint::{self, Footprint, Settled};
+use super::footprint::{self, Entry, Footprint, Settled};
 use super::items::gather;
-use super::pass::Pass;
+use super::pass::{Looks, Pass};
 use super::plan::{self, Look};
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
@@ -70,8 +70,9 @@ impl Pass<'_> {
     /// Looks at what some pass has announced and at what this run has touched.
     async fn look(&self, footprint: &Footprint) -> Result<BTreeMap<ItemAddress, Look>, Failure> {
         let catalog = &self.engine.catalog;
-        let changing = footprint.items.iter().filter(|(_, entry)| entry.changing).map(|(address, _)| address);
-        let mut addresses: BTreeSet<&ItemAddress> = changing.chain(&self.touched).collect();
+        let doubtful = |entry: &Entry| entry.changing || self.looks == Looks::Everything;
+        let listed = footprint.items.iter().filter(|(_, entry)| doubtful(entry)).map(|(address, _)| address);
+        let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&self.touched).collect();
         // What an unknown view made is left alone.
         addresses.retain(|address| {
             let generation = footprint.items.get(*address).map_or(0, |entry| entry.generation);

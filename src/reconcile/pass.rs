@@ -38,6 +38,15 @@ pub(super) enum Round {
     Again,
 }
 
+/// Which items a pass looks at before it reads the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// Those whose outcome is unknown, and those it touched.
+    Doubtful,
+    /// Each that the footprint lists: finds what somebody else has changed or deleted.
+    Everything,
+}
+
 /// One pass.
 pub(super) struct Pass<'e> {
     pub(super) engine: &'e Engine,
@@ -46,6 +55,8 @@ pub(super) struct Pass<'e> {
     pub(super) delivery: Option<&'e Delivery>,
     /// Keys to look at before the primary is read.
     pub(super) touched: BTreeSet<ItemAddress>,
+    /// Which others.
+    pub(super) looks: Looks,
     /// An insert of an item, or a write of the primary, has no answer in this run: it may still arrive.
     pub(super) unanswered: bool,
     /// A request of this run to write the primary was executed, or may have been.
@@ -66,6 +77,7 @@ impl<'e> Pass<'e> {
             primary,
             delivery,
             touched: BTreeSet::new(),
+            looks: Looks::Doubtful,
             unanswered: false,
             may_have_written: false,
             announced: None,

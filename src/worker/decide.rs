@@ -3,6 +3,7 @@
 //! | ended | settlement | counts as an attempt |
 //! |---|---|---|
 //! | done, skipped | delete | – |
+//! | advanced | release with its progress in the message, visible at once | no |
 //! | permanent, undecodable | poison | – |
 //! | transient, outdated catalog | release with a growing delay; by age: poison (exhausted) | no |
 //! | drain | release, visible at once | no |
@@ -19,6 +20,8 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::{Map, Value};
 
 use super::poison::Reason;
 use crate::reconcile::{Failure, FailureClass, Outcome};
@@ -80,6 +83,8 @@ pub(crate) struct Situation {
     pub(crate) attempts: u32,
     /// Since it was first enqueued, by the queue's clock.
     pub(crate) age: Duration,
+    /// Since it was enqueued, or last saved its progress.
+    pub(crate) idle: Duration,
     /// Until it expires, by the queue's clock; `None` for never.
     pub(crate) ttl: Option<Duration>,
     /// Whether a store refuses as a whole. Only looked at after a timeout.
@@ -117,6 +122,8 @@ pub(crate) enum Settlement {
         /// Whether this delivery counts.
         attempt: Attempt,
     },
+    /// It goes on at once, from what it carries now.
+    Advance(Map<String, Value>),
     /// It goes to the poison queue.
     Poison(Verdict),
     /// Nothing may be done with it any more.
@@ -147,10 +154,11 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
     let settlement = match end {
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
+            Ran::Finished(Outcome::Advanced { fields, .. }) => return Settlement::Advance(fields.clone()),
             Ran::Failed(failure) => match failure.class {
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
-                FailureClass::Transient { .. } if situation.age >= limits.give_up_after => {
-                    return poison(Reason::Exhausted, end, &format!("given up after {}: ", whole(situation.age)));
+                FailureClass::Transient { .. } if situation.idle >= limits.give_up_after => {
+                    return poison(Reason::Exhausted, end, &format!("given up after {}: ", whole(situation.idle)));
                 }
                 FailureClass::Transient { retry_after } => written_off(growing.max(retry_after.unwrap_or_default())),
                 FailureClass::OutdatedCatalog => written_off(growing),
@@ -190,6 +198,7 @@ pub(crate) fn describe(end: &End) -> (String, String) {
     let (step, error) = match end {
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
+            Ran::Finished(Outcome::Advanced { .. }) => ("running", "a part is done".to_owned()),
             Ran::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
             Ran::Failed(failure) => return (failure.step.clone(), failure.chain()),
         },
@@ -223,8 +232,15 @@ mod tests {
         retry_delay: Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) },
         give_up_after: Duration::from_hours(6),
     };
-    const FIRST: Situation =
-        Situation { deliveries: 1, attempts: 1, age: Duration::from_secs(1), ttl: None, stores: Stores::Answer, unit: 0.5 };
+    const FIRST: Situation = Situation {
+        deliveries: 1,
+        attempts: 1,
+        age: Duration::from_secs(1),
+        idle: Duration::from_secs(1),
+        ttl: None,
+        stores: Stores::Answer,
+        unit: 0.5,
+    };
 
     fn failed(class: FailureClass) -> End {
         End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
@@ -245,7 +261,7 @@ mod tests {
     fn reason(settlement: &Settlement) -> Option<Reason> {
         match settlement {
             Settlement::Poison(verdict) => Some(verdict.reason),
-            Settlement::Delete | Settlement::Release { .. } | Settlement::Abandon => None,
+            Settlement::Delete | Settlement::Release { .. } | Settlement::Advance(_) | Settlement::Abandon => None,
         }
     }
 
@@ -253,13 +269,17 @@ mod tests {
     fn every_end_has_its_settlement() {
         let done = End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
         let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped { reason: "late".to_owned(), summary: Summary::default() })));
+        let cursor = Map::from_iter([("cursor".to_owned(), Value::from(7))]);
+        let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
         let minute = Duration::from_mins(1);
         let last = Situation { deliveries: 9, attempts: 5, ..FIRST };
-        let old = Situation { age: Duration::from_hours(7), ..FIRST };
+        let old = Situation { age: Duration::from_hours(7), idle: Duration::from_hours(7), ..FIRST };
         let outage = Situation { stores: Stores::Refuse, ..last };
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, old, Settlement::Delete),
+            (&advanced, last, Settlement::Advance(cursor.clone())),
+            (&throttled(None), Situation { idle: Duration::from_secs(1), ..old }, off(4)),
             (&throttled(None), FIRST, off(4)),
             (&throttled(None), Situation { deliveries: 3, ..FIRST }, off(16)),
             (&throttled(Some(minute)), FIRST, off(60)),
@@ -291,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_message_is_given_up_with_its_last_error() {
-        let old = Situation { age: Duration::from_hours(7), ..FIRST };
+        let old = Situation { age: Duration::from_hours(7), idle: Duration::from_hours(7), ..FIRST };
         let Settlement::Poison(verdict) = decide(&throttled(None), &old, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.step, "reading the primary");
         assert_eq!(verdict.error, "given up after 25200 s: reading the primary: no");

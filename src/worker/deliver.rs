@@ -82,6 +82,7 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
         deliveries: message.dequeue_count,
         attempts,
         age: queue_time.since(message.inserted, ended),
+        idle: queue_time.since(examined.advanced.map_or(message.inserted, |at| at.max(message.inserted)), ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
         stores: if matches!(end, End::TimedOut(_)) { engine.circuit.look() } else { Stores::Answer },
         unit: engine.chance.unit(),
@@ -127,6 +128,7 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
         stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
         dequeue_count: message.dequeue_count,
         account: source.account.clone(),
+        queue: source.queue.clone(),
         recheck_queue: source.recheck.clone(),
     };
     let limit = engine.settings.job_timeout;
@@ -142,7 +144,8 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
         Ok(Ok(Ok(outcome))) => Arc::new(Ran::Finished(outcome)),
         Ok(Ok(Err(failure))) => Arc::new(Ran::Failed(failure)),
     };
-    if let Ran::Finished(Outcome::Done(summary) | Outcome::Skipped { summary, .. }) = ran.as_ref() {
+    if let Ran::Finished(outcome) = ran.as_ref() {
+        let summary = outcome.summary();
         count::items(summary);
         if let Some(observer) = &engine.observer
             && !summary.changes.is_empty()
@@ -173,7 +176,7 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_)) => Some((&tally.done, "done")),
             Ran::Finished(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
-            Ran::Failed(_) => None,
+            Ran::Finished(Outcome::Advanced { .. }) | Ran::Failed(_) => None,
         },
         End::Rejected(_) | End::Exhausted | End::Panicked(_) | End::TimedOut(_) | End::Interrupted(_) | End::LeaseLost => None,
     };
@@ -195,11 +198,12 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
 }
 
 /// The outcome in metrics of a delivery that comes again.
-const fn released_as(end: &End) -> &'static str {
+fn released_as(end: &End) -> &'static str {
     match end {
         End::Panicked(_) => "panic",
         End::TimedOut(_) => "timeout",
         End::Interrupted(_) => "interrupted",
+        End::Ran(ran) if matches!(ran.as_ref(), Ran::Finished(_)) => "advanced",
         End::Ran(_) | End::Rejected(_) | End::Exhausted | End::LeaseLost => "transient",
     }
 }
@@ -209,6 +213,9 @@ fn report(message: &Message, examined: &Examined, end: &End, settlement: &Settle
     let (step, error) = describe(end);
     match settlement {
         Settlement::Delete => tracing::debug!(?settled, deliveries = message.dequeue_count, outcome = error, "job finished"),
+        Settlement::Advance(_) => {
+            tracing::debug!(?settled, deliveries = message.dequeue_count, "job advanced, goes on in a later delivery");
+        }
         Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
             tracing::info!(?settled, step, reason = error, "job interrupted");
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::cause;
@@ -25,6 +26,8 @@ pub(crate) struct Examined {
     pub(crate) traceparent: Option<String>,
     /// Deliveries to write off.
     pub(crate) free: u32,
+    /// When it last saved its progress.
+    pub(crate) advanced: Option<Timestamp>,
     /// Fields that no job has.
     pub(crate) unknown_fields: usize,
     /// The work, or why there is none.
@@ -43,7 +46,7 @@ impl Examined {
     /// A message that is not run.
     pub(crate) const fn rejected(reason: Reason, error: String) -> Self {
         let work = Err(Rejection { reason, step: STEP, error });
-        Self { op: UNKNOWN, spelled: None, id: None, traceparent: None, free: 0, unknown_fields: 0, work }
+        Self { op: UNKNOWN, spelled: None, id: None, traceparent: None, free: 0, advanced: None, unknown_fields: 0, work }
     }
 }
 
@@ -63,11 +66,13 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
         }
     };
     let field = |name: &str| object.get(name).and_then(Value::as_str).map(|text| cause::shortened(text, TEXT_BYTES));
+    let note = job::note(&object, &message.id);
     let mut examined = Examined {
         spelled: field("op"),
         id: field("id"),
         traceparent: field("traceparent"),
-        free: job::note(&object, &message.id).map_or(0, |note| note.free),
+        free: note.as_ref().map_or(0, |note| note.free),
+        advanced: note.and_then(|note| note.advanced),
         ..Examined::rejected(Reason::Permanent, String::new())
     };
     let permanent = |error| Err(Rejection { reason: Reason::Permanent, step: STEP, error });
@@ -97,7 +102,6 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
 
     fn examined(text: &str, carries: Carries, allow: Option<&[&str]>) -> Examined {
         let message = Message {

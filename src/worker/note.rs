@@ -21,7 +21,13 @@ const FIELD: &str = "ek";
 /// only that fits. `None` where the body is no JSON object, or would be too large with the note: then the
 /// message stays as it is, and the delivery counts.
 pub(crate) fn with_note(text: &str, note: &Note) -> Option<String> {
+    with_progress(text, note, &Map::new())
+}
+
+/// As [`with_note`], with further fields of the job itself: how far it has come.
+pub(crate) fn with_progress(text: &str, note: &Note, fields: &Map<String, Value>) -> Option<String> {
     let mut object = object(text)?;
+    object.extend(fields.clone());
     object.insert(FIELD.to_owned(), serde_json::to_value(note).ok()?);
     encode(&object)
 }
@@ -61,7 +67,7 @@ mod tests {
     use crate::model::job;
 
     fn note(free: u32) -> Note {
-        Note { id: "m1".to_owned(), free }
+        Note { id: "m1".to_owned(), free, advanced: None }
     }
 
     fn gzip(json: &str) -> String {
@@ -81,6 +87,14 @@ mod tests {
         assert_eq!(read(&twice), Some(2));
         assert_eq!(job::decode_object(&twice).unwrap()["color"].to_string(), "[1.5,null]");
         assert!(job::decode(&twice).is_ok());
+    }
+
+    #[test]
+    fn progress_replaces_the_jobs_own_fields_and_nothing_else() {
+        let fields = Map::from_iter([("cursor".to_owned(), Value::from(2))]);
+        let text = with_progress(r#"{"op":"backfill","table":"T","cursor":1}"#, &note(1), &fields).unwrap();
+        let object = job::decode_object(&text).unwrap();
+        assert_eq!((object["cursor"].as_u64(), object["table"].as_str()), (Some(2), Some("T")));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub enum Ending {
     Done,
     /// A condition was unmet, or a later change had overtaken it.
     Skipped,
-    /// It comes again.
+    /// It comes again: for another try, or since only a part of it is done.
     Retried,
     /// It is on the poison queue.
     Poisoned,
@@ -124,8 +124,10 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         Settled::Poisoned(_) => Ending::Poisoned,
         Settled::Lost => Ending::Lost,
     };
+    let advanced = matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Finished(Outcome::Advanced { .. })));
     let (step, error) = match ending {
         Ending::Done => (None, None),
+        Ending::Retried if advanced => (None, None),
         Ending::Skipped => (None, Some(describe(end).1)),
         Ending::Retried | Ending::Poisoned | Ending::Lost => {
             let (step, error) = describe(end);
@@ -158,7 +160,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
 fn summary(end: &End) -> Option<&Summary> {
     match end {
         End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(Outcome::Done(summary) | Outcome::Skipped { summary, .. }) => Some(summary),
+            Ran::Finished(outcome) => Some(outcome.summary()),
             Ran::Failed(_) => None,
         },
         End::Rejected(_) | End::Exhausted | End::Panicked(_) | End::TimedOut(_) | End::Interrupted(_) | End::LeaseLost => None,

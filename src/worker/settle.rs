@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use tokio::time::sleep;
 
 use super::decide::{Attempt, Settlement, Verdict};
@@ -69,6 +70,7 @@ pub(crate) async fn settle(
             Answer::Lost | Answer::Refused => Settled::Lost,
         },
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
+        Settlement::Advance(fields) => advance(engine, source, lease, delivered, examined, fields).await,
         Settlement::Poison(verdict) => {
             let put = put_poison(engine, source, delivered, examined, verdict);
             // A lease that ended with its message cannot be held any more, and nobody else can get the message.
@@ -100,7 +102,7 @@ async fn release(
     let noted = match attempt {
         Attempt::Counts => None,
         Attempt::WrittenOff => {
-            let note = Note { id: delivered.id.clone(), free: examined.free.saturating_add(1) };
+            let note = Note { id: delivered.id.clone(), free: examined.free.saturating_add(1), advanced: examined.advanced };
             note::with_note(lease.text(), &note)
         }
     };
@@ -114,6 +116,25 @@ async fn release(
     }
     let text = lease.text().to_owned();
     match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
+        Answer::Done => Settled::Released,
+        Answer::Lost | Answer::Refused => Settled::Lost,
+    }
+}
+
+/// Releases the message with its progress in it. Where that does not fit, as it was: the part is done once more.
+async fn advance(
+    engine: &Engine,
+    source: &Source,
+    lease: &mut Lease,
+    delivered: &Message,
+    examined: &Examined,
+    fields: &Map<String, Value>,
+) -> Settled {
+    let note = Note { id: delivered.id.clone(), free: examined.free.saturating_add(1), advanced: Some(engine.clock.now()) };
+    let Some(text) = note::with_progress(lease.text(), &note, fields) else {
+        return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
+    };
+    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay: Duration::ZERO }).await {
         Answer::Done => Settled::Released,
         Answer::Lost | Answer::Refused => Settled::Lost,
     }

@@ -184,9 +184,14 @@ impl Lab {
     }
 
     pub(crate) async fn remove(&self, pk: &str, rk: &str) {
+        self.delete_row("Employees", pk, rk).await;
+    }
+
+    /// Deletes a row, whosever it is.
+    pub(crate) async fn delete_row(&self, name: &str, pk: &str, rk: &str) {
         let key = EntityKey::new(pk, rk).unwrap();
         let operation = TableOperation::Delete(key, evenkeel::ports::Condition::Any);
-        drop(self.account.tables.apply(&table("Employees"), &operation).await);
+        drop(self.account.tables.apply(&table(name), &operation).await);
     }
 
     pub(crate) async fn read(&self, name: &str, pk: &str, rk: &str) -> Option<Row> {
@@ -204,6 +209,7 @@ impl Lab {
             stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
             dequeue_count: 1,
             account: AccountName::main(),
+            queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
         }
     }

@@ -58,7 +58,7 @@ impl Scripted {
 impl Execute for Scripted {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Answer {
         let rk = match work {
-            Work::Job(job) => job.key().rk.to_string(),
+            Work::Job(job) => job.key().map_or_else(String::new, |key| key.rk.to_string()),
             Work::Recheck(recheck) => recheck.primary.key.rk.to_string(),
         };
         let number = {

@@ -27,7 +27,7 @@ fn load(world: &World) -> (Vec<String>, Vec<String>) {
     }
     world.script(|number, work, _| {
         let rk = match work {
-            Work::Job(job) => job.key().rk.to_string(),
+            Work::Job(job) => job.key().unwrap().rk.to_string(),
             Work::Recheck(recheck) => recheck.primary.key.rk.to_string(),
         };
         async move {

@@ -6,5 +6,6 @@ mod leases;
 mod observing;
 mod outages;
 mod poisoning;
+mod progress;
 mod receiving;
 mod scheduling;

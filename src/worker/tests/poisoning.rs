@@ -51,7 +51,7 @@ async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
         world.queues.seed(JOBS, &sync(rk), None);
     }
     world.script(|_, work, _| {
-        let bad = matches!(work, crate::reconcile::Work::Job(job) if job.key().rk.as_str() == "bad");
+        let bad = matches!(work, crate::reconcile::Work::Job(job) if job.key().unwrap().rk.as_str() == "bad");
         async move {
             assert!(!bad, "index 7 is out of bounds");
             done()

@@ -82,7 +82,7 @@ async fn a_throttled_partition_only_slows_its_own_jobs() {
     }
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, work, _| {
-        let hot = matches!(work, crate::reconcile::Work::Job(job) if job.key().rk.as_str().starts_with("hot"));
+        let hot = matches!(work, crate::reconcile::Work::Job(job) if job.key().unwrap().rk.as_str().starts_with("hot"));
         let throttled = hot && clock.monotonic() < Duration::from_mins(3);
         async move { if throttled { transient() } else { done() } }
     });

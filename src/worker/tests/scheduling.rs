@@ -89,7 +89,7 @@ async fn a_hot_key_leaves_slots_to_others_and_costs_its_jobs_no_attempt() {
         world.queues.seed(JOBS, &put(rk), None);
     }
     world.script(|_, work, _| {
-        let hot = matches!(work, crate::reconcile::Work::Job(job) if job.key().rk.as_str() == "hot");
+        let hot = matches!(work, crate::reconcile::Work::Job(job) if job.key().unwrap().rk.as_str() == "hot");
         async move {
             sleep(if hot { Duration::from_secs(30) } else { SECOND }).await;
             done()

@@ -1,0 +1,67 @@
+//! A `backfill` job: which primaries it is about, and how far it has come.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{TableName, ViewName};
+
+/// A `backfill` job: a `sync` of every primary of a table, with a look at each of its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backfill {
+    /// Whose primaries.
+    pub scope: BackfillScope,
+    /// How far it has come.
+    pub cursor: BackfillCursor,
+}
+
+/// Whose primaries a `backfill` is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackfillScope {
+    /// Those of a table.
+    Table(TableName),
+    /// Those of a view's source.
+    View(ViewName),
+}
+
+impl fmt::Display for BackfillScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table(table) => write!(f, "the table {table}"),
+            Self::View(view) => write!(f, "the view {view}"),
+        }
+    }
+}
+
+/// How far a `backfill` has come. A client sends none; a worker writes it into the message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackfillCursor {
+    /// What is gone through at present.
+    #[serde(default)]
+    pub part: BackfillPart,
+    /// Where the next page of it begins: the service's continuation token, its partition key part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_pk: Option<String>,
+    /// The token's row key part, which the service may leave out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_rk: Option<String>,
+    /// Primaries brought in step so far.
+    #[serde(default)]
+    pub done: u64,
+    /// Primaries that could not be, whose own `sync` jobs were queued instead.
+    #[serde(default)]
+    pub failed: u64,
+}
+
+/// What a `backfill` goes through, in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackfillPart {
+    /// The rows of the table.
+    #[default]
+    Primaries,
+    /// The footprints of primaries that are gone.
+    Footprints,
+}

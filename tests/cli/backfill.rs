@@ -1,0 +1,74 @@
+//! backfill: data that is older than its views.
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, json_lines, says, stderr, stdout};
+
+fn put(rk: usize, email: &str) -> String {
+    json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": format!("{rk:03}"), "Email": email}})
+        .to_string()
+}
+
+/// A table with data, and only then a view of it.
+fn filled(employees: usize) -> Place {
+    let place = Place::new();
+    let jobs: Vec<String> = (0..employees).map(|rk| put(rk, &format!("{rk}@contoso.com"))).collect();
+    let before = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
+    place.configure(&format!("{}\n[tables.Employees]\n", before.split("[views.by_email]").next().unwrap()));
+    place.run(&["migrate", "up"]).success();
+    place.run_with(&["submit", "-"], jobs.join("\n")).success();
+    assert_eq!(place.work()["done"], employees);
+    place.configure(&before);
+    place.run(&["migrate", "up"]).success();
+    assert_eq!(copies(&place), 0);
+    place
+}
+
+fn copies(place: &Place) -> usize {
+    let found = json_lines(&place.run(&["--json", "lookup", "by_email", "Email>=0"]).success());
+    found.last().unwrap()["rows"].as_u64().map(|rows| usize::try_from(rows).unwrap()).unwrap()
+}
+
+#[test]
+fn a_new_view_gets_the_items_of_the_data_that_was_there() {
+    let place = filled(250);
+    let done = json_lines(&place.run(&["--json", "backfill", "--view", "by_email"]).success());
+    assert_eq!(done, [json!({"table": "Employees", "primaries": 250, "items": 250, "failed": 0})]);
+    assert_eq!(copies(&place), 250);
+    let again = stdout(&place.run(&["backfill", "--table", "employees"]).success());
+    says(&again, &["Employees: 250 primaries in step, 0 items written or deleted"]);
+}
+
+#[test]
+fn the_workers_do_it_as_a_job() {
+    let place = filled(30);
+    says(&stdout(&place.run(&["backfill", "--submit"]).success()), &["sent backfill of Employees to jobs as "]);
+    let summary = place.work();
+    assert_eq!((&summary["done"], &summary["poisoned"]), (&json!(1), &json!(0)));
+    assert_eq!(copies(&place), 30);
+}
+
+#[test]
+fn a_primary_that_cannot_be_brought_in_step_holds_up_no_other_and_ends_in_poison_with_its_reason() {
+    let place = filled(10);
+    place.run(&["submit", &put(7, "3@contoso.com")]).success();
+    // The copies lie in one partition, and two employees want one address: whoever comes second.
+    let work = place.work();
+    assert_eq!(work["poisoned"], 0, "nobody has the address yet: {work}");
+    let ended = place.run(&["backfill"]).code(1);
+    says(&stdout(&ended), &["Employees: 9 primaries in step", "1 could not be brought in step"]);
+    says(&stderr(&ended), &["evenkeel poison list"]);
+    assert_eq!(place.work()["poisoned"], 1);
+    let poison = json_lines(&place.run(&["--json", "poison", "list"]).success());
+    says(poison[0]["error"].as_str().unwrap_or_default(), &["3@contoso.com"]);
+    assert_eq!(copies(&place), 9);
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let place = Place::new();
+    says(&stderr(&place.run(&["backfill", "--table", "Nobody"]).code(2)), &["does not know the table Nobody", "Employees"]);
+    says(&stderr(&place.run(&["backfill", "--view", "nothing"]).code(2)), &["does not know the view nothing", "by_email"]);
+    let former = json_lines(&place.run(&["--json", "backfill", "--table", "FormerEmployees"]).success());
+    assert_eq!(former, [json!({"table": "FormerEmployees", "primaries": 0, "items": 0, "failed": 0})] as [Value; 1]);
+}
