@@ -8,6 +8,7 @@ use super::meter::Meter;
 use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
+use crate::adapters::files::SharedFiles;
 use crate::adapters::observe::RequestCounts;
 use crate::adapters::wear::wear;
 use crate::model::AccountName;
@@ -83,7 +84,12 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         counts.push((account.name.clone(), worn.counts));
         places.insert(account.name.clone(), place);
     }
-    Ok(Opened { stores: Stores::new(accounts), circuits: Arc::new(Circuits::new(circuits)), counts, places })
+    Ok(Opened {
+        stores: Stores::new(accounts).with_files(Arc::new(SharedFiles)),
+        circuits: Arc::new(Circuits::new(circuits)),
+        counts,
+        places,
+    })
 }
 
 fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, String), StoreOpenError> {

@@ -1,7 +1,11 @@
 //! Archives: where entities go when they leave their table, and come back from.
 
+use std::collections::BTreeMap;
+
 use super::TableRef;
-use crate::model::ViewName;
+use crate::model::document::DocumentPath;
+use crate::model::template::Template;
+use crate::model::{AccountName, ContainerName, ViewName};
 
 /// A declared archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,4 +23,42 @@ pub struct Archive {
 pub enum ArchiveTarget {
     /// Another table, under the same key.
     Table(TableRef),
+    /// A container: one JSON document per entity.
+    Blob(BlobTarget),
+    /// A folder that every worker shares: one JSON document per entity.
+    File(FileTarget),
+}
+
+/// A container of documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobTarget {
+    /// The account.
+    pub account: AccountName,
+    /// The container.
+    pub container: ContainerName,
+    /// Where in it each document lies.
+    pub path: DocumentPath,
+    /// What the documents are said to be.
+    pub content_type: String,
+    /// The metadata of each document.
+    pub metadata: BTreeMap<String, Template>,
+}
+
+/// A folder of documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileTarget {
+    /// The folder.
+    pub dir: String,
+    /// Where below it each document lies.
+    pub path: DocumentPath,
+}
+
+impl ArchiveTarget {
+    /// The table, where it is one.
+    pub const fn table(&self) -> Option<&TableRef> {
+        match self {
+            Self::Table(table) => Some(table),
+            Self::Blob(_) | Self::File(_) => None,
+        }
+    }
 }

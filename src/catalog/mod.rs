@@ -7,7 +7,7 @@ mod archive;
 mod generation;
 mod view;
 
-pub use archive::{Archive, ArchiveTarget};
+pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 pub use generation::{Generations, ViewStatus};
 pub use view::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::catalog_rules;
 use super::section::Section;
-use super::views::{self, ArchiveDraft, TableDraft, ViewDraft};
+use super::views::{self, TableDraft, ViewDraft};
 use crate::catalog::{Archive, ArchiveTarget, Catalog, Generations, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::{AccountName, TableName};
 
@@ -40,7 +41,7 @@ impl Tables {
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
     let declared = views::tables(root, accounts);
     let views = views::views(root, accounts);
-    let archives = views::archives(root, accounts);
+    let archives = archives::archives(root, accounts);
     views::retention(root);
     let tables = tables(&declared, &views, &archives);
     let catalog = Catalog {
@@ -70,7 +71,9 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
         tables.declare(&view.target, view.account.as_ref(), &view.section, "account");
     }
     for archive in archives {
-        tables.declare(&archive.target, archive.account.as_ref(), &archive.to, "account");
+        if let TargetDraft::Table(target, account) = &archive.target {
+            tables.declare(target, account.as_ref(), &archive.to, "account");
+        }
     }
     tables
 }
@@ -91,5 +94,10 @@ fn view(draft: &ViewDraft<'_>, tables: &Tables) -> View {
 }
 
 fn archive(draft: &ArchiveDraft<'_>, tables: &Tables) -> Archive {
-    Archive { name: draft.name.clone(), source: tables.place(&draft.source), target: ArchiveTarget::Table(tables.place(&draft.target)) }
+    let target = match &draft.target {
+        TargetDraft::Table(table, _) => ArchiveTarget::Table(tables.place(table)),
+        TargetDraft::Blob(target) => ArchiveTarget::Blob(target.clone()),
+        TargetDraft::File(target) => ArchiveTarget::File(target.clone()),
+    };
+    Archive { name: draft.name.clone(), source: tables.place(&draft.source), target }
 }

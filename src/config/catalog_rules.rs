@@ -1,7 +1,8 @@
 //! What must hold between views, archives and tables.
 
+use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{ArchiveDraft, TableDraft, ViewDraft};
+use super::views::{TableDraft, ViewDraft};
 use crate::catalog::Catalog;
 use crate::model::TableName;
 use crate::model::nearest::nearest;
@@ -25,9 +26,11 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     for archive in archives {
         reserved(&archive.source, &archive.section, "source");
-        reserved(&archive.target, &archive.to, "table");
-        if archive.source == archive.target {
-            archive.to.error("table", format!("the archive of {} cannot be the same table", archive.source));
+        if let Some(target) = archive.table() {
+            reserved(target, &archive.to, "table");
+            if archive.source == *target {
+                archive.to.error("table", format!("the archive of {} cannot be the same table", archive.source));
+            }
         }
     }
     same_rows(views);
@@ -136,14 +139,26 @@ fn same_rows(views: &[ViewDraft<'_>]) {
 
 fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     for (at, archive) in archives.iter().enumerate() {
-        if let Some(view) = views.iter().find(|view| view.target == archive.target) {
+        if let Some(target) = archive.table()
+            && let Some(view) = views.iter().find(|view| view.target == *target)
+        {
             view.section.error(
                 "table",
                 format!("{} is the archive {:?}; copies need a table that is no archive", view.target, archive.name.as_str()),
             );
         }
-        if let Some(other) = archives[..at].iter().find(|other| other.target == archive.target) {
-            archive.to.error("table", format!("{} is the archive {:?} already", archive.target, other.name.as_str()));
+        for other in &archives[..at] {
+            let (key, what) = match (&archive.target, &other.target) {
+                (TargetDraft::Table(one, _), TargetDraft::Table(two, _)) if one == two => ("table", one.to_string()),
+                (TargetDraft::Blob(one), TargetDraft::Blob(two))
+                    if (&one.account, &one.container, &one.path) == (&two.account, &two.container, &two.path) =>
+                {
+                    ("container", format!("{}/{}", one.container, one.path.as_str()))
+                }
+                (TargetDraft::File(one), TargetDraft::File(two)) if one == two => ("dir", format!("{}/{}", one.dir, one.path.as_str())),
+                _ => continue,
+            };
+            archive.to.error(key, format!("{what} is the archive {:?} already", other.name.as_str()));
         }
     }
 }
@@ -179,7 +194,7 @@ fn likely_typos(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft
     let uses = |table: &TableName| {
         tables.iter().filter(|other| other.name == *table).count()
             + views.iter().flat_map(|view| [&view.source, &view.target]).filter(|other| *other == table).count()
-            + archives.iter().flat_map(|archive| [&archive.source, &archive.target]).filter(|other| *other == table).count()
+            + archives.iter().flat_map(|archive| [Some(&archive.source), archive.table()]).flatten().filter(|other| *other == table).count()
     };
     let sources =
         views.iter().map(|view| (&view.section, &view.source)).chain(archives.iter().map(|archive| (&archive.section, &archive.source)));

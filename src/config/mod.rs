@@ -20,6 +20,7 @@
 //! Nothing here opens a store: what is wrong is known before anything is started.
 
 mod accounts;
+mod archives;
 mod catalog;
 mod catalog_rules;
 mod defaults;

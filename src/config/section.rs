@@ -252,6 +252,19 @@ impl<'a> Section<'a> {
         outer.table.iter().filter_map(|(name, node)| Some((name.as_str(), outer.section_of(name, node)?))).collect()
     }
 
+    /// The texts of a table whose keys are names of the user's own: `metadata = { … }`. Nothing in the place of what is no text.
+    pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
+        let Some(table) = self.section(key) else { return Vec::new() };
+        let text = |(name, node): (&'a String, &'a Node)| {
+            let Kind::Text(text) = &node.kind else {
+                table.mistyped(name, node, "a string");
+                return (name.as_str(), None);
+            };
+            (name.as_str(), Some(text.as_str()))
+        };
+        table.table.iter().map(text).collect()
+    }
+
     /// The tables of a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else { return Vec::new() };

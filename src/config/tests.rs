@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret as _;
 
 use super::*;
-use crate::catalog::{OnConflict, ViewKind};
+use crate::catalog::{ArchiveTarget, OnConflict, ViewKind};
 use crate::model::{AccountName, TableName, ViewName};
 use crate::settings::{AccountKind, AzureAuth};
 
@@ -292,7 +292,7 @@ auto = "yes"
         "default.toml:9: queues[0].name: \"Evenkeel\" is not a queue name: 3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
         "default.toml:10: queues[0].concurrency: expected an integer from 1 to 10000, found 0",
         "default.toml:11: queues[0].shards: expected an integer from 1 to 100, found 101",
-        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore, backfill; did you mean \"archive\"?",
+        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore, move, backfill; did you mean \"archive\"?",
         "default.toml:18: views.by_email.partition_key: this '{' is not closed; write {{ for a literal brace\n      email_{PartitionKey\n            ^^^^^^^^^^^^^",
         "default.toml:19: views.by_email.row_key: unknown filter \"lowr\"; did you mean \"lower\"?\n      {Email|lowr}\n             ^^^^",
         "default.toml:20: views.by_email.when: write \"==\" to compare\n      IsManager = true\n                ^",
@@ -488,9 +488,7 @@ fn what_later_versions_will_do_is_said_so() {
         "[views.v]\nkind = \"denormalize\"",
         "[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"",
         "[views.v]\nkind = \"aggregate\"",
-        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"blob\", container = \"x\" }",
-        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"append_blob\", container = \"x\", path = \"%Y\" }",
-        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"file\", dir = \"x\" }",
+        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"append_blob\", container = \"logs\", path = \"%Y\" }",
         "[retention.logins]\ntables = \"Logins%Y\"\nkeep = \"60d\"",
         "[tables.Employees]\nwide = true",
     ] {
@@ -550,6 +548,45 @@ fn tables_that_would_harm_each_other_are_refused() {
         )
         .is_ok()
     );
+}
+
+#[test]
+fn archives_may_be_documents() {
+    let archive = |to: &str| format!("[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
+    let target = |to: &str| load_text(&archive(to)).unwrap().catalog.archives[&ViewName::new("a").unwrap()].target.clone();
+    let ArchiveTarget::Blob(blob) = target(r#"kind = "blob", container = "former""#) else { panic!("no blob") };
+    assert_eq!(
+        (blob.path.as_str(), blob.content_type.as_str(), blob.metadata.len()),
+        ("{PartitionKey}/{RowKey}.json", "application/json", 0)
+    );
+    let ArchiveTarget::Blob(blob) = target(
+        r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", content_type = "text/json", metadata = { name = "{LastName}" }"#,
+    ) else {
+        panic!("no blob")
+    };
+    assert_eq!((blob.path.as_str(), blob.metadata["name"].to_string().as_str()), ("x/{PartitionKey}/{RowKey}", "{LastName}"));
+    let ArchiveTarget::File(file) = target(r#"kind = "file", dir = "/mnt/former""#) else { panic!("no file") };
+    assert_eq!(file.dir, "/mnt/former");
+    for (to, expected) in [
+        (r#"kind = "blob""#, "archives.a.to.container: missing"),
+        (r#"kind = "blob", container = "Upper""#, "is not a container name"),
+        (r#"kind = "blob", container = "former", path = "{PartitionKey}""#, "does not tell the RowKey"),
+        (r#"kind = "blob", container = "former", path = "{Email}/{PartitionKey}/{RowKey}""#, "only PartitionKey and RowKey may be in it"),
+        (r#"kind = "blob", container = "former", content_type = """#, "expected a content type"),
+        (r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#, "is no name of metadata"),
+        (r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#, "wat"),
+        (r#"kind = "blob", container = "former", metadata = { a = 5 }"#, "expected a string"),
+        (r#"kind = "blob", container = "former", dir = "x""#, "unknown key"),
+        (r#"kind = "file""#, "archives.a.to.dir: missing"),
+        (r#"kind = "file", dir = "former""#, "expected an absolute path"),
+        (r#"kind = "blub", container = "former""#, "did you mean \"blob\"?"),
+    ] {
+        let errors = mistakes(&archive(to)).join("\n");
+        assert!(errors.contains(expected), "{to}: {errors}");
+    }
+    let twice = archive(r#"kind = "blob", container = "former""#);
+    let errors = mistakes(&(twice.clone() + &twice.replace("archives.a", "archives.b"))).join("\n");
+    assert!(errors.contains("is the archive \"a\" already"), "{errors}");
 }
 
 #[test]

@@ -10,12 +10,10 @@ use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
 
-const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
+pub(super) const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
 
 /// Kinds of views that the format has and this version does not.
 const OTHER_KINDS: [&str; 4] = ["index_entity", "denormalize", "large_entity", "aggregate"];
-/// Kinds of archive targets that the format has and this version does not.
-const OTHER_TARGETS: [&str; 3] = ["blob", "file", "append_blob"];
 
 /// A view without mistakes of its own.
 pub(super) struct ViewDraft<'a> {
@@ -29,16 +27,6 @@ pub(super) struct ViewDraft<'a> {
     pub(super) row_key: Template,
     pub(super) select: Option<Vec<String>>,
     pub(super) on_conflict: Option<OnConflict>,
-}
-
-/// An archive without mistakes of its own.
-pub(super) struct ArchiveDraft<'a> {
-    pub(super) section: Section<'a>,
-    pub(super) to: Section<'a>,
-    pub(super) name: ViewName,
-    pub(super) source: TableName,
-    pub(super) target: TableName,
-    pub(super) account: Option<AccountName>,
 }
 
 /// A declared table.
@@ -176,27 +164,4 @@ fn select(section: &Section<'_>) -> Option<Vec<String>> {
         }
     }
     (!wrong).then_some(names)
-}
-
-/// Reads the archives.
-pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
-    root.named("archives").into_iter().filter_map(|(name, section)| archive(name, section, accounts)).collect()
-}
-
-fn archive<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ArchiveDraft<'a>> {
-    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
-    let to = section.section("to");
-    if !section.has("to") {
-        section.error("to", "missing; expected { kind = \"table\", table = \"…\" }");
-    }
-    section.finish();
-    let to = to?;
-    if !supported(&to, "kind", "a kind of archive", "table", &OTHER_TARGETS) {
-        return None;
-    }
-    let target = to.required("table", "the table that archived entities lie in", str::parse::<TableName>);
-    let account = account(&to, accounts, "account");
-    to.finish();
-    Some(ArchiveDraft { name: name?, source: source?, target: target?, account: account.ok()?, section, to })
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::numbered::{Accounts, Migration};
 use crate::catalog::{ArchiveTarget, Catalog};
 use crate::model::names::NameError;
-use crate::model::{AccountName, QueueName, TableName};
+use crate::model::{AccountName, ContainerName, QueueName, TableName};
 use crate::settings::{QueueSettings, Settings};
 
 /// What must be there.
@@ -18,6 +18,8 @@ pub struct Needs {
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
     /// Queues by account: jobs (every shard), poison, rechecks.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
+    /// Containers by account: archives.
+    pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
 }
 
 impl Needs {
@@ -38,11 +40,18 @@ impl Needs {
             });
             needs.numbered.insert(migration.number.clone(), on.collect());
         }
-        let archives = catalog.archives.values().map(|archive| match &archive.target {
-            ArchiveTarget::Table(target) => target,
-        });
+        let archives = catalog.archives.values().filter_map(|archive| archive.target.table());
         for table in catalog.tables.values().chain(archives) {
             needs.tables.entry(table.account.clone()).or_default().insert(table.table.clone());
+        }
+        for archive in catalog.archives.values() {
+            match &archive.target {
+                ArchiveTarget::Blob(target) => {
+                    needs.containers.entry(target.account.clone()).or_default().insert(target.container.clone());
+                }
+                // A shared folder is its administrator's to make: one that is missing is not mounted.
+                ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
+            }
         }
         for queue in &settings.queues {
             needs.queues.entry(queue.account.clone()).or_default().extend(queue_names(queue));
@@ -53,7 +62,13 @@ impl Needs {
     /// Every account that is needed for anything, `main` (the catalog's record) included.
     pub fn accounts(&self) -> BTreeSet<AccountName> {
         let numbered = self.numbered.values().flatten();
-        numbered.chain(self.tables.keys()).chain(self.queues.keys()).cloned().chain([AccountName::main()]).collect()
+        numbered
+            .chain(self.tables.keys())
+            .chain(self.queues.keys())
+            .chain(self.containers.keys())
+            .cloned()
+            .chain([AccountName::main()])
+            .collect()
     }
 
     /// The accounts that keep a table EvenkeelMigrations.

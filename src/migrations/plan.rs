@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::{SourceChanged, SourceRespelled};
 use super::{CatalogRecord, Migration, MigrationError, Needs, State};
 use crate::catalog::{Catalog, TableRef};
-use crate::model::{AccountName, QueueName, TableName, ViewName};
+use crate::model::{AccountName, ContainerName, QueueName, TableName, ViewName};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -43,6 +43,13 @@ pub enum Change {
         account: AccountName,
         /// The queue.
         queue: QueueName,
+    },
+    /// Create a declared container.
+    CreateContainer {
+        /// The account.
+        account: AccountName,
+        /// The container.
+        container: ContainerName,
     },
     /// Record a view.
     RecordView(ViewChange),
@@ -119,6 +126,12 @@ pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catal
             changes.push(Change::CreateQueue { account: account.clone(), queue: queue.clone() });
         }
     }
+    for (account, containers) in &needs.containers {
+        let there = state.containers.get(account);
+        for container in containers.iter().filter(|container| !there.is_some_and(|there| there.contains(*container))) {
+            changes.push(Change::CreateContainer { account: account.clone(), container: container.clone() });
+        }
+    }
     changes.extend(view_changes(&state.record, catalog)?.into_iter().map(Change::RecordView));
     Ok(changes)
 }
@@ -179,6 +192,7 @@ impl fmt::Display for Change {
             }
             Self::CreateTable { account, table } => write!(f, "create table {table} (account {account})"),
             Self::CreateQueue { account, queue } => write!(f, "create queue {queue} (account {account})"),
+            Self::CreateContainer { account, container } => write!(f, "create container {container} (account {account})"),
             Self::RecordView(change) => {
                 let ViewChange { view, generation, source, .. } = change;
                 match change.action {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::rows::{self, Recorded};
 use super::{CatalogRecord, MigrationError, Needs};
-use crate::model::{AccountName, ETag, Filter, QueueName, TableName};
+use crate::model::{AccountName, BlobName, ContainerName, ETag, Filter, QueueName, TableName};
 use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore};
 
 /// What is there.
@@ -20,6 +20,8 @@ pub struct State {
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
     /// Those of the queues needed that exist, by account.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
+    /// Those of the containers needed that exist, by account.
+    pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
     /// The catalog's record.
     pub record: CatalogRecord,
 }
@@ -65,7 +67,14 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
                 there.insert(queue.clone());
             }
         }
-        state.queues.insert(name, there);
+        state.queues.insert(name.clone(), there);
+        let mut there = BTreeSet::new();
+        for container in needs.containers.get(&name).into_iter().flatten() {
+            if container_exists(&name, account, container).await? {
+                there.insert(container.clone());
+            }
+        }
+        state.containers.insert(name, there);
     }
     Ok(state)
 }
@@ -89,6 +98,18 @@ async fn queue_exists(name: &AccountName, account: &Account, queue: &QueueName) 
         Ok(_) => Ok(true),
         Err(error) if matches!(error.class, ErrorClass::NotFound(Missing::Container | Missing::Item)) => Ok(false),
         Err(error) => Err(MigrationError::store(format!("looking for the queue {queue} in account {name}"))(error)),
+    }
+}
+
+async fn container_exists(name: &AccountName, account: &Account, container: &ContainerName) -> Result<bool, MigrationError> {
+    let doing = || MigrationError::store(format!("looking for the container {container} in account {name}"));
+    #[expect(clippy::expect_used, reason = "a constant")]
+    let any = BlobName::new("evenkeel").expect("a blob name");
+    // A blob that is not there tells a container that is: reading one asks for less than a listing does.
+    match account.blobs.get(container, &any, Some(0..1)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
+        Err(error) => Err(doing()(error)),
     }
 }
 

@@ -102,6 +102,9 @@ impl Migrator {
             Change::CreateQueue { account, queue } => {
                 self.account(account)?.queues.create_queue(queue).await.map_err(doing)?;
             }
+            Change::CreateContainer { account, container } => {
+                self.account(account)?.blobs.create_container(container).await.map_err(doing)?;
+            }
             Change::Apply { account, number, .. } => {
                 let tables = &self.account(account)?.tables;
                 let Some(migration) = self.migrations.iter().find(|migration| migration.number == *number) else { return Ok(()) };

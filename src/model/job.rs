@@ -16,7 +16,7 @@ use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// Every operation, as `op` spells it.
-pub const OPS: [&str; 6] = ["sync", "put", "delete", "archive", "restore", "backfill"];
+pub const OPS: [&str; 7] = ["sync", "put", "delete", "archive", "restore", "move", "backfill"];
 
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +47,13 @@ pub enum Job {
         archive: ViewName,
         /// The primary's key.
         key: EntityKey,
+    },
+    /// Gives a primary another key, in its table or another one.
+    Move {
+        /// The primary.
+        primary: Primary,
+        /// What it becomes.
+        to: Primary,
     },
     /// A `sync` of every primary of a table.
     Backfill(Backfill),
@@ -111,6 +118,7 @@ impl Job {
             Self::Delete { .. } => "delete",
             Self::Archive { .. } => "archive",
             Self::Restore { .. } => "restore",
+            Self::Move { .. } => "move",
             Self::Backfill(_) => "backfill",
         }
     }
@@ -118,7 +126,7 @@ impl Job {
     /// The key of the primary that the job is about; nothing where it is about many.
     pub const fn key(&self) -> Option<&EntityKey> {
         match self {
-            Self::Sync(primary) | Self::Delete { primary, .. } => Some(&primary.key),
+            Self::Sync(primary) | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
             Self::Put(put) => Some(&put.entity.key),
             Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
             Self::Backfill(_) => None,
@@ -291,6 +299,25 @@ struct BackfillFields {
     cursor: BackfillCursor,
 }
 
+/// Fields of a `move` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "move")]
+struct MoveFields {
+    /// The primary's table.
+    table: String,
+    /// The primary's PartitionKey.
+    pk: String,
+    /// The primary's RowKey.
+    rk: String,
+    /// Its PartitionKey afterwards.
+    to_pk: String,
+    /// Its RowKey afterwards.
+    to_rk: String,
+    /// Its table afterwards; the same where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to_table: Option<String>,
+}
+
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
 pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
     let object = decode_object(message)?;
@@ -342,6 +369,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "delete" => &["table", "pk", "rk", "if_match"],
         "archive" => &["archive", "pk", "rk", "if_match"],
         "restore" => &["archive", "pk", "rk"],
+        "move" => &["table", "pk", "rk", "to_pk", "to_rk", "to_table"],
         "backfill" => &["table", "view", "cursor"],
         _ => &["table", "pk", "rk"],
     };
@@ -371,6 +399,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
             let fields: RestoreFields = fields(op, object)?;
             Job::Restore { archive: archive(op, fields.archive)?, key: key(op, fields.pk, fields.rk)? }
         }
+        "move" => moving(fields(op, object)?)?,
         "backfill" => backfill(fields(op, object)?)?,
         _ => {
             let fields: SyncFields = fields(op, object)?;
@@ -413,6 +442,17 @@ fn backfill(fields: BackfillFields) -> Result<Job, JobError> {
         _ => return Err(JobError::Field { op, problem: "exactly one of \"table\" and \"view\" is needed".to_owned() }),
     };
     Ok(Job::Backfill(Backfill { scope, cursor: fields.cursor }))
+}
+
+fn moving(fields: MoveFields) -> Result<Job, JobError> {
+    let op = "move";
+    let from = primary(op, fields.table, fields.pk, fields.rk)?;
+    let to_table = fields.to_table.unwrap_or_else(|| from.table.to_string());
+    let to = primary(op, to_table, fields.to_pk, fields.to_rk)?;
+    if from == to {
+        return Err(JobError::Field { op, problem: format!("{from} would be moved to where it is") });
+    }
+    Ok(Job::Move { primary: from, to })
 }
 
 fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
@@ -496,7 +536,7 @@ pub fn schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evenkeel job",
         "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
-        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<BackfillFields>("backfill")],
+        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<MoveFields>("move"), of::<BackfillFields>("backfill")],
     })
 }
 
@@ -537,6 +577,11 @@ mod tests {
             (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
             (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
             (json!({"op": "explode"}), "explode"),
+            (json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}), "to_rk"),
+            (
+                json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "r", "to_table": "employees"}),
+                "where it is",
+            ),
             (json!({"table": "Employees"}), "missing"),
             (json!({"v": 2, "op": "sync"}), "version 1"),
             (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}), "reserved"),

@@ -8,6 +8,7 @@ pub mod body;
 pub mod caret;
 pub mod condition;
 pub mod datetime;
+pub mod document;
 pub mod edm;
 pub mod entity;
 pub mod etag;

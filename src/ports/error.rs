@@ -186,16 +186,18 @@ pub enum What {
     Container(ContainerName),
     /// A blob.
     Blob(ContainerName, BlobName),
+    /// A file in a shared folder.
+    File(String, BlobName),
 }
 
 impl What {
-    /// The service it belongs to.
+    /// The service it belongs to. Files stand where blobs could stand.
     pub const fn service(&self) -> Service {
         match self {
             Self::Service(service) => *service,
             Self::Table(_) | Self::Partition(..) | Self::Entity(..) => Service::Table,
             Self::Queue(_) | Self::Message(..) => Service::Queue,
-            Self::Container(_) | Self::Blob(..) => Service::Blob,
+            Self::Container(_) | Self::Blob(..) | Self::File(..) => Service::Blob,
         }
     }
 }
@@ -211,6 +213,7 @@ impl fmt::Display for Subject {
             What::Message(queue, id) => write!(f, "(queue {queue}, message {id}")?,
             What::Container(container) => write!(f, "(container {container}")?,
             What::Blob(container, blob) => write!(f, "(blob {container}/{blob}")?,
+            What::File(dir, name) => return write!(f, "(file {dir}/{name})"),
         }
         write!(f, ", account {})", self.account)
     }

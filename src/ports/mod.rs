@@ -1,4 +1,4 @@
-//! What the outside can do, in terms of the model: tables, queues, blobs, a clock.
+//! What the outside can do, in terms of the model: tables, queues, blobs, files, a clock.
 //!
 //! One contract suite (`tests/conformance`) states what each port promises and runs on every adapter.
 //! Decorators (retry, pacing, observation) implement every method: there are no silent defaults.
@@ -6,6 +6,7 @@
 pub mod blobs;
 pub mod clock;
 pub mod error;
+pub mod files;
 pub mod health;
 pub mod queues;
 pub mod stores;
@@ -14,6 +15,7 @@ pub mod tables;
 pub use blobs::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload};
 pub use clock::{Chance, Clock};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
+pub use files::{File, FilePlace, FileStore};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
 pub use stores::{Account, Stores};

@@ -1,9 +1,9 @@
-//! The accounts that the configuration names.
+//! The accounts that the configuration names, and the folders that workers share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{BlobStore, QueueStore, TableStore};
+use super::{BlobStore, FileStore, QueueStore, TableStore};
 use crate::model::AccountName;
 
 /// The three services of one storage account.
@@ -21,6 +21,7 @@ pub struct Account {
 #[derive(Clone, Default)]
 pub struct Stores {
     accounts: Arc<BTreeMap<AccountName, Account>>,
+    files: Option<Arc<dyn FileStore>>,
 }
 
 /// An account that the configuration does not name. `config` checks every name, so this is a bug or a
@@ -29,10 +30,26 @@ pub struct Stores {
 #[error("the account {0:?} is not configured: add [accounts.{0}]")]
 pub struct UnknownAccount(pub AccountName);
 
+/// Nobody has said how to reach shared folders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this program was put together without files")]
+pub struct NoFiles;
+
 impl Stores {
     /// All accounts.
     pub fn new(accounts: BTreeMap<AccountName, Account>) -> Self {
-        Self { accounts: Arc::new(accounts) }
+        Self { accounts: Arc::new(accounts), files: None }
+    }
+
+    /// With shared folders beside the accounts.
+    #[must_use]
+    pub fn with_files(self, files: Arc<dyn FileStore>) -> Self {
+        Self { files: Some(files), ..self }
+    }
+
+    /// The shared folders.
+    pub fn files(&self) -> Result<&dyn FileStore, NoFiles> {
+        self.files.as_deref().ok_or(NoFiles)
     }
 
     /// One account.

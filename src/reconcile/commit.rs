@@ -79,11 +79,11 @@ impl Change {
 impl Pass<'_> {
     /// Writes the primary as `change` says, on the ground of what was seen, and brings its items in step.
     pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
-        if let Some(entity) = change.result() {
-            entity.check().map_err(|error| permanent(format!("writing the primary {}", self.primary), error))?;
-        }
         if !self.has_views() {
             return self.commit_alone(change).await;
+        }
+        if let Some(entity) = change.result() {
+            entity.check().map_err(|error| permanent(format!("writing the primary {}", self.primary), error))?;
         }
         let wanted = self.derive(change.result())?;
         let state = change.result().map_or(State::Absent, |_| State::Present(None));
@@ -122,8 +122,11 @@ impl Pass<'_> {
         })
     }
 
-    /// Writes a primary that has no items.
-    async fn commit_alone(&mut self, change: &Change) -> Result<Commit, Failure> {
+    /// Writes a primary that has no items, or whose items are to follow.
+    pub(super) async fn commit_alone(&mut self, change: &Change) -> Result<Commit, Failure> {
+        if let Some(entity) = change.result() {
+            entity.check().map_err(|error| permanent(format!("writing the primary {}", self.primary), error))?;
+        }
         match self.tables()?.apply(&self.source.table, &change.operation()).await {
             Ok(_) => {
                 self.may_have_written = true;
@@ -132,6 +135,8 @@ impl Pass<'_> {
             Err(error) if error.is_lost_race() => Ok(Commit::Lost),
             Err(error) if error.class == ErrorClass::Ambiguous => {
                 self.may_have_written = true;
+                // It may still arrive, when nobody is there to derive what follows from it.
+                self.unanswered = true;
                 Ok(Commit::Unanswered)
             }
             Err(error) => Err(storage(format!("writing the primary {}", self.primary), error)),

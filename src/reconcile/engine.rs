@@ -11,8 +11,8 @@ use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary,
 use super::failure::permanent;
 use super::pass::Pass;
 use super::report::PlanReport;
-use super::{archive, backfill, delete, put, restore};
-use crate::catalog::{Archive, ArchiveTarget, Catalog, TableRef};
+use super::{archive, backfill, delete, moving, put, restore};
+use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
 use crate::ports::{Account, Clock, Stores};
@@ -66,7 +66,7 @@ impl Engine {
     /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         let table = match job {
-            Job::Sync(primary) | Job::Delete { primary, .. } => &primary.table,
+            Job::Sync(primary) | Job::Delete { primary, .. } | Job::Move { primary, .. } => &primary.table,
             Job::Put(put) => &put.table,
             Job::Archive { archive, .. } | Job::Restore { archive, .. } => &self.catalog.archives.get(archive)?.source.table,
             Job::Backfill(_) => return None,
@@ -157,6 +157,7 @@ impl Engine {
             Work::Job(Job::Archive { archive, key, if_match }) => {
                 archive::run(self, self.archive(archive)?, key, if_match.as_ref(), delivery).await
             }
+            Work::Job(Job::Move { primary, to }) => moving::run(self, primary, to, delivery).await,
             Work::Job(Job::Restore { archive, key }) => restore::run(self, self.archive(archive)?, key, delivery).await,
             Work::Job(Job::Backfill(backfill)) => Box::pin(backfill::run(self, backfill, delivery)).await,
             Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
@@ -170,9 +171,10 @@ impl Engine {
         let Some(source) = self.primary_of(job) else { return Ok(()) };
         let kept = match job {
             Job::Archive { archive, key, .. } | Job::Restore { archive, key } => {
-                let ArchiveTarget::Table(target) = &self.archive(archive)?.target;
-                Some(Primary { table: target.table.clone(), key: key.clone() })
+                let target = self.archive(archive)?.target.table();
+                target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
             }
+            Job::Move { to, .. } => Some(to.clone()),
             Job::Put(_) | Job::Delete { .. } => None,
             // It writes no primary.
             Job::Sync(_) | Job::Backfill(_) => return Ok(()),

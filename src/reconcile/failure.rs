@@ -1,7 +1,7 @@
 //! From the errors below to what a worker may do about them.
 
 use super::execute::{Failure, FailureClass};
-use crate::ports::{ErrorClass, Missing, StoreError};
+use crate::ports::{ErrorClass, Missing, Service, StoreError};
 
 /// What a worker may do about a storage error that the protocol has no answer to.
 pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
@@ -21,7 +21,12 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     };
     let step = step.into();
     if error.class == ErrorClass::NotFound(Missing::Container) {
-        return Failure::new(class, format!("{step}: the table does not exist; `evenkeel migrate up` creates declared tables"), error);
+        let thing = match error.subject.what.service() {
+            Service::Table => "table",
+            Service::Queue => "queue",
+            Service::Blob => "container",
+        };
+        return Failure::new(class, format!("{step}: the {thing} does not exist; `evenkeel migrate up` creates declared {thing}s"), error);
     }
     Failure::new(class, step, error)
 }

@@ -10,23 +10,27 @@
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `restore`, and `backfill` (a pass for every primary). Each writes its
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, and `backfill` (a pass for every primary). Each writes its
 //! primary by `commit`, in one transaction with the items in the primary's own partition.
 
 mod archive;
 mod backfill;
 mod commit;
 mod delete;
+mod document;
 mod engine;
 mod execute;
 mod failure;
 pub mod footprint;
 mod items;
+mod kept;
+mod moving;
 mod observation;
 mod pass;
 mod plan;
 mod put;
 mod recheck;
+mod relocation;
 mod report;
 mod restore;
 mod second_look;

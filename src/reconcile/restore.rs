@@ -13,15 +13,16 @@
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job says what it lacks.
 
-use super::archive::{SOURCE_ETAG, SOURCE_JOB, joined};
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
+use super::kept::Kept;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
-use crate::catalog::{Archive, ArchiveTarget};
+use super::relocation::{SOURCE_ETAG, SOURCE_JOB, joined};
+use crate::catalog::Archive;
 use crate::model::job::{Primary, Stamp};
 use crate::model::{ETag, Entity, EntityKey, Row};
 
@@ -30,9 +31,8 @@ use crate::model::{ETag, Entity, EntityKey, Row};
 struct Exists(Primary);
 
 pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
-    let ArchiveTarget::Table(target) = &archive.target;
     let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
-    let mut kept = engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?;
+    let mut kept = Kept::in_archive(engine, archive, key, delivery)?;
     // The version of the archived row after whose reading this run has written the source.
     let mut restored: Option<ETag> = None;
     loop {

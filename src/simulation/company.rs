@@ -10,14 +10,23 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{Archive, ArchiveTarget, Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::condition::Condition;
+use crate::model::document::{DEFAULT_PATH, DocumentPath};
 use crate::model::template::Template;
-use crate::model::{AccountName, QueueName, TableName, ViewName};
+use crate::model::{AccountName, ContainerName, QueueName, TableName, ViewName};
 use crate::reconcile::footprint::FOOTPRINTS;
 
 /// The archive's name.
 pub const ARCHIVE: &str = "former";
+/// An archive in a container, for tests that send jobs to it.
+pub const BLOB_ARCHIVE: &str = "former_blobs";
+/// An archive in a shared folder, for tests that send jobs to it.
+pub const FILE_ARCHIVE: &str = "former_files";
+/// The container of [`BLOB_ARCHIVE`].
+pub const CONTAINER: &str = "former-employees";
+/// The folder of [`FILE_ARCHIVE`].
+pub const FOLDER: &str = "/mnt/former";
 /// Every table, footprints included.
 pub const TABLES: [&str; 7] = ["Employees", "ByEmail", "Managers", "FormerEmployees", "FormerByEmail", "ManagersByName", FOOTPRINTS];
 
@@ -124,12 +133,30 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: Some(&["LastName"]),
     };
     let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
-    let archive =
-        Archive { name: view_name(ARCHIVE), source: table_ref("Employees"), target: ArchiveTarget::Table(table_ref("FormerEmployees")) };
     Catalog {
         tables: TABLES[..6].iter().map(|name| (table(name), table_ref(name))).collect(),
         views: views.map(|index| (view_name(index.name), index.view())).collect(),
-        archives: [(archive.name.clone(), Arc::new(archive))].into(),
+        archives: archives().into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
         ..Catalog::default()
     }
+}
+
+/// The archives of the employees, one of each kind.
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn archives() -> [Archive; 3] {
+    let path = || DocumentPath::parse(DEFAULT_PATH).expect("a path");
+    let blobs = BlobTarget {
+        account: AccountName::main(),
+        container: ContainerName::new(CONTAINER).expect("a container name"),
+        path: path(),
+        content_type: "application/json".to_owned(),
+        metadata: [("last_name".to_owned(), Template::parse("{LastName}").expect("a template"))].into(),
+    };
+    let files = FileTarget { dir: FOLDER.to_owned(), path: path() };
+    let archive = |name, target| Archive { name: view_name(name), source: table_ref("Employees"), target };
+    [
+        archive(ARCHIVE, ArchiveTarget::Table(table_ref("FormerEmployees"))),
+        archive(BLOB_ARCHIVE, ArchiveTarget::Blob(blobs)),
+        archive(FILE_ARCHIVE, ArchiveTarget::File(files)),
+    ]
 }

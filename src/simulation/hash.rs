@@ -65,6 +65,10 @@ impl Hash {
                 self.text(container.as_str());
                 self.text(blob.as_str());
             }
+            What::File(dir, name) => {
+                self.text(dir);
+                self.text(name.as_str());
+            }
         }
         self.text(execution.result.map_or_else(crate::ports::ErrorClass::name, |()| "ok"));
         self.number(execution.changes.len() as u64);

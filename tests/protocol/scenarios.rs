@@ -1,6 +1,7 @@
 //! The jobs that are disturbed, and who meddles with them.
 
 use evenkeel::model::Job;
+use evenkeel::simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -20,9 +21,17 @@ fn put(entity: &serde_json::Value, mode: &str) -> Job {
     job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": mode}))
 }
 
+fn on_archive(op: &str, archive: &str) -> Job {
+    job(&json!({"op": op, "archive": archive, "pk": "Sales", "rk": "1"}))
+}
+
+fn move_to(pk: &str, rk: &str) -> Job {
+    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": pk, "to_rk": rk}))
+}
+
 fn on_key(op: &str) -> Job {
     match op {
-        "archive" | "restore" => job(&json!({"op": op, "archive": "former", "pk": "Sales", "rk": "1"})),
+        "archive" | "restore" => on_archive(op, "former"),
         _ => job(&json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1"})),
     }
 }
@@ -192,6 +201,58 @@ pub(crate) fn all() -> Vec<Scenario> {
             verify: archived,
         },
         Scenario {
+            name: "archive to a blob",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || on_archive("archive", BLOB_ARCHIVE),
+            verify: documented,
+        },
+        Scenario {
+            name: "archive to a file over an earlier archiving",
+            prepare: |lab| {
+                Box::pin(async move {
+                    lab.write(employee("1", "old@contoso.com", "Old")).await;
+                    lab.work(&on_archive("archive", FILE_ARCHIVE)).await.unwrap();
+                    settled(&lab).await;
+                })
+            },
+            job: || on_archive("archive", FILE_ARCHIVE),
+            verify: documented,
+        },
+        Scenario {
+            name: "restore from a blob",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.work(&on_archive("archive", BLOB_ARCHIVE)).await.unwrap();
+                })
+            },
+            job: || on_archive("restore", BLOB_ARCHIVE),
+            verify: back_from_a_document,
+        },
+        Scenario {
+            name: "restore from a file",
+            prepare: |lab| {
+                Box::pin(async move {
+                    settled(&lab).await;
+                    lab.work(&on_archive("archive", FILE_ARCHIVE)).await.unwrap();
+                })
+            },
+            job: || on_archive("restore", FILE_ARCHIVE),
+            verify: back_from_a_document,
+        },
+        Scenario {
+            name: "move to another partition",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || move_to("Ops", "1"),
+            verify: |lab| moved(lab, "Ops", "1"),
+        },
+        Scenario {
+            name: "move to another row key, which takes the e-mail address along",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || move_to("Sales", "2"),
+            verify: |lab| moved(lab, "Sales", "2"),
+        },
+        Scenario {
             name: "restore",
             prepare: |lab| {
                 Box::pin(async move {
@@ -210,6 +271,34 @@ pub(crate) fn all() -> Vec<Scenario> {
             },
         },
     ]
+}
+
+fn documented(lab: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        assert!(lab.read("Employees", "Sales", "1").await.is_none());
+        let document = lab.document("1").await.expect("the employee is archived");
+        assert_eq!(document.text("Email"), Some("Ada@Contoso.com"));
+        assert!(document.get("ek_archived_at").is_some());
+    })
+}
+
+fn back_from_a_document(lab: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        assert_eq!(lab.document("1").await, None);
+        let row = lab.read("Employees", "Sales", "1").await.expect("the employee is back");
+        assert_eq!(row.entity.text("Email"), Some("Ada@Contoso.com"));
+        assert!(row.entity.get("ek_archived_at").is_none());
+    })
+}
+
+fn moved(lab: Lab, pk: &'static str, rk: &'static str) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        assert!(lab.read("Employees", "Sales", "1").await.is_none());
+        let row = lab.read("Employees", pk, rk).await.expect("the employee is there");
+        assert_eq!(row.entity.text("ek_source"), Some("[\"Employees\",\"Sales\",\"1\"]"));
+        let row = lab.read("ByEmail", &format!("email_{pk}"), "ada@contoso.com").await.expect("the address follows");
+        assert_eq!(row.entity.text("ek_source"), Some(format!("[\"Employees\",\"{pk}\",\"{rk}\"]").as_str()));
+    })
 }
 
 fn archived(lab: Lab) -> BoxFuture<'static, ()> {

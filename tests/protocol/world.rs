@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use evenkeel::model::job::{self, Stamp};
-use evenkeel::model::{AccountName, Entity, EntityKey, Job, QueueName, Row, TableName};
-use evenkeel::ports::{Account, Clock, ErrorClass, MessageText, Query, Stores, TableOperation};
+use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
+use evenkeel::ports::{Account, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
-use evenkeel::simulation::company::{Shape, catalog};
+use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -146,7 +146,7 @@ impl Lab {
         weather.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
-        let stores = Stores::new([(AccountName::main(), account.clone())].into());
+        let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(sim.files());
         let parts =
             EngineParts { stores, catalog: Arc::new(catalog(Shape::default())), clock: clock.clone(), recheck_after: RECHECK_AFTER };
         let lab = Self {
@@ -164,6 +164,7 @@ impl Lab {
                 lab.account.tables.create_table(&table(name)).await.unwrap();
             }
             lab.account.queues.create_queue(&recheck_queue()).await.unwrap();
+            lab.account.blobs.create_container(&ContainerName::new(CONTAINER).unwrap()).await.unwrap();
         });
         lab
     }
@@ -196,6 +197,15 @@ impl Lab {
 
     pub(crate) async fn read(&self, name: &str, pk: &str, rk: &str) -> Option<Row> {
         self.account.tables.get(&table(name), &EntityKey::new(pk, rk).unwrap(), None).await.unwrap()
+    }
+
+    /// The document of an employee of Sales, in the container or in the folder.
+    pub(crate) async fn document(&self, rk: &str) -> Option<Entity> {
+        let name = BlobName::new(format!("Sales/{rk}.json")).unwrap();
+        let blob = self.account.blobs.get(&ContainerName::new(CONTAINER).unwrap(), &name, None).await.unwrap();
+        let file = self.sim.files().read(&FilePlace { dir: FOLDER.to_owned(), name }).await.unwrap();
+        let content = blob.map(|blob| blob.content).or_else(|| file.map(|file| file.content))?;
+        Some(document::decode(&content, &EntityKey::new("Sales", rk).unwrap()).unwrap())
     }
 
     pub(crate) async fn rows(&self, name: &str) -> Vec<Row> {

@@ -1,4 +1,4 @@
-//! A deterministic world in memory: tables, queues and blobs with the semantics of Azure Storage, on a clock
+//! A deterministic world in memory: tables, queues, blobs and files with the semantics of Azure Storage, on a clock
 //! and with weather that a test gives.
 //!
 //! It passes the same contract suite as the other adapters. What it adds is [`Weather`]: every operation asks
@@ -14,6 +14,7 @@
 //! acknowledged writes or returns stale reads, since Azure Storage is strongly consistent.
 
 mod blobs;
+mod files;
 mod queues;
 mod tables;
 mod weather;

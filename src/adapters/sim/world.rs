@@ -8,12 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
 use super::blobs::Containers;
+use super::files::Files;
 use super::queues::Queues;
 use super::tables::Tables;
 use super::weather::{OperationInfo, Verdict, Weather};
 use super::witness::{Change, Execution, Witness};
 use crate::model::{AccountName, EdmDateTime};
-use crate::ports::{Account, Clock, ErrorClass, StoreError, Subject, What};
+use crate::ports::{Account, Clock, ErrorClass, FileStore, StoreError, Subject, What};
 
 /// One simulated storage account, as one of its callers sees it.
 #[derive(Clone)]
@@ -36,6 +37,7 @@ pub(super) struct State {
     pub(super) tables: Tables,
     pub(super) queues: Queues,
     pub(super) containers: Containers,
+    pub(super) files: Files,
     /// How many operations were sent.
     sent: u64,
     /// Rises with every write; ETags and receipts are made of it.
@@ -181,6 +183,11 @@ impl SimWorld {
     /// The account as the program sees it.
     pub fn account(&self) -> Account {
         Account { tables: Arc::new(self.clone()), queues: Arc::new(self.clone()), blobs: Arc::new(self.clone()) }
+    }
+
+    /// The shared folders beside the account, under the same weather.
+    pub fn files(&self) -> Arc<dyn FileStore> {
+        Arc::new(self.clone())
     }
 
     /// How many operations were sent so far.

@@ -1,0 +1,145 @@
+//! `[archives.NAME]`: where entities go when they leave their table.
+
+use super::section::Section;
+use super::views::{UNSUPPORTED, account};
+use crate::catalog::{BlobTarget, FileTarget};
+use crate::model::document::{DEFAULT_PATH, DocumentPath};
+use crate::model::nearest::nearest;
+use crate::model::template::Template;
+use crate::model::{AccountName, ContainerName, TableName, ViewName};
+
+/// Kinds of targets.
+const TARGETS: [&str; 3] = ["table", "blob", "file"];
+/// Kinds of targets that the format has and this version does not.
+const OTHER_TARGETS: [&str; 1] = ["append_blob"];
+/// What documents are said to be where the catalog does not say.
+const CONTENT_TYPE: &str = "application/json";
+
+/// An archive without mistakes of its own.
+pub(super) struct ArchiveDraft<'a> {
+    pub(super) section: Section<'a>,
+    pub(super) to: Section<'a>,
+    pub(super) name: ViewName,
+    pub(super) source: TableName,
+    pub(super) target: TargetDraft,
+}
+
+/// Where an archive's entities go.
+pub(super) enum TargetDraft {
+    /// A table, and the account that was named for it.
+    Table(TableName, Option<AccountName>),
+    /// A container.
+    Blob(BlobTarget),
+    /// A folder.
+    File(FileTarget),
+}
+
+impl ArchiveDraft<'_> {
+    /// The table that archived entities lie in, where it is one.
+    pub(super) const fn table(&self) -> Option<&TableName> {
+        match &self.target {
+            TargetDraft::Table(table, _) => Some(table),
+            TargetDraft::Blob(_) | TargetDraft::File(_) => None,
+        }
+    }
+}
+
+/// Reads the archives.
+pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
+    root.named("archives").into_iter().filter_map(|(name, section)| archive(name, section, accounts)).collect()
+}
+
+fn archive<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ArchiveDraft<'a>> {
+    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
+    let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
+    let to = section.section("to");
+    if !section.has("to") {
+        section.error("to", "missing; expected { kind = \"table\", table = \"…\" }, { kind = \"blob\", container = \"…\" } or { kind = \"file\", dir = \"…\" }");
+    }
+    section.finish();
+    let to = to?;
+    let target = match kind(&to)? {
+        "blob" => blob(&to, accounts).map(TargetDraft::Blob),
+        "file" => file(&to).map(TargetDraft::File),
+        _ => table(&to, accounts),
+    };
+    to.finish();
+    Some(ArchiveDraft { name: name?, source: source?, target: target?, section, to })
+}
+
+/// The kind of a target that this version has.
+fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
+    let known = TARGETS.map(|kind| format!("{kind:?}")).join(" or ");
+    let kind = to.required_text("kind", &known)?;
+    if TARGETS.contains(&kind) {
+        return Some(kind);
+    }
+    if OTHER_TARGETS.contains(&kind) {
+        to.error("kind", format!("{kind:?} {UNSUPPORTED}; supported are {known}"));
+    } else {
+        let hint = nearest(kind, TARGETS.into_iter().chain(OTHER_TARGETS)).map(|known| format!("; did you mean {known:?}?"));
+        to.error("kind", format!("expected {known}, found {kind:?}{}", hint.unwrap_or_default()));
+    }
+    None
+}
+
+fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
+    let target = to.required("table", "the table that archived entities lie in", str::parse::<TableName>);
+    let account = account(to, accounts, "account");
+    Some(TargetDraft::Table(target?, account.ok()?))
+}
+
+fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
+    let container = to.required("container", "the container of the documents", str::parse::<ContainerName>);
+    let account = account(to, accounts, "account");
+    let path = path(to);
+    let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
+    let mut metadata = Some(std::collections::BTreeMap::new());
+    for (name, text) in to.pairs("metadata") {
+        let template = text.and_then(|text| metadatum(to, name, text));
+        match (&mut metadata, template) {
+            (Some(metadata), Some(template)) => drop(metadata.insert(name.to_owned(), template)),
+            _ => metadata = None,
+        }
+    }
+    Some(BlobTarget {
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        container: container?,
+        path: path?,
+        content_type: content_type?,
+        metadata: metadata?,
+    })
+}
+
+fn file(to: &Section<'_>) -> Option<FileTarget> {
+    let dir = to.required("dir", "a folder that every worker shares, such as \"/mnt/archive/employees\"", |text| {
+        let absolute = std::path::Path::new(text).is_absolute();
+        if absolute {
+            Ok(text.to_owned())
+        } else {
+            Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"))
+        }
+    });
+    let path = path(to);
+    Some(FileTarget { dir: dir?, path: path? })
+}
+
+fn path(to: &Section<'_>) -> Option<DocumentPath> {
+    if to.has("path") { to.parsed("path", DocumentPath::parse) } else { DocumentPath::parse(DEFAULT_PATH).ok() }
+}
+
+/// What a header carries unchanged.
+fn content_type(text: &str) -> Result<String, String> {
+    let printable = !text.is_empty() && text.trim() == text && text.bytes().all(|b| (b' '..=b'~').contains(&b));
+    if printable { Ok(text.to_owned()) } else { Err(format!("expected a content type such as \"application/json\", found {text:?}")) }
+}
+
+fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {
+    let identifier =
+        !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !identifier {
+        to.error("metadata", format!("{name:?} is no name of metadata: letters, digits and underscores, not starting with a digit"));
+        return None;
+    }
+    Template::parse(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
+}

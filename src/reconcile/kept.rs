@@ -1,0 +1,127 @@
+//! Where a relocated entity is kept: a row with items of its own, a row that moved, a document.
+
+use super::commit::{Change, Commit};
+use super::document::Document;
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Summary};
+use super::observation::Observation;
+use super::pass::Pass;
+use crate::catalog::{Archive, ArchiveTarget};
+use crate::model::EntityKey;
+use crate::model::job::Primary;
+
+/// The place that an entity goes to, or comes back from.
+pub(super) enum Kept<'e> {
+    /// A row of an archive. Its items are in step before the source is deleted.
+    Row(Pass<'e>),
+    /// A row under another key, whose items follow when those of the source are gone.
+    Moved(Pass<'e>),
+    /// A document in a container or a folder, which nothing is derived from.
+    Document(Document<'e>),
+}
+
+impl<'e> Kept<'e> {
+    /// The place of an entity in an archive.
+    pub(super) fn in_archive(
+        engine: &'e Engine,
+        archive: &'e Archive,
+        key: &'e EntityKey,
+        delivery: &'e Delivery,
+    ) -> Result<Self, Failure> {
+        Ok(match &archive.target {
+            ArchiveTarget::Table(target) => Self::Row(engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?),
+            ArchiveTarget::Blob(target) => Self::Document(Document::blob(engine, archive, target, key)?),
+            ArchiveTarget::File(target) => Self::Document(Document::file(engine, archive, target, key)?),
+        })
+    }
+
+    /// The primary, where it is one.
+    pub(super) const fn primary(&self) -> Option<&Primary> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => Some(&pass.primary),
+            Self::Document(_) => None,
+        }
+    }
+
+    /// Whether this is an archive.
+    pub(super) const fn is_archive(&self) -> bool {
+        match self {
+            Self::Row(_) | Self::Document(_) => true,
+            Self::Moved(_) => false,
+        }
+    }
+
+    /// Whether it has to be read before it is written: it has items, or what is there forbids the writing.
+    pub(super) fn is_read_first(&self) -> bool {
+        match self {
+            Self::Row(pass) => pass.has_views(),
+            Self::Moved(_) => true,
+            Self::Document(_) => false,
+        }
+    }
+
+    /// Counts a round.
+    pub(super) fn next_round(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.next_round(),
+            Self::Document(document) => document.next_round(),
+        }
+    }
+
+    /// Reads what is there.
+    pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.observe().await,
+            Self::Document(document) => document.observe().await,
+        }
+    }
+
+    /// Writes as `change` says, on the ground of what was found.
+    pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
+        match self {
+            Self::Row(pass) => pass.commit(found, change).await,
+            Self::Moved(pass) => pass.commit_alone(change).await,
+            Self::Document(document) => document.commit(change).await,
+        }
+    }
+
+    /// Brings its items in step before the source is deleted, where they do not wait for that.
+    pub(super) async fn keep_up(&mut self, found: &Observation) -> Result<(), Failure> {
+        match self {
+            Self::Row(pass) => pass.settle_from(found).await,
+            Self::Moved(_) | Self::Document(_) => Ok(()),
+        }
+    }
+
+    /// Brings its items in step, now that the source is gone, where they have waited for that.
+    pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Moved(pass) => pass.settle().await,
+            Self::Row(_) | Self::Document(_) => Ok(()),
+        }
+    }
+
+    /// Brings its items in step.
+    pub(super) async fn settle(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.settle().await,
+            Self::Document(_) => Ok(()),
+        }
+    }
+
+    /// As [`settle`](Self::settle), going on from what was found.
+    pub(super) async fn settle_from(&mut self, found: &Observation) -> Result<(), Failure> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.settle_from(found).await,
+            Self::Document(_) => Ok(()),
+        }
+    }
+
+    /// What was done to its items.
+    pub(super) fn into_summary(self) -> Option<Summary> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => Some(pass.summary),
+            Self::Document(_) => None,
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Relocation: the eventually consistent transaction behind `archive` and `move`. Copies a primary to where it is to
+//! be, deletes it at the very ETag that was copied, and brings the items of both in step.
+//!
+//! ```text
+//!   read source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
+//!       ▲           (insert, or replace     │ changed since
+//!       └─────────── at its own ETag) ◀─────┘ read again
+//! ```
+//!
+//! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
+//! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
+
+use super::commit::{Change, Commit};
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Outcome};
+use super::failure::permanent;
+use super::kept::Kept;
+use super::observation::Observation;
+use super::pass::Pass;
+use super::put::refuse_derived;
+use crate::model::item::{SOURCE_PROPERTY, source_text};
+use crate::model::job::{Primary, Stamp};
+use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
+
+/// The property that says when an entity was archived.
+const ARCHIVED_AT: &str = "ek_archived_at";
+/// The property that says which version of the source was copied; in a restored entity, which version of the
+/// archived row was restored.
+pub(super) const SOURCE_ETAG: &str = "ek_source_etag";
+/// The property that says which job had written the source, where one had.
+pub(super) const SOURCE_JOB: &str = "ek_source_job";
+
+/// What a job does about what it finds where the copy belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Copy {
+    /// Nothing there.
+    Insert,
+    /// An earlier archiving, or an earlier version of the source.
+    Replace(ETag),
+    /// This job has copied this version already.
+    Copied,
+    /// The source is not this job's to move any more.
+    Skip(String),
+}
+
+/// Somebody else's entity lies where this one is to go.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} exists and was not brought there by this job: delete it or move it away first, or discard this job")]
+struct Occupied(Primary);
+
+/// One run of a job that relocates an entity.
+pub(super) struct Relocation<'e> {
+    engine: &'e Engine,
+    delivery: &'e Delivery,
+    source: Pass<'e>,
+    kept: Kept<'e>,
+    /// The key that the copy has.
+    to: EntityKey,
+    /// This run has copied the source.
+    copied: bool,
+}
+
+impl<'e> Relocation<'e> {
+    /// From a source to where it is to be kept, under this key.
+    pub(super) const fn new(engine: &'e Engine, delivery: &'e Delivery, source: Pass<'e>, kept: Kept<'e>, to: EntityKey) -> Self {
+        Self { engine, delivery, source, kept, to, copied: false }
+    }
+
+    /// Copies, deletes and reconciles.
+    pub(super) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
+        let ended = self.go(if_match).await;
+        if ended.is_err() && self.surely_undeleted() {
+            // Best effort: without it the next delivery leaves an entity alone that has changed meanwhile.
+            drop(self.reopen().await);
+        }
+        let skipped = ended?;
+        let summary = joined(self.source, self.kept);
+        Ok(match skipped {
+            None => Outcome::Done(summary),
+            Some(reason) => Outcome::Skipped { reason, summary },
+        })
+    }
+
+    /// Says why, where there was nothing to do.
+    async fn go(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
+        // The first delivery to a place without items of its own expects nothing there and saves the reading.
+        let mut read_kept = self.delivery.dequeue_count > 1 || self.kept.is_read_first();
+        loop {
+            self.source.next_round()?;
+            let seen = self.source.observe().await?;
+            let found = if read_kept { self.kept.observe().await? } else { Observation::blank() };
+            self.refuse(&seen, &found)?;
+            let Some(row) = &seen.row else {
+                let stamped = found.row.as_ref().and_then(|row| Stamp::of(&row.entity));
+                let done = self.copied || stamped.as_ref() == Some(&self.delivery.stamp);
+                self.settle(&seen).await?;
+                return Ok((!done).then(|| format!("{} does not exist", self.source.primary)));
+            };
+            let copy = self.decide(row, found.row.as_ref(), if_match);
+            let change = match copy {
+                Copy::Insert => Some(Change::Insert(self.copy_of(row))),
+                // Skipped on the first delivery, nobody would ever hear that the entity was not moved.
+                Copy::Replace(_) | Copy::Skip(_)
+                    if self.is_occupied(found.row.as_ref()) && (self.delivery.dequeue_count == 1 || !matches!(copy, Copy::Skip(_))) =>
+                {
+                    // An earlier delivery may have left the source half-way.
+                    self.settle(&seen).await?;
+                    return Err(self.occupied());
+                }
+                Copy::Replace(etag) => Some(Change::Replace(self.copy_of(row), etag)),
+                Copy::Copied => None,
+                Copy::Skip(reason) => {
+                    self.settle(&seen).await?;
+                    return Ok(Some(reason));
+                }
+            };
+            read_kept = true;
+            match change {
+                Some(change) => match self.kept.commit(&found, &change).await? {
+                    Commit::Closed => {}
+                    Commit::Committed => self.kept.settle().await?,
+                    Commit::Lost | Commit::Unanswered => continue,
+                },
+                // Copied by a try that heard no answer, or crashed before the copy's own items were there.
+                None => self.kept.keep_up(&found).await?,
+            }
+            self.copied = true;
+            match self.source.commit(&seen, &Change::Delete(self.source.primary.key.clone(), row.etag.clone())).await? {
+                Commit::Closed => {}
+                Commit::Committed => self.source.settle().await?,
+                Commit::Lost | Commit::Unanswered => continue,
+            }
+            self.kept.arrived().await?;
+            return Ok(None);
+        }
+    }
+
+    /// What a view derived is nobody's to move, and not to be written over.
+    fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
+        match &self.kept {
+            Kept::Moved(target) => {
+                refuse_derived(seen, &self.source.primary)?;
+                refuse_derived(found, &target.primary)
+            }
+            Kept::Row(_) | Kept::Document(_) => Ok(()),
+        }
+    }
+
+    /// Whether somebody else's entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
+    fn is_occupied(&self, found: Option<&Row>) -> bool {
+        matches!(self.kept, Kept::Moved(_)) && found.is_some_and(|row| Stamp::of(&row.entity).as_ref() != Some(&self.delivery.stamp))
+    }
+
+    fn occupied(&self) -> Failure {
+        let target = Primary { key: self.to.clone(), ..self.kept.primary().unwrap_or(&self.source.primary).clone() };
+        permanent(format!("moving {} to {target}", self.source.primary), Occupied(target))
+    }
+
+    /// This run has copied the source, and no request of it to delete the source can have been executed.
+    const fn surely_undeleted(&self) -> bool {
+        self.copied && !self.source.may_have_written
+    }
+
+    fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Copy {
+        // The condition is judged once: what changes after the copy moves along with it.
+        match if_match.filter(|wanted| **wanted != row.etag && !self.copied) {
+            Some(wanted) => Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)),
+            None => decide(row, found, self.delivery, self.surely_undeleted()),
+        }
+    }
+
+    /// Brings the items of both in step.
+    async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
+        // A source whose key is taken fails for good: a copy that an earlier delivery wrote must not wait for it.
+        let settled = self.source.settle_from(seen).await;
+        self.kept.settle().await?;
+        settled
+    }
+
+    /// Takes back the word that this very version was copied, before a run gives up that knows it has not deleted:
+    /// the next delivery could not tell an entity that changed from one created anew, and would leave it alone.
+    async fn reopen(&mut self) -> Result<(), Failure> {
+        let found = self.kept.observe().await?;
+        let Some(row) = found.row.as_ref().filter(|row| Stamp::of(&row.entity).as_ref() == Some(&self.delivery.stamp)) else {
+            return Ok(());
+        };
+        let mut entity = row.entity.clone();
+        entity.properties.remove(SOURCE_ETAG);
+        self.kept.commit(&found, &Change::Replace(entity, row.etag.clone())).await.map(drop)
+    }
+
+    /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
+    fn copy_of(&self, row: &Row) -> Entity {
+        let properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut entity = Entity { key: self.to.clone(), properties }
+            .with(SOURCE_PROPERTY, source_text(&self.source.primary))
+            .with(SOURCE_ETAG, row.etag.as_str());
+        if let Some(job) = row.entity.text(Stamp::PROPERTY) {
+            entity = entity.with(SOURCE_JOB, job);
+        }
+        if self.kept.is_archive()
+            && let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now())
+        {
+            entity = entity.with(ARCHIVED_AT, now);
+        }
+        self.delivery.stamp.on(entity)
+    }
+}
+
+/// What both sides did.
+pub(super) fn joined(source: Pass<'_>, kept: Kept<'_>) -> super::Summary {
+    let mut summary = source.summary;
+    if let Some(kept) = kept.into_summary() {
+        summary.changes.extend(kept.changes);
+        summary.extra_rounds += kept.extra_rounds;
+    }
+    summary
+}
+
+fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_undeleted: bool) -> Copy {
+    let stamp = &delivery.stamp;
+    let Some(archived) = archived else {
+        // A later restore or move has brought it back here, after an earlier delivery of this job may have taken it away.
+        let brought_back =
+            Stamp::of(&source.entity).is_some_and(|written| written.enqueued > stamp.enqueued) && source.entity.get(SOURCE_ETAG).is_some();
+        return if brought_back && delivery.dequeue_count > 1 {
+            Copy::Skip("a later job has brought it back since".to_owned())
+        } else {
+            Copy::Insert
+        };
+    };
+    match Stamp::of(&archived.entity) {
+        Some(written) if written == *stamp => {
+            if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
+                return Copy::Copied;
+            }
+            // A run that gave up knew that it had not deleted.
+            let reopened = archived.entity.get(SOURCE_ETAG).is_none();
+            // Another version than the one copied: an update that raced, or an entity created anew after this
+            // job had deleted the old one. What was written before the copy cannot have been created after it.
+            let older = source.timestamp.zip(archived.timestamp).is_some_and(|(source, archived)| source < archived);
+            if surely_undeleted || reopened || older {
+                Copy::Replace(archived.etag.clone())
+            } else {
+                Copy::Skip("an earlier delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
+            }
+        }
+        Some(written) if written.enqueued > stamp.enqueued => {
+            Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
+        }
+        Some(_) | None => Copy::Replace(archived.etag.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(id: &str, second: i64) -> Stamp {
+        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::from_second(second).unwrap() }
+    }
+
+    fn delivered(job: &Stamp, dequeue_count: u32) -> Delivery {
+        Delivery {
+            stamp: job.clone(),
+            dequeue_count,
+            account: crate::model::AccountName::main(),
+            queue: crate::model::QueueName::new("jobs").unwrap(),
+            recheck_queue: crate::model::QueueName::new("jobs-recheck").unwrap(),
+        }
+    }
+
+    fn row(etag: &str, written: &str) -> Row {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        Row { entity, etag: ETag::new(etag).unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) }
+    }
+
+    fn kept(by: &Stamp, source_etag: &str, written: &str) -> Row {
+        let mut kept = row("kept", written);
+        kept.entity = by.on(kept.entity).with(SOURCE_ETAG, source_etag);
+        kept
+    }
+
+    const EARLY: &str = "2026-11-20T15:00:00Z";
+    const LATE: &str = "2026-11-20T16:00:00Z";
+
+    #[test]
+    fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
+        let job = stamp("m", 100);
+        assert_eq!(decide(&row("e1", EARLY), None, &delivered(&job, 2), false), Copy::Insert);
+        assert_eq!(
+            decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), &delivered(&job, 2), false),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+        assert_eq!(
+            decide(&row("e1", EARLY), Some(&row("kept", EARLY)), &delivered(&job, 2), false),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+    }
+
+    #[test]
+    fn a_version_that_this_job_has_copied_is_not_copied_again() {
+        let job = stamp("m", 100);
+        assert_eq!(decide(&row("e1", EARLY), Some(&kept(&job, "e1", LATE)), &delivered(&job, 2), false), Copy::Copied);
+    }
+
+    #[test]
+    fn an_update_that_raced_is_copied_over_the_earlier_copy() {
+        let job = stamp("m", 100);
+        assert_eq!(
+            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), &delivered(&job, 2), true),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+        assert_eq!(
+            decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), &delivered(&job, 2), false),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
+    }
+
+    #[test]
+    fn a_copy_that_was_reopened_is_copied_over() {
+        let job = stamp("m", 100);
+        let mut reopened = kept(&job, "e1", EARLY);
+        reopened.entity.properties.remove(SOURCE_ETAG);
+        assert_eq!(decide(&row("e2", LATE), Some(&reopened), &delivered(&job, 2), false), Copy::Replace(ETag::new("kept").unwrap()));
+    }
+
+    #[test]
+    fn an_entity_created_anew_is_left_to_a_later_job() {
+        let job = stamp("m", 100);
+        assert!(matches!(decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), &delivered(&job, 2), false), Copy::Skip(_)));
+        assert!(matches!(
+            decide(&row("e2", LATE), Some(&kept(&stamp("later", 200), "e1", EARLY)), &delivered(&job, 2), false),
+            Copy::Skip(_)
+        ));
+    }
+
+    #[test]
+    fn what_a_later_job_has_brought_back_stays() {
+        let job = stamp("m", 100);
+        let mut source = row("e2", LATE);
+        source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept");
+        assert_eq!(decide(&source, None, &delivered(&job, 1), false), Copy::Insert);
+        assert!(matches!(decide(&source, None, &delivered(&job, 2), false), Copy::Skip(_)));
+        // Written by a later job, and not brought back: an update like any other.
+        source.entity.properties.remove(SOURCE_ETAG);
+        assert_eq!(decide(&source, None, &delivered(&job, 2), false), Copy::Insert);
+    }
+}

@@ -1,0 +1,45 @@
+//! Each pattern as its users meet it: a catalog in TOML and jobs in JSON, on the embedded store and on Azurite.
+//!
+//! Every test walks an entity through its life (created, changed so that its keys change, deleted, created anew) and
+//! compares what is stored with what the test itself computes. In the end no plan may find anything to do.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod documents;
+mod moving;
+mod site;
+
+/// Turns each pattern into a test on the embedded store and one on Azurite.
+macro_rules! patterns {
+    ($($module:ident: $($pattern:ident)+;)+) => {
+        mod embedded {
+            $($(#[tokio::test]
+            async fn $pattern() {
+                crate::$module::$pattern(&crate::site::Site::embedded(crate::$module::CATALOG).await).await;
+            })+)+
+        }
+        mod azurite {
+            $($(#[tokio::test]
+            async fn $pattern() {
+                crate::$module::$pattern(&crate::site::Site::azurite(crate::$module::CATALOG).await).await;
+            })+)+
+        }
+    };
+}
+
+patterns! {
+    documents:
+        an_employee_leaves_into_a_container_and_comes_back
+        an_employee_leaves_into_a_folder_and_comes_back
+        metadata_over_the_limit_is_refused_with_its_name
+        a_document_that_somebody_deleted_or_spoilt_is_told
+        archiving_takes_as_many_requests_as_the_documentation_says;
+    moving:
+        an_employee_moves_to_another_department_and_another_table
+        what_lies_where_an_entity_is_to_go_is_left_alone
+        a_move_that_comes_again_leaves_alone_what_was_moved_back
+        moving_takes_as_many_requests_as_the_documentation_says;
+}

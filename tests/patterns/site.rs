@@ -1,0 +1,213 @@
+//! Where a pattern is tried: an account, an engine with a catalog, and a client.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use evenkeel::adapters::embedded::EmbeddedStore;
+use evenkeel::adapters::files::SharedFiles;
+use evenkeel::adapters::observe::RequestTally;
+use evenkeel::adapters::system::{SystemChance, SystemClock};
+use evenkeel::adapters::wear::{Worn, wear};
+use evenkeel::catalog::{ArchiveTarget, Catalog};
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::{self, Primary, Stamp};
+use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName};
+use evenkeel::ports::{Account, Blob, Chance, Clock, Query, Stores, TableOperation};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Work, footprint};
+use serde_json::Value;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::support::azurite;
+
+/// A site. Names in catalogs and jobs may contain `§`, which stands for something that no other test uses.
+pub(crate) struct Site {
+    pub(crate) account: Account,
+    pub(crate) engine: Engine,
+    worn: Worn,
+    clock: Arc<dyn Clock>,
+    unique: String,
+    messages: AtomicU64,
+    pub(crate) folder: TempDir,
+}
+
+impl Site {
+    pub(crate) async fn embedded(catalog: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let bare = EmbeddedStore::open(&folder.path().join("store.db"), AccountName::main(), Arc::clone(&clock)).unwrap();
+        Self::on(&bare, folder, clock, catalog).await
+    }
+
+    pub(crate) async fn azurite(catalog: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::on(&azurite::shared().connect(), folder, Arc::new(SystemClock::new()), catalog).await
+    }
+
+    async fn on(bare: &Account, folder: TempDir, clock: Arc<dyn Clock>, catalog: &str) -> Self {
+        let unique = Uuid::new_v4().simple().to_string()[..12].to_owned();
+        std::fs::create_dir(folder.path().join("config")).unwrap();
+        std::fs::create_dir(folder.path().join("share")).unwrap();
+        let text = catalog.replace('§', &unique).replace("$SHARE", folder.path().join("share").to_str().unwrap());
+        std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
+        let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
+        let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
+        let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
+        let schedule = evenkeel::settings::RetryPolicy {
+            backoff: evenkeel::settings::Backoff {
+                min: std::time::Duration::from_millis(1),
+                base: std::time::Duration::from_millis(1),
+                max: std::time::Duration::from_secs(1),
+            },
+            attempts: 3,
+        };
+        let worn = wear(&AccountName::main(), bare, schedule, &clock, &chance);
+        let stores = Stores::new([(AccountName::main(), worn.account.clone())].into()).with_files(Arc::new(SharedFiles));
+        create(bare, &catalog).await;
+        let site_catalog = Arc::new(catalog);
+        let recheck_after = std::time::Duration::from_mins(26);
+        let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), recheck_after };
+        bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}-recheck")).unwrap()).await.unwrap();
+        Self { account: bare.clone(), engine: Engine::new(parts), worn, clock, unique, messages: AtomicU64::new(0), folder }
+    }
+
+    /// A name with `§` in it.
+    pub(crate) fn name(&self, name: &str) -> String {
+        name.replace('§', &self.unique)
+    }
+
+    fn table(&self, name: &str) -> TableName {
+        TableName::new(self.name(name)).unwrap()
+    }
+
+    /// A new message with a job.
+    pub(crate) fn message(&self, json: &Value) -> (Job, Delivery) {
+        let job = job::decode(&self.name(&json.to_string())).unwrap().job;
+        let number = self.messages.fetch_add(1, Ordering::SeqCst);
+        let delivery = Delivery {
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
+            dequeue_count: 1,
+            account: AccountName::main(),
+            queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
+            recheck_queue: QueueName::new(format!("jobs-{}-recheck", self.unique)).unwrap(),
+        };
+        (job, delivery)
+    }
+
+    /// Delivers a message once.
+    pub(crate) async fn deliver(&self, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {
+        self.engine.execute(&Work::Job(job.clone()), delivery).await
+    }
+
+    /// Does a job, again and again where the store asks for it.
+    pub(crate) async fn attempt(&self, json: &Value) -> Result<Outcome, Failure> {
+        let (job, mut delivery) = self.message(json);
+        loop {
+            match self.deliver(&job, &delivery).await {
+                Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) && delivery.dequeue_count < 5 => {
+                    delivery.dequeue_count += 1;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Does a job that must succeed.
+    pub(crate) async fn work(&self, json: Value) {
+        match self.attempt(&json).await {
+            Ok(Outcome::Done(_)) => {}
+            Ok(Outcome::Advanced { .. }) => panic!("{json} is not done"),
+            Ok(Outcome::Skipped { reason, .. }) => panic!("{json} was skipped: {reason}"),
+            Err(failure) => panic!("{json}: {}", failure.chain()),
+        }
+    }
+
+    /// The failure of a job that must fail for good.
+    pub(crate) async fn refused(&self, json: Value) -> String {
+        match self.attempt(&json).await {
+            Err(failure) if failure.class == FailureClass::Permanent => failure.chain(),
+            ended => panic!("{json} ended as {ended:?}"),
+        }
+    }
+
+    /// How many storage requests a job takes.
+    pub(crate) async fn requests_of(&self, json: Value) -> u64 {
+        let before: RequestTally = self.worn.counts.snapshot();
+        self.work(json).await;
+        self.worn.counts.snapshot().since(&before).transactions()
+    }
+
+    /// A row.
+    pub(crate) async fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
+        self.account.tables.get(&self.table(table), &EntityKey::new(pk, rk).unwrap(), None).await.unwrap()
+    }
+
+    /// The keys of a table's rows, each with one of its properties.
+    pub(crate) async fn keys(&self, table: &str, property: &str) -> Vec<(String, String, String)> {
+        let mut query = Query::default();
+        let mut keys = Vec::new();
+        loop {
+            let page = self.account.tables.query(&self.table(table), &query).await.unwrap();
+            keys.extend(page.rows.iter().map(|row| {
+                let key = &row.entity.key;
+                (key.pk.to_string(), key.rk.to_string(), row.entity.text(property).unwrap_or_default().to_owned())
+            }));
+            match page.continuation {
+                Some(next) => query.continuation = Some(next),
+                None => return keys,
+            }
+        }
+    }
+
+    /// A client writes a row, as clients do.
+    pub(crate) async fn write(&self, table: &str, entity: Entity) {
+        self.account.tables.apply(&self.table(table), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    }
+
+    /// A blob.
+    pub(crate) async fn blob(&self, container: &str, name: &str) -> Option<Blob> {
+        let container = ContainerName::new(self.name(container)).unwrap();
+        self.account.blobs.get(&container, &BlobName::new(name).unwrap(), None).await.unwrap()
+    }
+
+    /// The names of a container's blobs.
+    pub(crate) async fn blobs(&self, container: &str) -> Vec<String> {
+        let container = ContainerName::new(self.name(container)).unwrap();
+        let page = self.account.blobs.list(&container, "", None).await.unwrap();
+        page.blobs.into_iter().map(|blob| blob.name.to_string()).collect()
+    }
+
+    /// No plan for any of a table's primaries finds anything to do.
+    pub(crate) async fn in_step(&self, table: &str) {
+        for (pk, rk, view) in self.keys(table, "ek_view").await {
+            if view.is_empty() {
+                let primary = Primary { table: self.table(table), key: EntityKey::new(pk, rk).unwrap() };
+                let plan = self.engine.plan(&primary).await.unwrap();
+                assert!(plan.in_step, "{plan}");
+            }
+        }
+    }
+}
+
+async fn create(account: &Account, catalog: &Catalog) {
+    for table in catalog.tables.keys().cloned().chain([footprint::table()]) {
+        account.tables.create_table(&table).await.unwrap();
+    }
+    let containers: BTreeSet<&ContainerName> = catalog
+        .archives
+        .values()
+        .filter_map(|archive| match &archive.target {
+            ArchiveTarget::Blob(target) => Some(&target.container),
+            ArchiveTarget::Table(_) | ArchiveTarget::File(_) => None,
+        })
+        .collect();
+    for container in containers {
+        account.blobs.create_container(container).await.unwrap();
+    }
+}
+
+/// Three texts.
+pub(crate) fn key(pk: &str, rk: &str, property: &str) -> (String, String, String) {
+    (pk.to_owned(), rk.to_owned(), property.to_owned())
+}
