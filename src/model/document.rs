@@ -241,8 +241,8 @@ mod tests {
     fn a_path_is_the_key_escaped() {
         assert_eq!(of(DEFAULT_PATH, "Sales", "000223"), "Sales/000223.json");
         assert_eq!(
-            of("former/{PartitionKey|lower}/{PartitionKey}_{RowKey|hash:64}", "A%", "b"),
-            format!("former/a%25/A%25_{}", hex::encode(Sha256::digest("b")))
+            of("former/{PartitionKey|lower}/{PartitionKey}/x_{RowKey|hash:64}", "A%", "b"),
+            format!("former/a%25/A%25/x_{}", hex::encode(Sha256::digest("b")))
         );
         assert_eq!(of(DEFAULT_PATH, "", "한 *"), "%empty/%ED%95%9C %2A.json");
         assert_eq!(of("{PartitionKey}/{RowKey}", "..", " x."), "%2E%2E/%20x%2E");
