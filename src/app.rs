@@ -9,7 +9,7 @@
 //! Nothing is decided here beyond which part gets which: decisions lie in the parts, where they are tested.
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -29,7 +29,7 @@ use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts};
 use crate::settings::HttpSettings;
-use crate::telemetry::{Verbosity, announce_view, logging};
+use crate::telemetry::{LogControl, Verbosity, announce_view, logging};
 
 mod condition;
 mod demo;
@@ -75,7 +75,7 @@ fn verbosity(cli: &Cli) -> Verbosity {
 
 /// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
-    logging::init(verbosity(&cli))?;
+    let log = logging::init(verbosity(&cli))?;
     match &cli.command {
         Command::Schema(_) => cli::schema::schema(out),
         Command::Completions(args) => cli::completions::completions(args, out),
@@ -83,7 +83,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
         _ => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
-            let ended = runtime.block_on(dispatch(cli, out));
+            let ended = runtime.block_on(dispatch(cli, log, out));
             // Standard input is read on a thread that cannot be interrupted: it is not waited for.
             runtime.shutdown_background();
             ended
@@ -91,13 +91,13 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     }
 }
 
-async fn dispatch(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
+async fn dispatch(cli: Cli, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     match cli.command {
-        Command::Demo(args) => Box::pin(demo::demo(&args, out)).await,
-        Command::Run(args) => Box::pin(run::run(&args, load(&cli.global, out, Warnings::Said)?, out)).await,
+        Command::Demo(args) => Box::pin(demo::demo(&args, log, out)).await,
+        Command::Run(args) => Box::pin(run::run(&args, load(&cli.global, out, Warnings::Said)?, log, out)).await,
         command => {
             let loaded = load(&cli.global, out, warns(&command))?;
-            let parts = Parts::open(loaded)?;
+            let parts = Parts::open(loaded, log)?;
             tokio::select! {
                 biased;
                 () = signals::interrupted() => Ok(Exit::Interrupted),
@@ -169,15 +169,17 @@ struct Parts {
     opened: Opened,
     chance: Arc<dyn Chance>,
     /// The configuration in force, secrets hidden.
-    config: serde_json::Value,
+    config: Arc<RwLock<serde_json::Value>>,
+    /// What is logged.
+    log: LogControl,
     /// Changes that operators began.
     changes: TaskTracker,
 }
 
 impl Parts {
-    fn open(loaded: Loaded) -> anyhow::Result<Self> {
+    fn open(loaded: Loaded, log: LogControl) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let config = config::show_json(&loaded);
+        let config = Arc::new(RwLock::new(config::show_json(&loaded)));
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context =
@@ -185,7 +187,7 @@ impl Parts {
         for view in context.catalog.views.keys() {
             announce_view(view.as_str());
         }
-        Ok(Self { context, opened, chance, config, changes: TaskTracker::new() })
+        Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new() })
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
@@ -213,7 +215,8 @@ impl Parts {
             board: Arc::clone(board),
             settings: Arc::clone(&self.context.settings),
             stores: self.context.stores.clone(),
-            config: self.config.clone(),
+            config: Arc::clone(&self.config),
+            log: self.log.clone(),
             changes: self.changes.clone(),
         };
         Server::bind(settings, routes, {

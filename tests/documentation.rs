@@ -1,4 +1,5 @@
-//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/operations.md`, every key
+//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/metrics.md`,
+//! and rules and dashboards use no others, every key
 //! and condition in `docs/catalog.md` means what it says, and the catalog of `README.md` is valid.
 
 use evenkeel::config::{self, Folder, Request};
@@ -41,14 +42,40 @@ fn the_schema_in_the_documentation_is_the_program_s_own() {
 
 #[test]
 fn every_metric_is_documented_with_its_labels() {
-    let rows: Vec<&str> = include_str!("../docs/operations.md").lines().filter(|line| line.starts_with("| `evenkeel_")).collect();
+    let rows: Vec<&str> = include_str!("../docs/metrics.md").lines().filter(|line| line.starts_with("| `evenkeel_")).collect();
     for metric in METRICS {
         let name = format!("`{}`", metric.name);
-        let row = rows.iter().find(|row| row.contains(&name)).unwrap_or_else(|| panic!("{name} is not in docs/operations.md"));
+        let row = rows.iter().find(|row| row.contains(&name)).unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
         for label in metric.labels {
-            assert!(row.contains(&format!("`{label}`")), "{name} lacks its label {label} in docs/operations.md");
+            assert!(row.contains(&format!("`{label}`")), "{name} lacks its label {label} in docs/metrics.md");
         }
     }
+}
+
+/// The names in a text that look like metrics, without what a histogram adds.
+fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|end: char| !end.is_ascii_alphanumeric() && end != '_' && end != ':');
+    let named = words.filter(|word| word.starts_with("evenkeel_") || word.starts_with("evenkeel:"));
+    named.map(|name| ["_bucket", "_count", "_sum"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name))
+}
+
+#[test]
+fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_documented() {
+    let rules = include_str!("../deploy/prometheus/evenkeel.rules.yml");
+    let dashboard = include_str!("../deploy/grafana/evenkeel.json");
+    let recorded: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    let mut seen = 0;
+    for name in metrics_in(rules).chain(metrics_in(dashboard)) {
+        assert!(METRICS.iter().any(|metric| metric.name == name) || recorded.contains(&name), "there is no metric {name}");
+        seen += 1;
+    }
+    assert!(seen > 40, "only {seen} names were found");
+    let documented = include_str!("../docs/metrics.md");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(documented.contains(&format!("| `{alert}` |")), "{alert} is not in docs/metrics.md");
+        assert!(include_str!("../deploy/prometheus/evenkeel.tests.yml").contains(alert), "{alert} is not tested");
+    }
+    serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
 
 #[test]

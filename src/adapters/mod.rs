@@ -7,6 +7,7 @@ pub mod azure;
 pub mod circuit;
 pub mod embedded;
 pub mod files;
+pub mod heat;
 pub mod layer;
 pub mod observe;
 pub mod pace;

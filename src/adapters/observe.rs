@@ -12,10 +12,13 @@ use std::time::Duration;
 
 use metrics::{SharedString, counter, histogram};
 
+use super::heat::Heat;
 use super::layer::{Layer, Op, Request};
 use crate::model::AccountName;
 use crate::ports::{Clock, ErrorClass, Service, StoreError};
+use crate::telemetry::latency::{Latencies, LatencyCounts};
 use crate::telemetry::names;
+use crate::telemetry::trail::{self, Bill, Billed, Step};
 
 /// Table, queue, blob.
 const SERVICES: usize = 3;
@@ -33,7 +36,8 @@ impl Observe {
         Self { account: SharedString::from_shared(Arc::from(account.as_str())), clock, counts }
     }
 
-    fn ended(&self, op: Op, status: SharedString, took: Duration) {
+    fn ended(&self, op: Op, told: Told, took: Duration) {
+        let status = told.status.map_or_else(|| told.answer.into(), |status| SharedString::from(status.to_string()));
         let labels = [
             metrics::Label::new(names::ACCOUNT, self.account.clone()),
             metrics::Label::new(names::SERVICE, op.service().name()),
@@ -48,10 +52,10 @@ impl Observe {
 impl Layer for Observe {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         self.counts.sent(&request);
-        let mut flight =
-            Flight { observe: self, op: request.op, start: self.clock.monotonic(), status: names::CANCELLED.into(), answer: Answer::None };
+        let start = self.clock.monotonic();
+        let mut flight = Flight { observe: self, request, start, told: Told::CANCELLED, answer: Answer::None };
         let result = send.await;
-        flight.status = status(&result);
+        flight.told = told(&result);
         flight.answer = answer(&result);
         result
     }
@@ -61,24 +65,60 @@ impl Layer for Observe {
 /// the service may well have executed it.
 struct Flight<'a> {
     observe: &'a Observe,
-    op: Op,
+    request: Request<'a>,
     start: Duration,
-    status: SharedString,
+    told: Told,
     answer: Answer,
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let took = self.observe.clock.monotonic().saturating_sub(self.start);
-        self.observe.ended(self.op, self.status.clone(), took);
-        self.observe.counts.answered(self.op.service(), self.answer, took);
+        let Self { observe, request, told, answer, .. } = self;
+        let op = request.op;
+        observe.ended(op, *told, took);
+        observe.counts.answered(op.service(), *answer, took);
+        observe.counts.heat.note(&request.target, request.entities, *answer == Answer::Throttled);
+        trail::note(bill(op), || Step {
+            op: op.label(),
+            on: request.target.name().to_owned(),
+            answer: told.answer,
+            status: told.status,
+            took,
+        });
     }
 }
 
-fn status<T>(result: &Result<T, StoreError>) -> SharedString {
+/// What came back, as metrics and trails say it.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// [`names::OK`], [`names::CANCELLED`], or the class of the error.
+    answer: &'static str,
+    /// The HTTP status of an error.
+    status: Option<u16>,
+}
+
+impl Told {
+    const CANCELLED: Self = Self { answer: names::CANCELLED, status: None };
+}
+
+fn told<T>(result: &Result<T, StoreError>) -> Told {
     match result {
-        Ok(_) => names::OK.into(),
-        Err(error) => error.status.map_or_else(|| error.class.name().into(), |status| status.to_string().into()),
+        Ok(_) => Told { answer: names::OK, status: None },
+        Err(error) => Told { answer: error.class.name(), status: error.status },
+    }
+}
+
+/// How an operation is billed (Azure: Storage pricing, general purpose v2).
+const fn bill(op: Op) -> Bill {
+    match op.service() {
+        Service::Table => Bill::Table,
+        Service::Queue => Bill::Queue,
+        Service::Blob => match op {
+            Op::GetBlob | Op::GetBlobProperties => Bill::BlobRead,
+            Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
+            _ => Bill::BlobWrite,
+        },
     }
 }
 
@@ -126,18 +166,21 @@ impl Answer {
 }
 
 /// What one service answered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerTally {
     /// Answers, in the order of [`Answer::ALL`].
     pub answers: [u64; Answer::ALL.len()],
     /// How long they took together.
     pub took: Duration,
+    /// How long they took.
+    pub latencies: Latencies,
 }
 
 #[derive(Debug, Default)]
 struct AnswerCounts {
     answers: [AtomicU64; Answer::ALL.len()],
     micros: AtomicU64,
+    latencies: LatencyCounts,
 }
 
 /// How many requests were sent to one account, for benchmarks and bills.
@@ -146,6 +189,7 @@ pub struct RequestCounts {
     requests: [AtomicU64; Op::ALL.len()],
     entities: AtomicU64,
     answers: [AnswerCounts; SERVICES],
+    heat: Heat,
 }
 
 impl RequestCounts {
@@ -163,6 +207,21 @@ impl RequestCounts {
         let counts = &self.answers[service as usize];
         counts.answers[answer as usize].fetch_add(1, Ordering::Relaxed);
         counts.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        counts.latencies.add(took);
+    }
+
+    /// Which partitions and queues were asked for most.
+    pub const fn heat(&self) -> &Heat {
+        &self.heat
+    }
+
+    /// What was sent so far, by how it is billed.
+    pub fn billed(&self) -> Billed {
+        let mut billed = Billed::default();
+        for op in Op::ALL {
+            billed.add(bill(*op), self.requests[*op as usize].load(Ordering::Relaxed));
+        }
+        billed
     }
 
     /// What a service answered so far. Requests under way are not counted yet.
@@ -171,6 +230,7 @@ impl RequestCounts {
         AnswerTally {
             answers: std::array::from_fn(|answer| counts.answers[answer].load(Ordering::Relaxed)),
             took: Duration::from_micros(counts.micros.load(Ordering::Relaxed)),
+            latencies: counts.latencies.snapshot(),
         }
     }
 

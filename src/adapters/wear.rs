@@ -27,6 +27,8 @@ pub struct Worn {
     pub circuit: Arc<Circuit>,
     /// What was sent to it.
     pub counts: Arc<RequestCounts>,
+    /// What is left alone for a while.
+    pub pace: Arc<Pace>,
 }
 
 /// Dresses an account. Install the metrics recorder first: gauges start at zero here.
@@ -36,13 +38,14 @@ pub fn wear(name: &AccountName, bare: &Account, retry: impl Into<Schedule>, cloc
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
     let guarded = layered(&observed, &circuit);
-    let paced = layered(&guarded, &Arc::new(Pace::new(name, clock.clone(), chance.clone())));
+    let pace = Arc::new(Pace::new(name, clock.clone(), chance.clone()));
+    let paced = layered(&guarded, &pace);
     let account = Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(paced.tables, schedule.clone(), chance.clone())),
         queues: Arc::new(Retry::<dyn QueueStore>::new(paced.queues, schedule.clone(), chance.clone())),
         blobs: Arc::new(Retry::<dyn BlobStore>::new(paced.blobs, schedule, chance.clone())),
     };
-    Worn { account, circuit, counts }
+    Worn { account, circuit, counts, pace }
 }
 
 /// An account with one layer around its three services.

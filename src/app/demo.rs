@@ -16,13 +16,14 @@ use crate::config::{self, Request};
 use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
 use crate::settings::HttpSettings;
+use crate::telemetry::LogControl;
 use crate::worker::{Mode, RunReport};
 
 /// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
-pub(super) async fn demo(args: &DemoArgs, out: &mut Output) -> anyhow::Result<Exit> {
+pub(super) async fn demo(args: &DemoArgs, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     let folder = Folder::fresh()?;
     let metrics = if args.once { None } else { Some(ops::install()?) };
-    let parts = Parts::open(folder.configuration()?)?;
+    let parts = Parts::open(folder.configuration()?, log)?;
     let shutdown = CancellationToken::new();
     let server = match metrics {
         Some(metrics) => Some(server(&parts, metrics, &shutdown).await?),

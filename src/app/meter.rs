@@ -1,20 +1,83 @@
-//! What the stores answered, as the board asks for it.
+//! What is known where requests are sent, as the board asks for it.
 
 use std::sync::Arc;
 
+use crate::adapters::heat::HotLane;
+use crate::adapters::layer::Lane;
 use crate::adapters::observe::{Answer, RequestCounts};
+use crate::adapters::pace::Pace;
 use crate::model::AccountName;
-use crate::ops::board::{ServiceTally, StorageMeter};
+use crate::ops::board::{Busy, Hold, ServiceTally, StorageMeter};
 use crate::ports::Service;
+use crate::telemetry::trail::Billed;
 
-/// The request counts of every account.
+/// Most partitions and queues of one account that are told of at a time.
+const BUSIEST: usize = 32;
+
+/// What one account's adapter can be asked.
 #[derive(Clone)]
-pub(super) struct Meter(pub(super) Vec<(AccountName, Arc<RequestCounts>)>);
+pub(super) struct Metered {
+    /// The account.
+    pub(super) account: AccountName,
+    /// What was sent to it.
+    pub(super) counts: Arc<RequestCounts>,
+    /// What of it is left alone.
+    pub(super) pace: Arc<Pace>,
+}
+
+/// Every account.
+#[derive(Clone)]
+pub(super) struct Meter(pub(super) Vec<Metered>);
 
 impl StorageMeter for Meter {
+    fn accounts(&self) -> Vec<AccountName> {
+        self.0.iter().map(|metered| metered.account.clone()).collect()
+    }
+
     fn tallies(&self) -> Vec<ServiceTally> {
         let services = [Service::Table, Service::Queue, Service::Blob];
-        self.0.iter().flat_map(|(account, counts)| services.map(|service| tally(account, counts, service))).collect()
+        self.0.iter().flat_map(|metered| services.map(|service| tally(&metered.account, &metered.counts, service))).collect()
+    }
+
+    fn busiest(&self) -> Vec<Busy> {
+        let of = |metered: &Metered| metered.counts.heat().take(BUSIEST).into_iter().filter_map(|hot| busy(&metered.account, hot)).collect();
+        self.0.iter().flat_map(|metered| -> Vec<Busy> { of(metered) }).collect()
+    }
+
+    fn holds(&self) -> Vec<Hold> {
+        let of = |metered: &Metered| -> Vec<Hold> {
+            let hold = |(lane, remaining): (Lane, std::time::Duration)| Hold {
+                account: metered.account.to_string(),
+                what: words(&lane),
+                remaining_seconds: remaining.as_secs_f64(),
+            };
+            metered.pace.holds().into_iter().map(hold).collect()
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+
+    fn billed(&self) -> Billed {
+        self.0.iter().map(|metered| metered.counts.billed()).fold(Billed::default(), Billed::plus)
+    }
+}
+
+fn busy(account: &AccountName, hot: HotLane) -> Option<Busy> {
+    let HotLane { lane, entities, requests, throttled } = hot;
+    let (name, partition) = match lane {
+        Lane::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
+        Lane::Queue(queue) => (queue.to_string(), None),
+        Lane::Service(_) | Lane::Table(_) | Lane::Container(_) => return None,
+    };
+    Some(Busy { account: account.clone(), name, partition, entities, requests, throttled })
+}
+
+fn words(lane: &Lane) -> String {
+    match lane {
+        Lane::Service(service) => format!("the {} service", service.name()),
+        Lane::Table(table) => format!("the table {table}, across its partitions"),
+        Lane::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
+        Lane::Queue(queue) => format!("the queue {queue}"),
+        Lane::Container(container) => format!("the container {container}"),
     }
 }
 
@@ -29,5 +92,6 @@ fn tally(account: &AccountName, counts: &RequestCounts, service: Service) -> Ser
         throttled: of(Answer::Throttled),
         failed: of(Answer::Failed) + of(Answer::None),
         took: tally.took,
+        latencies: tally.latencies,
     }
 }

@@ -23,14 +23,15 @@ use crate::migrations::CatalogRecord;
 use crate::ops::board::{Board, Work};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
+use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
 /// Works off the queues until told to stop, or until idle.
-pub(super) async fn run(args: &RunArgs, loaded: Loaded, out: &mut Output) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: &RunArgs, loaded: Loaded, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nobody
     // reads it, and nothing would keep its memory bounded.
     let metrics = if args.no_http { None } else { Some(ops::install()?) };
-    let parts = Parts::open(loaded)?;
+    let parts = Parts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
     let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
     let (board, server) = match metrics {

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::meter::Meter;
+use super::meter::{Meter, Metered};
 use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
-use crate::adapters::observe::RequestCounts;
 use crate::adapters::wear::wear;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, Settings};
+use crate::telemetry::announce_account;
 
 /// All accounts, opened.
 pub(super) struct Opened {
@@ -21,8 +21,8 @@ pub(super) struct Opened {
     pub(super) stores: Stores,
     /// Their circuits.
     pub(super) circuits: Arc<Circuits>,
-    /// What was sent to each.
-    counts: Vec<(AccountName, Arc<RequestCounts>)>,
+    /// What can be asked of each.
+    metered: Vec<Metered>,
     /// Where each stores, for people and without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
@@ -30,12 +30,12 @@ pub(super) struct Opened {
 impl Opened {
     /// What the stores answer, for a board.
     pub(super) fn meter(&self) -> Meter {
-        Meter(self.counts.clone())
+        Meter(self.metered.clone())
     }
 
     /// Storage requests sent so far, to all accounts.
     pub(super) fn requests(&self) -> u64 {
-        self.counts.iter().map(|(_, counts)| counts.snapshot().transactions()).sum()
+        self.metered.iter().map(|metered| metered.counts.snapshot().transactions()).sum()
     }
 }
 
@@ -75,19 +75,20 @@ pub(super) enum StoreOpenError {
 /// the first request. The embedded store blocks for the disk here.
 pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<Opened, StoreOpenError> {
     let mut accounts = BTreeMap::new();
-    let (mut circuits, mut counts, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     for account in &settings.accounts {
         let (bare, place) = bare(account, clock)?;
         let worn = wear(&account.name, &bare, settings.worker.storage_retry, clock, chance);
         accounts.insert(account.name.clone(), worn.account);
+        announce_account(account.name.as_str());
         circuits.push(worn.circuit);
-        counts.push((account.name.clone(), worn.counts));
+        metered.push(Metered { account: account.name.clone(), counts: worn.counts, pace: worn.pace });
         places.insert(account.name.clone(), place);
     }
     Ok(Opened {
         stores: Stores::new(accounts).with_files(Arc::new(SharedFiles)),
         circuits: Arc::new(Circuits::new(circuits)),
-        counts,
+        metered,
         places,
     })
 }

@@ -3,7 +3,7 @@
 use metrics::SetRecorderError;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use crate::telemetry::{describe, names};
+use crate::telemetry::{announce_program, describe, names};
 
 /// Storage requests: a cached point read takes milliseconds, and nothing waits longer than 30 s (the services'
 /// own limit for a query).
@@ -31,6 +31,7 @@ pub fn install() -> Result<PrometheusHandle, InstallError> {
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder)?;
     describe();
+    announce_program();
     Ok(handle)
 }
 

@@ -9,12 +9,14 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use metrics::gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 
 use super::guard::{self, Guard};
 use super::{NotReady, Readiness, headers, pages};
 use crate::ports::Clock;
+use crate::telemetry::names;
 
 /// The text exposition format (Prometheus: exposition formats).
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -37,10 +39,11 @@ pub struct Routes {
 impl Routes {
     /// The router. `more` are further routes, which the guard watches too.
     pub(super) fn router(self, guard: Guard, more: Router) -> Router {
-        let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(self.readiness);
+        let readiness = Arc::clone(&self.readiness);
+        let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(readiness);
         let door = Router::new().route("/login", post(guard::log_in)).route("/logout", post(guard::log_out)).with_state(guard.clone());
         let guarded = Router::new()
-            .route("/metrics", get(metrics).with_state(self.metrics))
+            .route("/metrics", get(metrics).with_state((self.metrics, Arc::clone(&self.readiness))))
             .merge(more)
             .fallback(nowhere)
             // A layer, not a route layer: without a token nobody learns which paths exist.
@@ -81,7 +84,8 @@ async fn readyz(State(readiness): State<Arc<dyn Readiness>>) -> Response {
     (status, [(header::CACHE_CONTROL, "no-store")], Json(ReadyBody { ready: reasons.is_empty(), reasons })).into_response()
 }
 
-async fn metrics(State(handle): State<PrometheusHandle>) -> Response {
+async fn metrics(State((handle, readiness)): State<(PrometheusHandle, Arc<dyn Readiness>)>) -> Response {
+    gauge!(names::READY).set(if readiness.reasons().is_empty() { 1.0 } else { 0.0 });
     ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], handle.render()).into_response()
 }
 

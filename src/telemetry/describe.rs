@@ -16,6 +16,19 @@ pub fn describe() {
     }
 }
 
+/// Says which program this is, and that it is not at work yet.
+pub fn announce_program() {
+    gauge!(names::BUILD_INFO, names::VERSION => env!("CARGO_PKG_VERSION")).set(1.0);
+    gauge!(names::READY).set(0.0);
+}
+
+/// Makes an account's gauges report zero until something happens.
+pub fn announce_account(account: &str) {
+    for name in [names::HELD_LANES, names::BUSIEST_PARTITION] {
+        gauge!(name, names::ACCOUNT => account.to_owned()).set(0.0);
+    }
+}
+
 /// Makes a queue's gauges and its poison and renewal counters report zero until something happens.
 /// (Counters of jobs appear with the first job of each `op`: the full cross product would be mostly noise.)
 pub fn announce_queue(queue: &str) {

@@ -5,12 +5,14 @@
 //! at `DEBUG` they print `Authorization` headers and URLs with SAS tokens.
 
 use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, FilterFn, ParseError, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Filter, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, Registry};
 
@@ -61,6 +63,18 @@ pub enum LoggingError {
         #[source]
         cause: ParseError,
     },
+    /// A text that was to become the level is no filter.
+    #[error("{text:?} is not a level (error, warn, info, debug, trace, off) or a filter such as \"info,evenkeel::worker=trace\"")]
+    Level {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        #[source]
+        cause: ParseError,
+    },
+    /// The subscriber is gone.
+    #[error("the log level cannot be changed any more")]
+    Gone(#[source] reload::Error),
     /// Somebody else has set up logging in this process.
     #[error("logging is set up already")]
     Already(#[source] TryInitError),
@@ -74,12 +88,64 @@ impl LogEnvironment {
     }
 }
 
+/// Longest filter that is taken at run time, in bytes.
+const FILTER_BYTES: usize = 512;
+
+/// Changes what is logged while the program runs.
+#[derive(Clone)]
+pub struct LogControl(Arc<Control>);
+
+struct Control {
+    apply: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+    now: Mutex<String>,
+    /// What flags and environment asked for at the start, where they did: that wins over the configuration.
+    asked: bool,
+}
+
+impl LogControl {
+    fn new<S: 'static>(filter: EnvFilter, asked: bool) -> (reload::Layer<EnvFilter, S>, Self) {
+        let now = Mutex::new(filter.to_string());
+        let (filter, handle) = reload::Layer::new(filter);
+        let apply = Box::new(move |filter| handle.reload(filter));
+        (filter, Self(Arc::new(Control { apply, now, asked })))
+    }
+
+    /// One for a program that logs nothing.
+    pub fn silent() -> Self {
+        Self(Arc::new(Control { apply: Box::new(|_| Ok(())), now: Mutex::new("off".to_owned()), asked: true }))
+    }
+
+    /// The filter in force.
+    pub fn filter(&self) -> String {
+        self.0.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another filter into force: a level, or levels by module.
+    pub fn change(&self, text: &str) -> Result<(), LoggingError> {
+        let kept = text.get(..FILTER_BYTES).unwrap_or(text);
+        let filter = EnvFilter::builder().parse(kept).map_err(|cause| LoggingError::Level { text: kept.to_owned(), cause })?;
+        let shown = filter.to_string();
+        (self.0.apply)(filter).map_err(LoggingError::Gone)?;
+        *self.0.now.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        Ok(())
+    }
+
+    /// Puts the configured level into force, unless flags or environment asked for another one at the start.
+    pub fn configured(&self, text: &str) -> Result<(), LoggingError> {
+        if self.0.asked { Ok(()) } else { self.change(text) }
+    }
+}
+
 /// Sets up logging for the whole process. Call once, in `main`.
-pub fn init(verbosity: Verbosity) -> Result<(), LoggingError> {
-    let filter = filter(verbosity, &LogEnvironment::read())?;
+pub fn init(verbosity: Verbosity) -> Result<LogControl, LoggingError> {
+    let environment = LogEnvironment::read();
+    let filter = filter(verbosity, &environment)?;
+    let asked = verbosity != Verbosity::default() || environment != LogEnvironment::default();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let format = format(std::io::stderr().is_terminal(), plain);
-    Registry::default().with(layer(filter, format, std::io::stderr)).try_init().map_err(LoggingError::Already)
+    let (filter, control) = LogControl::new(filter, asked);
+    Registry::default().with(layer(filter, format, std::io::stderr)).try_init().map_err(LoggingError::Already)?;
+    Ok(control)
 }
 
 /// The format for where standard error goes.
@@ -121,8 +187,9 @@ fn harmless(metadata: &Metadata<'_>) -> bool {
 }
 
 /// The layer that writes lines in a format to a writer.
-fn layer<S, W>(filter: EnvFilter, format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+fn layer<S, F, W>(filter: F, format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
+    F: Filter<S> + Send + Sync + 'static,
     S: Subscriber + for<'span> LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
@@ -183,6 +250,29 @@ mod tests {
         }
         let text = logged(EnvFilter::new("trace"), LogFormat::Json, || tracing::info!(target: "azure_core", "harmless"));
         assert!(text.contains("harmless"));
+    }
+
+    #[test]
+    fn the_level_is_changed_while_the_program_runs_and_never_lets_secrets_through() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let (filter, control) = LogControl::new(EnvFilter::new("info"), false);
+        let subscriber = Registry::default().with(layer(filter, LogFormat::Json, move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::debug!(target: "evenkeel", "first");
+            control.change("trace").unwrap();
+            tracing::debug!(target: "evenkeel", "second");
+            tracing::debug!(target: "hyper_util", "?sig=secret");
+            assert_eq!(control.filter(), "trace");
+            assert!(control.change("evenkeel=loud").is_err());
+            assert!(control.change(&"x=".repeat(9_000)).unwrap_err().to_string().len() < 1_000);
+            control.configured("warn").unwrap();
+            tracing::info!(target: "evenkeel", "third");
+        });
+        let bytes = lines.0.lock().unwrap().clone();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("second"), "{text}");
+        assert!(!text.contains("first") && !text.contains("third") && !text.contains("secret"), "{text}");
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! What the program tells about itself: metrics and logs.
+//! What the program tells about itself: metrics, logs, and what one job asked of the stores.
 //!
 //! [`names`] is the contract with dashboards and alerts: every metric name, label and unit, in one file.
 //! Whoever counts something takes the name from there (`metrics::counter!(names::JOBS_TOTAL, …)`).
 //! [`describe`](describe::describe) hands the descriptions to the recorder, and the functions beside it set
 //! gauges and counters to zero when the program starts, so that a dashboard shows 0 rather than a gap and the
-//! first increase is an increase. [`logging`] sets up `tracing`, once, in the program's `main`.
+//! first increase is an increase. [`logging`] sets up `tracing`, once, in the program's `main`. A [`trail`] follows
+//! one job through the layers that send its requests.
 
 pub mod describe;
+pub mod latency;
 pub mod logging;
 pub mod names;
+pub mod trail;
 
-pub use describe::{announce_queue, announce_view, describe};
-pub use logging::{LoggingError, Verbosity};
+pub use describe::{announce_account, announce_program, announce_queue, announce_view, describe};
+pub use logging::{LogControl, LoggingError, Verbosity};

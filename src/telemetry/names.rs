@@ -43,6 +43,18 @@ pub const DRIFT_ITEMS: &str = "evenkeel_drift_items";
 /// When the last audit was completed, as Unix time; 0 for never. Labels: [`VIEW`].
 pub const AUDIT_LAST_COMPLETED_TIMESTAMP: &str = "evenkeel_audit_last_completed_timestamp_seconds";
 
+/// Messages in the poison queue of a queue as configured, copies included. Labels: [`QUEUE`].
+pub const POISON_MESSAGES: &str = "evenkeel_poison_messages";
+/// Partitions, queues and containers that throttle and are left alone now. Labels: [`ACCOUNT`].
+pub const HELD_LANES: &str = "evenkeel_held_lanes";
+/// Entities per second that the busiest partition, or requests that the busiest queue, was asked for in the last ten
+/// seconds. Labels: [`ACCOUNT`].
+pub const BUSIEST_PARTITION: &str = "evenkeel_busiest_partition_entities_per_second";
+/// 1 while the program does its work, else 0.
+pub const READY: &str = "evenkeel_ready";
+/// Always 1. Labels: [`VERSION`].
+pub const BUILD_INFO: &str = "evenkeel_build_info";
+
 /// The queue's name, or its shard's.
 pub const QUEUE: &str = "queue";
 /// What was done: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
@@ -69,6 +81,8 @@ pub const OK: &str = "ok";
 pub const CANCELLED: &str = "cancelled";
 /// The view's name.
 pub const VIEW: &str = "view";
+/// The program's version.
+pub const VERSION: &str = "version";
 /// `create`, `update` or `delete`.
 pub const ACTION: &str = "action";
 
@@ -106,7 +120,7 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 18] = [
+pub const METRICS: [Metric; 23] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
@@ -143,6 +157,17 @@ pub const METRICS: [Metric; 18] = [
         &[VIEW],
         "Unix time at which the last audit was completed, 0 for never",
     ),
+    metric(Kind::Gauge, Unit::Count, POISON_MESSAGES, &[QUEUE], "Messages in the poison queue"),
+    metric(Kind::Gauge, Unit::Count, HELD_LANES, &[ACCOUNT], "Partitions, queues and containers that throttle and are left alone now"),
+    metric(
+        Kind::Gauge,
+        Unit::Count,
+        BUSIEST_PARTITION,
+        &[ACCOUNT],
+        "Entities (of a queue: requests) per second of the busiest partition or queue in the last ten seconds",
+    ),
+    metric(Kind::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
+    metric(Kind::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
 ];
 
 #[cfg(test)]

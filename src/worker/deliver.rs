@@ -31,6 +31,7 @@ use crate::model::Job;
 use crate::model::job::Stamp;
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Delivery, FailureClass, Outcome, Work};
+use crate::telemetry::trail::{self, Keeping};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
 pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: Message, sent: Duration, place: InFlight) {
@@ -40,7 +41,8 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
-    work_on(&engine, &source, &message, &examined, sent).instrument(span).await;
+    let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
+    trail::scope(keeping, work_on(&engine, &source, &message, &examined, sent)).instrument(span).await;
     // Only now: what is not settled is in flight.
     drop(place);
 }

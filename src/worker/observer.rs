@@ -15,6 +15,7 @@ use crate::model::QueueName;
 use crate::model::job::Primary;
 use crate::ports::Message;
 use crate::reconcile::{ItemChange, Outcome, Summary};
+use crate::telemetry::trail::{self, Trail};
 
 /// Most changes that are told of one delivery: a footprint holds a thousand items.
 const CHANGES: usize = 64;
@@ -90,6 +91,8 @@ pub struct Delivered {
     pub changes: Vec<ItemChange>,
     /// How many changes there were in all.
     pub changed: usize,
+    /// What it asked of the stores; a run that several jobs shared is told with the one that ran.
+    pub trail: Trail,
     /// What was being done where it did not end well.
     pub step: Option<String>,
     /// Why it did not end well or was skipped, with all causes.
@@ -149,6 +152,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         lag,
         changes: changes.iter().take(CHANGES).cloned().collect(),
         changed: changes.len(),
+        trail: trail::take(),
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         message_id: cause::shortened(&message.id, TEXT_BYTES),

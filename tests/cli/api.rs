@@ -44,21 +44,7 @@ impl Api {
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let length = body.len();
-        let host = &self.address;
-        // The server may answer and close before it has read all of a body that is too large.
-        let _ = write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
-        );
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_owned(), body: body.to_owned() }
+        ask_at("1.1", &self.address, method, path, headers, body)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -78,6 +64,24 @@ impl Api {
         });
         last
     }
+}
+
+/// Sends one request in a version of HTTP and reads the whole answer.
+pub(crate) fn ask_at(version: &str, address: &str, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let length = body.len();
+    // The server may answer and close before it has read all of a body that is too large.
+    let _ = write!(
+        stream,
+        "{method} {path} HTTP/{version}\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
 }
 
 fn put(rk: &str, email: &str) -> Value {

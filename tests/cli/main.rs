@@ -4,6 +4,7 @@
 
 mod api;
 mod backfill;
+mod browser;
 mod daemon;
 mod demonstration;
 mod endings;
@@ -14,3 +15,4 @@ mod migrations;
 mod pages;
 mod place;
 mod poison;
+mod prometheus;

@@ -67,6 +67,16 @@ impl Target<'_> {
         }
     }
 
+    /// The table, queue or container; the service where it is about a service as a whole.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Service(service) => service.name(),
+            Self::Table(table) | Self::Partition(table, _) | Self::Entity(table, _) => table.as_str(),
+            Self::Queue(queue) | Self::Message(queue, _) => queue.as_str(),
+            Self::Container(container) | Self::Blob(container, _) => container.as_str(),
+        }
+    }
+
     /// The subject of an error about this request.
     pub fn subject(&self, account: &AccountName) -> Subject {
         let what = match self {

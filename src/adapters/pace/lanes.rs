@@ -56,6 +56,12 @@ impl Lanes {
         self.held.is_empty()
     }
 
+    /// The lanes that are held at a time, and for how long still.
+    pub(super) fn held(&self, now: Duration) -> Vec<(Lane, Duration)> {
+        let held = self.held.iter().filter(|(_, hold)| now < hold.until);
+        held.map(|(lane, hold)| (lane.clone(), hold.until.saturating_sub(now))).collect()
+    }
+
     pub(super) fn admit(&mut self, lane: &Lane, now: Duration) -> Admission {
         match self.held.get_mut(lane) {
             None => Admission::Free,

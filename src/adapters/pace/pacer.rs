@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::lanes::{Admission, Lanes, Verdict};
 use crate::adapters::layer::{Evidence, Lane, Layer, Request};
@@ -23,6 +24,13 @@ impl Pace {
     /// Paces the requests to one account. Nothing is held at first.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
         Self { account: account.clone(), clock, chance, lanes: Mutex::default() }
+    }
+
+    /// The lanes that are held now, and for how long still: those that are held longest first.
+    pub fn holds(&self) -> Vec<(Lane, Duration)> {
+        let mut holds = self.lanes().held(self.clock.monotonic());
+        holds.sort_by_key(|(_, remaining)| std::cmp::Reverse(*remaining));
+        holds
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes> {

@@ -110,6 +110,10 @@ fn report(selection: &Selection, handled: &[Handled], verb: &str, out: &mut Outp
     if done + failed == 0 && selection.ids.is_empty() {
         out.say(format_args!("Nothing to be {verb}: no poisoned message fits."))?;
     }
+    for reason in handled.iter().filter_map(|handled| handled.cut_short.as_ref()) {
+        failed += 1;
+        out.complain(format_args!("the rest of the queue was not looked at: {}", printable(reason)))?;
+    }
     let entries: Vec<&PoisonEntry> =
         handled.iter().flat_map(|one| one.done.iter().chain(one.failed.iter().map(|(entry, _)| entry))).collect();
     let absent = unknown(selection, &entries);

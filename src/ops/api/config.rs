@@ -7,5 +7,5 @@ use serde_json::Value;
 use super::Api;
 
 pub(super) async fn config(State(api): State<Api>) -> Json<Value> {
-    Json(api.config.clone())
+    Json(api.config())
 }

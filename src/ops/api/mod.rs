@@ -7,21 +7,23 @@
 mod config;
 mod entity;
 mod jobs;
+mod log;
 pub mod openapi;
 pub(super) mod poison;
 mod problem;
 mod status;
 mod submit;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use axum::routing::{get, post};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use entity::{EntityReport, look};
+pub(crate) use entity::{EntityReport, FootprintReport, look};
 pub(crate) use jobs::ending;
+pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
 pub(crate) use status::{Status, status_of};
 pub(crate) use submit::{send, sync_of};
@@ -29,6 +31,7 @@ pub(crate) use submit::{send, sync_of};
 use super::board::Board;
 use crate::ports::Stores;
 use crate::settings::Settings;
+use crate::telemetry::LogControl;
 
 /// What the API works on.
 pub struct ApiParts {
@@ -39,9 +42,18 @@ pub struct ApiParts {
     /// The stores.
     pub stores: Stores,
     /// The configuration in force, secrets hidden.
-    pub config: Value,
+    pub config: Arc<RwLock<Value>>,
+    /// What is logged.
+    pub log: LogControl,
     /// Changes under way: waited for when the program ends.
     pub changes: TaskTracker,
+}
+
+impl ApiParts {
+    /// The configuration in force, secrets hidden.
+    pub(super) fn config(&self) -> Value {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// What the API works on, shared.
@@ -54,6 +66,9 @@ pub fn routes(api: Api) -> Router {
         .route("/queues", get(status::queues))
         .route("/hour", get(status::hour))
         .route("/storage", get(status::storage))
+        .route("/partitions", get(status::partitions))
+        .route("/pacing", get(status::pacing))
+        .route("/costs", get(status::costs))
         .route("/views", get(status::views))
         .route("/jobs", get(jobs::jobs))
         .route("/submit", post(submit::submit))
@@ -64,6 +79,7 @@ pub fn routes(api: Api) -> Router {
         .route("/entities/{table}/{pk}/{rk}", get(entity::entity))
         .route("/entities/{table}/{pk}/{rk}/reconcile", post(submit::reconcile))
         .route("/config", get(config::config))
+        .route("/log", get(log::level).put(log::change))
         .route("/openapi.json", get(openapi::document))
         .fallback(problem::nowhere)
         .with_state(api);

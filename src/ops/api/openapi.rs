@@ -5,12 +5,13 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::entity::EntityReport;
+use super::log::Log;
 use super::poison::{Poison, Report, Selection};
 use super::problem::Body;
 use super::status::Status;
 use super::submit::Sent;
 use crate::model::job;
-use crate::ops::board::{JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
+use crate::ops::board::{Costs, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
 
 pub(super) async fn document() -> Json<Value> {
     Json(openapi())
@@ -91,6 +92,12 @@ fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
         reference(&schemas.subschema_for::<Report>()),
         reference(&schemas.subschema_for::<Sent>()),
     );
+    let (hot, hold, costs) = (
+        reference(&schemas.subschema_for::<HotPartition>()),
+        reference(&schemas.subschema_for::<Hold>()),
+        reference(&schemas.subschema_for::<Costs>()),
+    );
+    let log = reference(&schemas.subschema_for::<Log>());
     let sent_job = job::schema();
     let mut all = vec![
         of("/status", "status", "How things stand: a headline in words, queues, poison, views, storage, tasks", &[], status),
@@ -103,6 +110,15 @@ fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
             list(slot),
         ),
         of("/storage", "storage", "The last hour of every storage service, in slots of ten seconds", &[], list(storage)),
+        of(
+            "/partitions",
+            "partitions",
+            "The partitions and queues that were asked for most in the last hour, the hottest first, and what to change",
+            &[],
+            list(hot),
+        ),
+        of("/pacing", "pacing", "What throttles and is left alone now, the longest first", &[], list(hold)),
+        of("/costs", "costs", "What the requests cost, by estimate", &[], costs),
         of(
             "/views",
             "views",
@@ -138,6 +154,7 @@ fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
         ),
         of("/entities/{table}/{pk}/{rk}", "entity", "One entity, its footprint, and what reconciling it would do now", &[], entity),
         of("/config", "config", "The configuration in force, secrets hidden", &[], json!({"type": ["object", "array"]})),
+        of("/log", "log", "What is logged", &[], log.clone()),
         of("/openapi.json", "openapi", "This document", &[], json!({"type": "object"})),
     ];
     let mut change = |path, id, summary, parameters, body, status, answer: Value| {
@@ -171,6 +188,16 @@ fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
         "202",
         sent,
     );
+    all.push(Operation {
+        path: "/log",
+        method: "put",
+        id: "set_log",
+        summary: "Changes what is logged, until the program ends or its configuration is read again",
+        parameters: &[],
+        body: Some(log.clone()),
+        status: "200",
+        answer: log,
+    });
     all
 }
 
@@ -195,7 +222,7 @@ fn described(operation: &Operation, problem: &Value) -> Value {
     if let Some(body) = &operation.body {
         described["requestBody"] = json!({"required": true, "content": content(body)});
     }
-    if operation.method == "post" {
+    if operation.method != "get" {
         described["security"] = json!([{"token": []}, {"session": []}]);
     }
     described

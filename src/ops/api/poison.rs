@@ -101,6 +101,8 @@ pub(crate) struct Report {
     pub(crate) done: Vec<String>,
     /// Those that were not, or not wholly.
     pub(crate) failed: Vec<Failed>,
+    /// Why the rest of a queue was not looked at, where a store failed half-way.
+    pub(crate) cut_short: Option<String>,
     /// Whether the change goes on: then what became of each message is in the log.
     pub(crate) under_way: bool,
 }
@@ -181,7 +183,7 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             Change::Requeue => queue.requeue(filter).await,
             Change::Discard => queue.discard(filter).await,
         };
-        let Handled { done, failed } = handled.map_err(|error| Problem::store("handling a poison queue", &error))?;
+        let Handled { done, failed, cut_short } = handled.map_err(|error| Problem::store("handling a poison queue", &error))?;
         for PoisonEntry { message, .. } in done {
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
@@ -193,6 +195,10 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         for (PoisonEntry { message, .. }, error) in failed {
             tracing::warn!(queue = %message.queue, message_id = message.message_id, error, "audit: poisoned message not handled");
             report.failed.push(Failed { message_id: message.message_id, error });
+        }
+        if let Some(error) = cut_short {
+            tracing::warn!(queue = %settings.name, error, "audit: the rest of the poison queue was not looked at");
+            report.cut_short = Some(error);
         }
         keep::count(&api.board, &api.stores, settings).await;
     }

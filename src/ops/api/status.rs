@@ -9,10 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Api, Problem};
 use crate::model::QueueName;
-use crate::ops::board::{Board, Headline, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow};
+use crate::ops::board::{Board, Costs, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow};
 
 /// Views on one page.
 const VIEWS: usize = 100;
+/// Partitions that the status shows.
+const HOTTEST: usize = 3;
+/// Partitions that are shown by themselves.
+const PARTITIONS: usize = 50;
 
 /// How things stand.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -28,10 +32,16 @@ pub(crate) struct Status {
     pub(crate) queues: Vec<QueueNow>,
     /// Poisoned messages by queue as configured; a queue that was not counted yet is left out.
     pub(crate) poisoned: BTreeMap<String, u64>,
+    /// How many views there are.
+    pub(crate) view_count: usize,
     /// The first hundred views; `/api/v1/views` has the others.
     pub(crate) views: Vec<ViewNow>,
     /// Every storage service that is used.
     pub(crate) storage: Vec<StorageNow>,
+    /// The three partitions or queues that were asked for most in the last hour; `/api/v1/partitions` has more.
+    pub(crate) hottest: Vec<HotPartition>,
+    /// What the requests cost.
+    pub(crate) costs: Costs,
     /// What the program runs.
     pub(crate) tasks: Vec<Task>,
 }
@@ -44,6 +54,8 @@ pub(crate) struct Task {
     pub(crate) name: String,
     /// What it does now.
     pub(crate) state: &'static str,
+    /// How long ago it last did what it is for, in seconds; null where it has not yet, or that is not known.
+    pub(crate) last_seconds_ago: Option<f64>,
 }
 
 /// Which queue.
@@ -61,20 +73,50 @@ pub(super) struct After {
 /// Puts together how things stand.
 pub(crate) fn status_of(board: &Board) -> Status {
     let queues = board.queues();
-    let receivers = queues.iter().map(|queue| Task { name: format!("receiver of {}", queue.queue), state: queue.state });
-    let http = Task { name: "http".to_owned(), state: "serving" };
-    let tasks = receivers.chain([http]).collect();
     let poisoned = board.configured().iter().filter_map(|queue| Some((queue.name.to_string(), board.poisoned_of(&queue.name)?)));
     Status {
         headline: board.headline(),
         version: env!("CARGO_PKG_VERSION"),
         running_seconds: board.running().as_secs(),
         poisoned: poisoned.collect(),
+        view_count: board.view_count(),
         views: board.views(None, VIEWS),
         storage: board.storage(),
+        hottest: board.hottest(HOTTEST),
+        costs: board.costs(),
+        tasks: tasks(board, &queues),
         queues,
-        tasks,
     }
+}
+
+/// The tasks of the program. Each shows by what it does that it lives.
+fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
+    let receivers = queues.iter().map(|queue| Task {
+        name: format!("receiver of {}", queue.queue),
+        state: queue.state,
+        last_seconds_ago: queue.last_poll_seconds_ago,
+    });
+    let measured = queues.iter().filter_map(|queue| queue.measured_seconds_ago).reduce(f64::min);
+    let (sampled, counted) = board.kept();
+    let regular = |name: &str, last: Option<f64>| Task {
+        name: name.to_owned(),
+        state: if last.is_some() { "running" } else { "starting" },
+        last_seconds_ago: last,
+    };
+    let open = board.open_circuits();
+    receivers
+        .chain([
+            regular("backlog: measures what the queues hold", measured),
+            regular("slots: ten seconds of figures at a time", sampled.map(|ago| ago.as_secs_f64())),
+            regular("poison: counts the poison queues", counted.map(|ago| ago.as_secs_f64())),
+            Task {
+                name: "circuit: asks services that refuse whether they answer again".to_owned(),
+                state: if open == 0 { "idle" } else { "asking" },
+                last_seconds_ago: None,
+            },
+            Task { name: "http: this server".to_owned(), state: "serving", last_seconds_ago: None },
+        ])
+        .collect()
 }
 
 pub(super) async fn status(State(api): State<Api>) -> Json<Status> {
@@ -102,4 +144,18 @@ pub(super) async fn storage(State(api): State<Api>) -> Json<Vec<StorageHour>> {
 
 pub(super) async fn views(State(api): State<Api>, Query(page): Query<After>) -> Json<Vec<ViewNow>> {
     Json(api.board.views(page.after.as_deref(), VIEWS))
+}
+
+pub(super) async fn partitions(State(api): State<Api>) -> Json<Vec<HotPartition>> {
+    Json(api.board.hottest(PARTITIONS))
+}
+
+pub(super) async fn pacing(State(api): State<Api>) -> Json<Vec<Hold>> {
+    let mut holds = api.board.holds();
+    holds.truncate(PARTITIONS);
+    Json(holds)
+}
+
+pub(super) async fn costs(State(api): State<Api>) -> Json<Costs> {
+    Json(api.board.costs())
 }

@@ -1,16 +1,19 @@
 //! The board: what is told to it, and snapshots of it.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::cost::{CostSeries, Costs};
 use super::headline::{self, Headline, Situation};
+use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
 use super::poison::PoisonCounts;
 use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
-use super::storage::{StorageHour, StorageMeter, StorageNow, StorageSeries};
+use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
 use super::view::{ViewNow, ViewSeries};
-use super::{SLOT, keep};
+use super::{SLOT, count, keep};
 use crate::catalog::Catalog;
 use crate::model::{QueueName, ViewName};
 use crate::ops::{NotReady, Readiness};
@@ -55,6 +58,10 @@ pub struct Board {
     views: Mutex<BTreeMap<ViewName, ViewSeries>>,
     storage: Mutex<StorageSeries>,
     poison: Mutex<PoisonCounts>,
+    hot: Mutex<HotSeries>,
+    costs: Mutex<CostSeries>,
+    /// When the last slot ended (since the start), and poison was last counted.
+    kept: Mutex<(Option<Duration>, Option<Duration>)>,
 }
 
 impl Board {
@@ -70,6 +77,9 @@ impl Board {
             views: Mutex::default(),
             storage: Mutex::default(),
             poison: Mutex::default(),
+            hot: Mutex::default(),
+            costs: Mutex::default(),
+            kept: Mutex::default(),
         }
     }
 
@@ -135,7 +145,7 @@ impl Board {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let status = self.status();
         let mut series = lock(&self.queues);
-        status.queues.iter().map(|status| series.entry(status.queue.clone()).or_default().now(number, running, status)).collect()
+        status.queues.iter().map(|status| series.entry(status.queue.clone()).or_default().now(number, running, status, self.parts.clock.now())).collect()
     }
 
     /// The last hour of the job queues together, or of one queue.
@@ -163,14 +173,47 @@ impl Board {
         lock(&self.storage).hour(self.slot())
     }
 
+    /// Partitions and queues that were asked for most in the last hour, the hottest first; at most so many.
+    pub fn hottest(&self, most: usize) -> Vec<HotPartition> {
+        lock(&self.hot).now(self.slot(), &self.parts.catalog, most)
+    }
+
+    /// What throttles and is left alone now, the longest first.
+    pub fn holds(&self) -> Vec<Hold> {
+        self.parts.meter.holds()
+    }
+
+    /// What the requests cost.
+    pub fn costs(&self) -> Costs {
+        lock(&self.costs).now()
+    }
+
+    /// How long ago the last slot was measured, and poison counted.
+    pub fn kept(&self) -> (Option<Duration>, Option<Duration>) {
+        let (sampled, counted) = *lock(&self.kept);
+        let ago = |at: Duration| self.running().saturating_sub(at);
+        (sampled.map(ago), counted.map(ago))
+    }
+
+    /// How many services refuse as a whole.
+    pub fn open_circuits(&self) -> usize {
+        self.parts.health.open_circuits().len()
+    }
+
+    /// How many views there are.
+    pub fn view_count(&self) -> usize {
+        self.parts.catalog.views.len()
+    }
+
     /// Views in the order of their names, after the one with this name; at most so many.
     pub fn views(&self, after: Option<&str>, most: usize) -> Vec<ViewNow> {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let mut series = lock(&self.views);
-        let views = self.parts.catalog.views.values().filter(|view| after.is_none_or(|after| view.name.as_str() > after));
+        let after = after.and_then(|after| ViewName::new(after).ok()).map_or(Bound::Unbounded, Bound::Excluded);
+        let views = self.parts.catalog.views.range((after, Bound::Unbounded));
         views
             .take(most)
-            .map(|view| {
+            .map(|(_, view)| {
                 let text = |text: &str| text.to_owned();
                 let (name, kind, source) = (text(view.name.as_str()), text(view.kind_name()), view.source.to_string());
                 series.entry(view.name.clone()).or_default().now(number, running, name, kind, source)
@@ -195,7 +238,9 @@ impl Board {
 
     /// A poison queue was counted.
     pub fn counted(&self, queue: &QueueName, messages: u64) {
+        count::poison(queue, messages);
         lock(&self.poison).counted(queue.clone(), messages);
+        lock(&self.kept).1 = Some(self.running());
     }
 
     /// A slot has ended.
@@ -206,7 +251,13 @@ impl Board {
             series.entry(status.queue.clone()).or_default().sampled(ended, status);
         }
         drop(series);
-        lock(&self.storage).sampled(ended, self.parts.meter.tallies());
+        let meter = &self.parts.meter;
+        lock(&self.storage).sampled(ended, meter.tallies());
+        let busiest = meter.busiest();
+        count::accounts(&meter.accounts(), &busiest, &meter.holds());
+        lock(&self.hot).sampled(ended, busiest);
+        lock(&self.costs).sampled(ended, meter.billed());
+        lock(&self.kept).0 = Some(self.running());
     }
 
     fn status(&self) -> WorkerStatus {
@@ -217,7 +268,17 @@ impl Board {
 impl Observer for Board {
     fn ended(&self, delivery: Delivered) {
         let number = self.slot();
-        lock(&self.queues).entry(delivery.queue.clone()).or_default().ended(number, &delivery);
+        {
+            let mut queues = lock(&self.queues);
+            match queues.get_mut(&delivery.queue) {
+                Some(series) => series.ended(number, &delivery),
+                None => queues.entry(delivery.queue.clone()).or_default().ended(number, &delivery),
+            }
+        }
+        match delivery.ending {
+            Ending::Done | Ending::Skipped => lock(&self.costs).finished(delivery.trail.billed),
+            Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
+        }
         if delivery.ending == Ending::Poisoned
             && let Some(queue) = self.configured().iter().find(|queue| belongs(&delivery.queue, &queue.name))
         {
@@ -230,10 +291,29 @@ impl Observer for Board {
         let number = self.slot();
         let mut views = lock(&self.views);
         for change in changes {
-            views.entry(change.view.clone()).or_default().changed(number, change.action);
+            match views.get_mut(&change.view) {
+                Some(series) => series.changed(number, change.action),
+                None => views.entry(change.view.clone()).or_default().changed(number, change.action),
+            }
         }
     }
 }
+
+impl Board {
+    /// Puts an error down to the views that it names, as addresses of items do: "… of view NAME".
+    fn blame(&self, delivery: &Delivered) {
+        let Some(error) = &delivery.error else { return };
+        let named = error.split("view ").skip(1).filter_map(|rest| rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next());
+        let known = named.take(MOST_BLAMED).filter_map(|name| ViewName::new(name).ok()).filter(|name| self.parts.catalog.views.contains_key(name));
+        let mut views = lock(&self.views);
+        for name in known {
+            views.entry(name).or_default().failed(delivery.at, error);
+        }
+    }
+}
+
+/// Most views that one error is put down to.
+const MOST_BLAMED: usize = 4;
 
 /// Whether this is the queue as configured, one of its shards, or its recheck queue.
 fn belongs(queue: &QueueName, configured: &QueueName) -> bool {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::telemetry::trail::Step;
 use crate::worker::{Delivered, Ending};
 
 /// Most jobs that are kept.
@@ -60,6 +61,10 @@ pub struct JobRecord {
     pub changes: Vec<Change>,
     /// How many changes there were in all.
     pub changed: usize,
+    /// What it asked of the stores, in order; at most 40 of its requests.
+    pub steps: Vec<StepRecord>,
+    /// How many requests there were in all. A run that several jobs share counts with the one that ran.
+    pub requests: u32,
     /// What was being done where it did not end well.
     pub step: Option<String>,
     /// Why it did not end well, or was skipped.
@@ -70,6 +75,22 @@ pub struct JobRecord {
     pub id: Option<String>,
     /// The client's W3C trace context.
     pub traceparent: Option<String>,
+}
+
+/// One request to a store.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "step")]
+pub struct StepRecord {
+    /// The storage operation, as in metrics.
+    pub op: &'static str,
+    /// The table, queue or container.
+    pub on: String,
+    /// `ok`, `cancelled`, or the class of the error.
+    pub answer: &'static str,
+    /// The HTTP status of an error, where there was one.
+    pub status: Option<u16>,
+    /// How long it took, in seconds.
+    pub took_seconds: f64,
 }
 
 /// What was done to one item.
@@ -124,12 +145,19 @@ fn record(number: u64, job: &Delivered) -> JobRecord {
         lag_seconds: job.lag.map(|lag| lag.as_secs_f64()),
         changes: job.changes.iter().map(|change| Change { view: change.view.to_string(), action: change.action.name() }).collect(),
         changed: job.changed,
+        steps: job.trail.steps.iter().map(step).collect(),
+        requests: job.trail.requests,
         step: job.step.clone(),
         error: job.error.clone(),
         message_id: job.message_id.clone(),
         id: job.id.clone(),
         traceparent: job.traceparent.clone(),
     }
+}
+
+fn step(step: &Step) -> StepRecord {
+    let Step { op, ref on, answer, status, took } = *step;
+    StepRecord { op, on: on.clone(), answer, status, took_seconds: took.as_secs_f64() }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What operators look at: recent jobs, an hour of figures for every queue and storage service, and a headline.
+//! What operators look at: recent jobs, an hour of figures for every queue and storage service, what is busiest, what it
+//! costs, and a headline.
 //!
 //! ```text
 //!   worker ── delivery ended, items changed ──▶ journal (recent jobs), series (10 s slots, one hour)
@@ -9,9 +10,13 @@
 //! Everything is bounded: the journal by a number of jobs, a series by the number of its slots. Nothing here waits
 //! but the one task that measures. A program without HTTP has no board, and its worker tells nobody anything.
 
+mod advice;
 #[expect(clippy::module_inception, reason = "the board itself, beside what it is made of")]
 mod board;
+mod cost;
+mod count;
 mod headline;
+mod hot;
 mod journal;
 pub(super) mod keep;
 mod lag;
@@ -24,11 +29,13 @@ mod view;
 pub(crate) mod tests;
 
 pub use board::{Board, BoardParts, Work};
+pub use cost::{Costs, ServiceCost};
 pub use headline::{Headline, Mood};
 pub(crate) use headline::{grouped, lasting};
-pub use journal::{Change, JobFilter, JobRecord};
+pub use hot::{Busy, HotPartition, TARGET};
+pub use journal::{Change, JobFilter, JobRecord, StepRecord};
 pub use queue::{QueueNow, QueueSlot};
-pub use storage::{ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
+pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;
 
 use std::time::Duration;

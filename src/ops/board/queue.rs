@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -60,6 +61,10 @@ pub struct QueueNow {
     pub failed_renewals: u64,
     /// When the queue last answered (RFC 3339).
     pub last_poll: Option<String>,
+    /// How long ago that was, in seconds.
+    pub last_poll_seconds_ago: Option<f64>,
+    /// How long ago its messages were counted, in seconds.
+    pub measured_seconds_ago: Option<f64>,
     /// Why the last request for messages failed, until one succeeds.
     pub last_error: Option<String>,
 }
@@ -158,7 +163,8 @@ impl QueueSeries {
     }
 
     /// The queue at a slot; `running` is how long the program has been.
-    pub(super) fn now(&self, number: u64, running: f64, status: &QueueStatus) -> QueueNow {
+    pub(super) fn now(&self, number: u64, running: f64, status: &QueueStatus, at: Timestamp) -> QueueNow {
+        let ago = |past: Timestamp| at.duration_since(past).as_secs_f64().max(0.0);
         // The slot under way has only begun: rates are taken over it and those before it.
         let seconds = running.min(SLOT.as_secs_f64() * float(RECENT)).max(1.0);
         let recent = self.endings((number + 1).saturating_sub(RECENT));
@@ -189,6 +195,8 @@ impl QueueSeries {
             renewals: status.renewals,
             failed_renewals: status.failed_renewals,
             last_poll: status.last_poll.map(|at| at.to_string()),
+            last_poll_seconds_ago: status.last_poll.map(ago),
+            measured_seconds_ago: status.backlog.map(|backlog| ago(backlog.at)),
             last_error: status.last_error.as_ref().map(|last| last.error.clone()),
         }
     }
@@ -260,7 +268,7 @@ mod tests {
         for _ in 0..30 {
             series.ended(100, &delivered("m", Ending::Done));
         }
-        let now = |number, running| series.now(number, running, &status("q", Some(3))).finished_per_second;
+        let now = |number, running| series.now(number, running, &status("q", Some(3)), Timestamp::UNIX_EPOCH).finished_per_second;
         assert!((now(100, 1_000.0) - 0.5).abs() < 1e-9);
         assert!((now(100, 10.0) - 3.0).abs() < 1e-9);
         assert!(now(106, 1_000.0).abs() < 1e-9, "a minute later they are past");

@@ -6,13 +6,40 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::hot::Busy;
 use super::{SLOT, SLOTS};
 use crate::model::AccountName;
+use crate::telemetry::latency::Latencies;
+use crate::telemetry::trail::Billed;
 
-/// Says what storage services answered so far.
+/// Says what is known where requests are sent.
 pub trait StorageMeter: Send + Sync {
+    /// The accounts.
+    fn accounts(&self) -> Vec<AccountName>;
+
     /// One tally for each service of each account.
     fn tallies(&self) -> Vec<ServiceTally>;
+
+    /// The partitions and queues that were asked for most since this was last called.
+    fn busiest(&self) -> Vec<Busy>;
+
+    /// What is left alone for a while since it throttles, longest first.
+    fn holds(&self) -> Vec<Hold>;
+
+    /// Everything that was sent since the program started, by how it is billed.
+    fn billed(&self) -> Billed;
+}
+
+/// Something that throttles, and is left alone.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "hold")]
+pub struct Hold {
+    /// The account, as the configuration names it.
+    pub account: String,
+    /// What: a partition, a table, a queue, a container or a service, in words.
+    pub what: String,
+    /// For how long still, in seconds; then one request asks whether it is free again.
+    pub remaining_seconds: f64,
 }
 
 /// What one service of an account answered since the program started.
@@ -32,6 +59,8 @@ pub struct ServiceTally {
     pub failed: u64,
     /// How long all of these took together.
     pub took: Duration,
+    /// How long they took.
+    pub latencies: Latencies,
 }
 
 /// One service of an account now.
@@ -82,11 +111,15 @@ pub struct ServiceSlot {
     pub failed: f64,
     /// Mean time to an answer, in seconds; null where nothing was asked.
     pub mean_seconds: Option<f64>,
+    /// Half of the answers came within this many seconds.
+    pub p50_seconds: Option<f64>,
+    /// 99 of 100 did.
+    pub p99_seconds: Option<f64>,
 }
 
 type Key = (AccountName, &'static str);
-/// The last tally, and the differences slot by slot.
-type Kept = (ServiceTally, VecDeque<(u64, ServiceTally)>);
+/// The last tally, and what each slot brought.
+type Kept = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
 
 /// What is kept of every service.
 #[derive(Debug, Default)]
@@ -97,7 +130,7 @@ impl StorageSeries {
     pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
         for tally in tallies {
             let (last, slots) = self.0.entry((tally.account.clone(), tally.service)).or_insert_with(|| (zero(&tally), VecDeque::new()));
-            slots.push_back((number, difference(&tally, last)));
+            slots.push_back((number, brought(&tally, last)));
             while slots.len() > SLOTS {
                 slots.pop_front();
             }
@@ -113,7 +146,7 @@ impl StorageSeries {
             throttled: last.throttled,
             failed: last.failed,
             unreachable_since: unreachable(account, service),
-            last: slots.back().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)),
+            last: slots.back().map(|slot| shown(number, slot)),
         };
         self.0.iter().map(now).collect()
     }
@@ -122,39 +155,38 @@ impl StorageSeries {
         let hour = |((account, service), (_, slots)): (&Key, &Kept)| StorageHour {
             account: account.to_string(),
             service,
-            slots: slots.iter().map(|(slot, tally)| shown(number.saturating_sub(*slot), tally)).collect(),
+            slots: slots.iter().map(|slot| shown(number, slot)).collect(),
         };
         self.0.iter().map(hour).collect()
     }
 }
 
 fn zero(of: &ServiceTally) -> ServiceTally {
-    ServiceTally { ok: 0, refused: 0, throttled: 0, failed: 0, took: Duration::ZERO, ..of.clone() }
-}
-
-fn difference(now: &ServiceTally, before: &ServiceTally) -> ServiceTally {
-    ServiceTally {
-        ok: now.ok.saturating_sub(before.ok),
-        refused: now.refused.saturating_sub(before.refused),
-        throttled: now.throttled.saturating_sub(before.throttled),
-        failed: now.failed.saturating_sub(before.failed),
-        took: now.took.saturating_sub(before.took),
-        ..now.clone()
-    }
+    let latencies = Latencies::default();
+    ServiceTally { ok: 0, refused: 0, throttled: 0, failed: 0, took: Duration::ZERO, latencies, ..of.clone() }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
-fn shown(slots_ago: u64, tally: &ServiceTally) -> ServiceSlot {
-    let rate = |count: u64| count as f64 / SLOT.as_secs_f64();
-    let all = tally.ok + tally.refused + tally.throttled + tally.failed;
+fn brought(now: &ServiceTally, before: &ServiceTally) -> ServiceSlot {
+    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / SLOT.as_secs_f64();
+    let all = |tally: &ServiceTally| tally.ok + tally.refused + tally.throttled + tally.failed;
+    let requests = all(now).saturating_sub(all(before));
+    let latencies = now.latencies.since(&before.latencies);
+    let quantile = |share| latencies.quantile(share).map(|latency| latency.as_secs_f64());
     ServiceSlot {
-        ago_seconds: slots_ago * SLOT.as_secs(),
-        ok: rate(tally.ok),
-        refused: rate(tally.refused),
-        throttled: rate(tally.throttled),
-        failed: rate(tally.failed),
-        mean_seconds: (all > 0).then(|| tally.took.as_secs_f64() / all as f64),
+        ago_seconds: 0,
+        ok: rate(now.ok, before.ok),
+        refused: rate(now.refused, before.refused),
+        throttled: rate(now.throttled, before.throttled),
+        failed: rate(now.failed, before.failed),
+        mean_seconds: (requests > 0).then(|| now.took.saturating_sub(before.took).as_secs_f64() / requests as f64),
+        p50_seconds: quantile(0.5),
+        p99_seconds: quantile(0.99),
     }
+}
+
+fn shown(number: u64, (at, slot): &(u64, ServiceSlot)) -> ServiceSlot {
+    ServiceSlot { ago_seconds: number.saturating_sub(*at) * SLOT.as_secs(), ..*slot }
 }
 
 #[cfg(test)]
@@ -163,7 +195,10 @@ mod tests {
 
     fn tally(ok: u64, throttled: u64) -> ServiceTally {
         let took = Duration::from_millis(10 * (ok + throttled));
-        ServiceTally { account: AccountName::main(), service: "table", ok, refused: 0, throttled, failed: 0, took }
+        let counts = crate::telemetry::latency::LatencyCounts::default();
+        (0..ok + throttled).for_each(|_| counts.add(Duration::from_millis(10)));
+        let latencies = counts.snapshot();
+        ServiceTally { account: AccountName::main(), service: "table", ok, refused: 0, throttled, failed: 0, took, latencies }
     }
 
     #[test]
@@ -176,6 +211,7 @@ mod tests {
         let last = now.last.unwrap();
         assert_eq!((last.ago_seconds, last.ok, last.throttled), (10, 3.0, 1.0));
         assert!((last.mean_seconds.unwrap() - 0.01).abs() < 1e-9);
+        assert!(last.p99_seconds.unwrap() >= 0.01 && last.p99_seconds.unwrap() < 0.0126);
         for number in 2..500 {
             series.sampled(number, vec![tally(50, 10)]);
         }

@@ -17,6 +17,7 @@ use crate::ops::NotReady;
 use crate::ports::{Clock, Stores, Ttl};
 use crate::reconcile::{Action, ItemChange};
 use crate::settings::QueueSettings;
+use crate::telemetry::trail::{Billed, Trail};
 use crate::worker::{Backlog, Carries, Delivered, Ending, Observer as _, QueueStatus, ReceiverState};
 
 pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
@@ -32,6 +33,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
         lag: Some(Duration::from_millis(100)),
         changes: vec![change(Action::Create)],
         changed: 1,
+        trail: Trail::default(),
         step: None,
         error: None,
         message_id: message_id.to_owned(),
@@ -61,8 +63,20 @@ fn change(action: Action) -> ItemChange {
 struct NoStorage;
 
 impl StorageMeter for NoStorage {
+    fn accounts(&self) -> Vec<AccountName> {
+        Vec::new()
+    }
     fn tallies(&self) -> Vec<ServiceTally> {
         Vec::new()
+    }
+    fn busiest(&self) -> Vec<Busy> {
+        Vec::new()
+    }
+    fn holds(&self) -> Vec<Hold> {
+        Vec::new()
+    }
+    fn billed(&self) -> Billed {
+        Billed::default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,6 +14,7 @@ use crate::reconcile::Action;
 pub(super) struct ViewSeries {
     totals: [u64; 3],
     slots: VecDeque<(u64, [u64; 3])>,
+    last_error: Option<(Timestamp, String)>,
 }
 
 /// A view now.
@@ -31,8 +33,20 @@ pub struct ViewNow {
     pub updated: u64,
     /// Items deleted since the program started.
     pub deleted: u64,
-    /// Items inserted, replaced or deleted per second, over the last minute.
-    pub per_second: f64,
+    /// Items inserted per second, over the last minute.
+    pub created_per_second: f64,
+    /// Items replaced per second.
+    pub updated_per_second: f64,
+    /// Items deleted per second.
+    pub deleted_per_second: f64,
+    /// Items that the last audit found wrong; null where the view was never audited.
+    pub drift: Option<u64>,
+    /// When the last audit was completed (RFC 3339).
+    pub audited: Option<String>,
+    /// The last error of a job that named one of its items, since the program started.
+    pub last_error: Option<String>,
+    /// When that was (RFC 3339).
+    pub last_error_at: Option<String>,
 }
 
 impl ViewSeries {
@@ -54,12 +68,34 @@ impl ViewSeries {
         }
     }
 
+    /// A job failed over one of its items.
+    pub(super) fn failed(&mut self, at: Timestamp, error: &str) {
+        self.last_error = Some((at, error.to_owned()));
+    }
+
     pub(super) fn now(&self, number: u64, running: f64, view: String, kind: String, source: String) -> ViewNow {
-        let recent: u64 = self.slots.iter().filter(|(slot, _)| slot + RECENT > number).flat_map(|(_, counts)| counts).sum();
         #[expect(clippy::cast_precision_loss, reason = "a minute's items, and six slots")]
-        let per_second = recent as f64 / running.min(SLOT.as_secs_f64() * RECENT as f64).max(1.0);
+        let [created_per_second, updated_per_second, deleted_per_second] = std::array::from_fn(|action| {
+            let recent: u64 = self.slots.iter().filter(|(slot, _)| slot + RECENT > number).map(|(_, counts)| counts[action]).sum();
+            recent as f64 / running.min(SLOT.as_secs_f64() * RECENT as f64).max(1.0)
+        });
         let [created, updated, deleted] = self.totals;
-        ViewNow { view, kind, source, created, updated, deleted, per_second }
+        let (last_error_at, last_error) = self.last_error.as_ref().map(|(at, error)| (at.to_string(), error.clone())).unzip();
+        ViewNow {
+            view,
+            kind,
+            source,
+            created,
+            updated,
+            deleted,
+            created_per_second,
+            updated_per_second,
+            deleted_per_second,
+            drift: None,
+            audited: None,
+            last_error,
+            last_error_at,
+        }
     }
 }
 
@@ -76,7 +112,10 @@ mod tests {
         series.changed(6, Action::Delete);
         let now = |number| series.now(number, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
         assert_eq!((now(6).created, now(6).deleted), (6, 1));
-        assert!((now(6).per_second - 0.1).abs() < 1e-9);
-        assert!(now(12).per_second.abs() < 1e-9);
+        assert!((now(6).created_per_second - 5.0 / 60.0).abs() < 1e-9);
+        assert!((now(6).deleted_per_second - 1.0 / 60.0).abs() < 1e-9);
+        assert!(now(12).deleted_per_second.abs() < 1e-9);
+        series.failed(Timestamp::UNIX_EPOCH, "taken");
+        assert_eq!(now(12).last_error.as_deref(), Some("taken"));
     }
 }

@@ -1,7 +1,5 @@
 //! Changes from the pages' forms: done as the API does them, then back to the page.
 
-use std::collections::BTreeSet;
-
 use axum::Extension;
 use axum::extract::{Form, State};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -9,22 +7,10 @@ use serde::Deserialize;
 
 use super::html::Query;
 use super::layout;
+use super::poison::Meant;
 use crate::ops::api::poison::{Change, Selection, change};
-use crate::ops::api::{Api, send, sync_of};
+use crate::ops::api::{Api, send, set_log, sync_of};
 use crate::ops::guard::Visitor;
-
-/// Which messages.
-#[derive(Debug, Deserialize)]
-pub(super) struct Meant {
-    #[serde(default)]
-    queue: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    all: bool,
-}
 
 /// Which entity.
 #[derive(Debug, Deserialize)]
@@ -34,22 +20,32 @@ pub(super) struct Which {
     rk: String,
 }
 
-pub(super) async fn requeue(State(api): State<Api>, Extension(visitor): Extension<Visitor>, Form(meant): Form<Meant>) -> Response {
-    handle(&api, visitor, meant, Change::Requeue, "requeued").await
+/// Which level.
+#[derive(Debug, Deserialize)]
+pub(super) struct Level {
+    level: String,
 }
 
-pub(super) async fn discard(State(api): State<Api>, Extension(visitor): Extension<Visitor>, Form(meant): Form<Meant>) -> Response {
-    handle(&api, visitor, meant, Change::Discard, "discarded").await
+pub(super) async fn requeue(State(api): State<Api>, Extension(visitor): Extension<Visitor>, form: String) -> Response {
+    handle(&api, visitor, Meant::read(form.as_bytes()), Change::Requeue, "requeued").await
+}
+
+pub(super) async fn discard(State(api): State<Api>, Extension(visitor): Extension<Visitor>, form: String) -> Response {
+    handle(&api, visitor, Meant::read(form.as_bytes()), Change::Discard, "discarded").await
 }
 
 async fn handle(api: &Api, visitor: Visitor, meant: Meant, what: Change, verb: &str) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    let Meant { queue, reason, id, all } = meant;
-    let ids: BTreeSet<String> = text(id).into_iter().collect();
-    match change(api, Selection { queue: text(queue), ids, all, reason: text(reason) }, what).await {
+    let Meant { queue, reason, ids, all, .. } = meant;
+    // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
+    let reason = text(reason).filter(|_| ids.is_empty());
+    match change(api, Selection { queue: text(queue), ids, all, reason }, what).await {
         Err(problem) => layout::problem("/poison", &problem, visitor),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
-        Ok(report) => Redirect::to(&format!("/poison?{verb}={}&failed={}", report.done.len(), report.failed.len())).into_response(),
+        Ok(report) => {
+            let failed = report.failed.len() + usize::from(report.cut_short.is_some());
+            Redirect::to(&format!("/poison?{verb}={}&failed={failed}", report.done.len())).into_response()
+        }
     }
 }
 
@@ -61,6 +57,20 @@ pub(super) async fn reconcile(State(api): State<Api>, Extension(visitor): Extens
     };
     match sent {
         Err(problem) => layout::problem("/entity", &problem, visitor),
-        Ok(_) => Redirect::to(&format!("/entity?table={}&pk={}&rk={}&queued=1", Query(&table), Query(&pk), Query(&rk))).into_response(),
+        Ok(sent) => Redirect::to(&format!(
+            "/entity?table={}&pk={}&rk={}&queued={}",
+            Query(&table),
+            Query(&pk),
+            Query(&rk),
+            Query(&sent.message_id)
+        ))
+        .into_response(),
+    }
+}
+
+pub(super) async fn log(State(api): State<Api>, Extension(visitor): Extension<Visitor>, Form(Level { level }): Form<Level>) -> Response {
+    match set_log(&api, &level) {
+        Err(problem) => layout::problem("/system", &problem, visitor),
+        Ok(()) => Redirect::to("/system?log=1").into_response(),
     }
 }

@@ -1,17 +1,19 @@
 //! Time charts as SVG. Pure.
 //!
 //! Each chart has its values beside it (`data-values`), so that the script can tell the one under the pointer, and a
-//! page with all of them as a table.
+//! page with all of them as a table. Words and numbers around it are HTML: they keep their size on every screen.
 
 use std::fmt::Write as _;
 
 use super::html::Text;
 use super::words;
-use crate::ops::board::SLOTS;
+use crate::ops::board::{SLOT, SLOTS};
 
-/// Inner size, in the units of the view box.
-const WIDTH: f64 = 360.0;
-const HEIGHT: f64 = 90.0;
+/// Inner size, in the units of the view box, which is stretched to the place that there is.
+const WIDTH: f64 = 1_000.0;
+const HEIGHT: f64 = 100.0;
+/// Spans that a chart shows, in slots: the shortest that has all there is.
+const SPANS: [usize; 5] = [30, 60, 90, 180, SLOTS];
 
 /// A chart of the last hour.
 pub(super) struct Chart<'a> {
@@ -28,13 +30,21 @@ impl Chart<'_> {
     pub(super) fn html(&self) -> String {
         let values = || self.lines.iter().flat_map(|(_, _, values)| values.iter().flatten().copied());
         let top = ceiling(values().fold(0.0, f64::max));
+        let span = span(self.lines.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0));
         let (mut paths, mut keys, mut data) = (String::new(), String::new(), Vec::new());
-        for (name, class, values) in &self.lines {
-            let _ = write!(paths, "<path class=\"line {class}\" d=\"{}\"/>", path(values, top));
+        for (position, (name, class, values)) in self.lines.iter().enumerate() {
+            // What is nothing all the time would only hide the others on the ground line.
+            let nothing = position > 0 && values.iter().flatten().all(|value| *value <= 0.0);
+            if position == 0 {
+                let _ = write!(paths, "<path class=\"area {class}\" d=\"{}\"/>", path(values, top, span, Shape::Area));
+            }
+            if !nothing {
+                let _ = write!(paths, "<path class=\"line {class}\" d=\"{}\"/>", path(values, top, span, Shape::Line));
+            }
             let last = values.iter().rev().find_map(|value| *value);
             let _ = write!(
                 keys,
-                "<li><span class=\"key {class}\"></span>{} <b data-last>{}</b></li>",
+                "<li><span class=\"key {class}\"></span>{} <b>{}</b></li>",
                 Text(name),
                 words::or_dash(last, |value| self.shown(value))
             );
@@ -46,19 +56,20 @@ impl Chart<'_> {
             .iter()
             .map(|(name, _, values)| format!("{name} {}", words::or_dash(values.iter().rev().find_map(|v| *v), |value| self.shown(value))))
             .collect();
+        let minutes = span as u64 * SLOT.as_secs() / 60;
         format!(
-            "<figure class=\"chart\" tabindex=\"0\" data-unit=\"{unit}\" data-values=\"{data}\">\
+            "<figure class=\"chart\" tabindex=\"0\" role=\"group\" aria-label=\"{title}: arrow keys tell values\" data-unit=\"{unit}\" data-span=\"{span}\" data-values=\"{data}\">\
              <figcaption>{title} <small>{unit}</small></figcaption>\
-             <svg viewBox=\"0 0 400 112\" role=\"img\" aria-label=\"{title}, last hour, in {unit}; now {summary}\">\
-             <g class=\"grid\"><path d=\"M40 8H400M40 53H400M40 98H400\"/></g>\
-             <text x=\"36\" y=\"12\" class=\"end\">{top}</text><text x=\"36\" y=\"101\" class=\"end\">0</text>\
-             <text x=\"40\" y=\"111\">1 h ago</text><text x=\"220\" y=\"111\" class=\"mid\">30 min</text><text x=\"400\" y=\"111\" class=\"end\">now</text>\
-             {paths}<path class=\"cursor\" d=\"M0 8V98\" visibility=\"hidden\"/></svg><ul class=\"keys\">{keys}</ul><output></output></figure>",
+             <div class=\"plot\"><span class=\"top\" aria-hidden=\"true\">{top}</span>\
+             <svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{title} over {minutes} minutes, in {unit}; now {summary}\">\
+             <path class=\"grid\" d=\"M0 0H1000M0 50H1000M0 100H1000\"/>{paths}<path class=\"cursor\" d=\"M0 0V100\" visibility=\"hidden\"/></svg></div>\
+             <div class=\"axis\" aria-hidden=\"true\"><span>{from} ago</span><span>now</span></div><ul class=\"keys\">{keys}</ul><output></output></figure>",
             unit = Text(self.unit),
             title = Text(self.title),
             data = Text(serde_json::Value::from(data)),
             summary = Text(summary.join(", ")),
             top = Text(self.shown(top)),
+            from = if minutes == 60 { "1 h".to_owned() } else { format!("{minutes} min") },
         )
     }
 
@@ -70,25 +81,57 @@ impl Chart<'_> {
     }
 }
 
-/// The line through the values, which end at the right; broken where something was not measured.
-fn path(values: &[Option<f64>], top: f64) -> String {
+/// A line without anything around it, beside a figure that says the value.
+pub(super) fn spark(values: &[Option<f64>]) -> String {
+    let top = ceiling(values.iter().flatten().copied().fold(0.0, f64::max));
+    let span = values.len().max(2);
+    format!(
+        "<svg class=\"spark\" viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><path class=\"area calm\" d=\"{}\"/><path class=\"line calm\" d=\"{}\"/></svg>",
+        path(values, top, span, Shape::Area),
+        path(values, top, span, Shape::Line)
+    )
+}
+
+fn span(slots: usize) -> usize {
+    SPANS.into_iter().find(|span| *span >= slots).unwrap_or(SLOTS)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Line,
+    /// Down to zero.
+    Area,
+}
+
+/// The line through the values, which end at the right; broken where something was not measured. Points between two
+/// of their own height are left out.
+fn path(values: &[Option<f64>], top: f64, span: usize, shape: Shape) -> String {
     let mut path = String::new();
-    let mut pen_down = false;
-    let missing = SLOTS.saturating_sub(values.len());
-    for (position, value) in values.iter().enumerate() {
-        let Some(value) = value else {
-            pen_down = false;
-            continue;
-        };
-        #[expect(clippy::cast_precision_loss, reason = "360 slots")]
-        let x = 40.0 + WIDTH * (missing + position) as f64 / (SLOTS - 1) as f64;
-        let y = 8.0 + HEIGHT * (1.0 - value / top);
-        let _ = write!(path, "{}{x:.1} {y:.1}", if pen_down { 'L' } else { 'M' });
-        if !pen_down {
-            // A single value is a dot.
-            path.push_str("h0.1");
+    let missing = span.saturating_sub(values.len());
+    #[expect(clippy::cast_precision_loss, reason = "360 slots")]
+    let x = |position: usize| WIDTH * (missing + position) as f64 / (span - 1).max(1) as f64;
+    let y = |value: f64| HEIGHT * (1.0 - value / top);
+    let mut position = 0;
+    for piece in values.split(Option::is_none) {
+        if !piece.is_empty() {
+            let first = x(position);
+            let _ = write!(path, "M{first:.0} {:.1}", y(piece[0].unwrap_or(0.0)));
+            for (at, value) in piece.iter().enumerate().skip(1) {
+                let flat = at + 1 < piece.len() && piece[at - 1] == *value && piece[at + 1] == *value;
+                if !flat {
+                    let _ = write!(path, "L{:.0} {:.1}", x(position + at), y(value.unwrap_or(0.0)));
+                }
+            }
+            match shape {
+                // A single value is a dot.
+                Shape::Line if piece.len() == 1 => path.push_str("h0.1"),
+                Shape::Line => {}
+                Shape::Area => {
+                    let _ = write!(path, "V{HEIGHT:.0}H{first:.0}Z");
+                }
+            }
         }
-        pen_down = true;
+        position += piece.len() + 1;
     }
     path
 }
@@ -112,15 +155,23 @@ mod tests {
 
     #[test]
     fn a_line_ends_now_and_breaks_where_nothing_was_measured() {
-        assert_eq!(path(&[Some(1.0), None, Some(0.0), Some(0.5)], 1.0), "M397.0 8.0h0.1M399.0 98.0h0.1L400.0 53.0");
-        assert_eq!(path(&[], 1.0), "");
+        let values = [Some(1.0), None, Some(0.0), Some(0.5)];
+        assert_eq!(path(&values, 1.0, 11, Shape::Line), "M700 0.0h0.1M900 100.0L1000 50.0");
+        assert_eq!(path(&values[2..], 1.0, 11, Shape::Area), "M900 100.0L1000 50.0V100H900Z");
+        assert_eq!(path(&[], 1.0, 30, Shape::Line), "");
     }
 
     #[test]
-    fn scales_are_round_numbers() {
+    fn what_stays_the_same_takes_two_points() {
+        assert_eq!(path(&[Some(0.0); 361], 1.0, 361, Shape::Line), "M0 100.0L1000 100.0");
+    }
+
+    #[test]
+    fn scales_are_round_numbers_and_spans_hold_all_there_is() {
         for (value, top) in [(0.0, 0.01), (0.3, 0.5), (12.0, 20.0), (50.0, 50.0), (51.0, 100.0)] {
             assert!((ceiling(value) - top).abs() < 1e-9, "{value}");
         }
+        assert_eq!([0, 30, 31, 200, 360].map(span), [30, 30, 60, 360, 360]);
     }
 
     #[test]

@@ -7,10 +7,10 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::html::Text;
-use super::layout::{self, Page};
+use super::html::{Query as Part, Text};
+use super::layout::{self, Page, cell, table};
 use crate::model::ItemAddress;
-use crate::ops::api::{Api, EntityReport, look};
+use crate::ops::api::{Api, EntityReport, FootprintReport, look};
 use crate::ops::guard::Visitor;
 
 /// Which entity.
@@ -33,7 +33,11 @@ pub(super) async fn page(State(api): State<Api>, Query(which): Query<Which>, Ext
             Err(problem) => return layout::problem("/entity", &problem, visitor),
             Ok(report) => {
                 if !which.queued.is_empty() {
-                    body.push_str("<p class=\"note good\" role=\"status\">A sync job was sent. Reload to see what it did.</p>");
+                    let _ = write!(
+                        body,
+                        "<p class=\"note good\" role=\"status\">A sync job was sent. <a href=\"/jobs?key={}\">See what it did</a></p>",
+                        Part(&which.queued)
+                    );
                 }
                 body.push_str(&shown(&report, visitor));
             }
@@ -58,14 +62,17 @@ fn form(api: &Api, which: &Which) -> String {
 
 fn shown(report: &EntityReport, visitor: Visitor) -> String {
     let mut html = String::new();
-    let step =
-        if report.plan.in_step { "<p class=\"note good\">In step: nothing to do.</p>" } else { "<p class=\"note warn\">Not in step.</p>" };
-    let _ = write!(html, "<h2>{} {} {}</h2>{step}", Text(&report.table), Text(&report.pk), Text(&report.rk));
+    let step = if report.plan.in_step {
+        "<span class=\"state good\">In step: nothing to do.</span>"
+    } else {
+        "<span class=\"state warn\">Not in step.</span>"
+    };
+    let _ = write!(html, "<div class=\"heading\"><h2>{} / {} / {}</h2>{step}</div>", Text(&report.table), Text(&report.pk), Text(&report.rk));
     if visitor.signed_in {
         let _ = write!(
             html,
             "<form method=\"post\" action=\"/entity/reconcile\"><input type=\"hidden\" name=\"table\" value=\"{}\"><input type=\"hidden\" name=\"pk\" value=\"{}\">\
-             <input type=\"hidden\" name=\"rk\" value=\"{}\"><button>Reconcile now</button></form>",
+             <input type=\"hidden\" name=\"rk\" value=\"{}\"><button class=\"main\">Reconcile now</button></form>",
             Text(&report.table),
             Text(&report.pk),
             Text(&report.rk)
@@ -81,36 +88,48 @@ fn shown(report: &EntityReport, visitor: Visitor) -> String {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let cut: String = value.chars().take(400).collect();
                 let more = if cut.len() < value.len() { "…" } else { "" };
-                let _ = write!(rows, "<tr><th scope=\"row\">{}</th><td>{}{more}</td></tr>", Text(name), Text(cut));
+                let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", Text(name), cell("Value", format_args!("{}{more}", Text(&cut))));
             }
-            let _ = write!(html, "<div class=\"scroll\"><table class=\"pairs\"><tbody>{rows}</tbody></table></div>");
+            html.push_str(&table("Properties of the primary", &["Property", "Value"], &rows));
         }
     }
-    html.push_str("<h3>Footprint</h3>");
+    html.push_str("<h3>Footprint and items</h3>");
     match &report.footprint {
         None => html.push_str("<p>Nothing is recorded of it.</p>"),
         Some(footprint) => {
-            let _ = write!(html, "<p class=\"hint\">Settled: {}</p>", Text(&footprint.settled));
-            let mut rows = String::new();
-            for item in &footprint.items {
-                let _ = write!(
-                    rows,
-                    "<tr><th scope=\"row\">{}</th><td data-label=\"Table\">{}</td><td data-label=\"PartitionKey\">{}</td><td data-label=\"RowKey\">{}</td><td data-label=\"State\">{}</td></tr>",
-                    Text(&item.view),
-                    Text(&item.table),
-                    Text(&item.pk),
-                    Text(&item.rk),
-                    if item.changing { "changing" } else { "settled" }
-                );
-            }
-            let _ = write!(
-                html,
-                "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">View</th><th scope=\"col\">Table</th><th scope=\"col\">PartitionKey</th><th scope=\"col\">RowKey</th>\
-                 <th scope=\"col\">State</th></tr></thead><tbody>{rows}</tbody></table></div>"
-            );
+            let tainted = footprint.tainted_until.as_ref().map_or_else(String::new, |until| {
+                format!(" A forgotten request may still arrive until {} UTC.", Text(super::words::moment(until)))
+            });
+            let _ = write!(html, "<p class=\"hint\">Settled: <code>{}</code>.{tainted}</p>", Text(&footprint.settled));
+            html.push_str(&items(footprint));
         }
     }
     html
+}
+
+/// Items that are shown: a footprint holds a thousand.
+const ITEMS: usize = 200;
+
+fn items(footprint: &FootprintReport) -> String {
+    if footprint.items.is_empty() {
+        return "<p>It has no items.</p>".to_owned();
+    }
+    let mut rows = String::new();
+    for item in footprint.items.iter().take(ITEMS) {
+        let state = if item.changing { "<span class=\"state warn\">changing</span>" } else { "<span class=\"state good\">settled</span>" };
+        let _ = write!(
+            rows,
+            "<tr><th scope=\"row\">{}</th>{}{}{}{}</tr>",
+            Text(&item.view),
+            cell("Table", Text(&item.table)),
+            cell("PartitionKey", Text(&item.pk)),
+            cell("RowKey", Text(&item.rk)),
+            cell("State", state)
+        );
+    }
+    let more = footprint.items.len().saturating_sub(ITEMS);
+    let more = if more > 0 { format!("<p class=\"hint\">And {more} more: the API has them all.</p>") } else { String::new() };
+    format!("{}{more}", table("Items", &["View", "Table", "PartitionKey", "RowKey", "State"], &rows))
 }
 
 fn plan(report: &EntityReport) -> String {
@@ -124,7 +143,7 @@ fn plan(report: &EntityReport) -> String {
         }
     }
     for taken in &plan.taken {
-        let _ = write!(items, "<li class=\"bad\">{} is taken by {}</li>", Text(&taken.address), Text(&taken.by));
+        let _ = write!(items, "<li class=\"error\">{} is taken by {}</li>", Text(&taken.address), Text(&taken.by));
     }
     if items.is_empty() { String::new() } else { format!("<h3>What a sync would do now</h3><ul>{items}</ul>") }
 }

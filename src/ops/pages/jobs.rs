@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use axum::Extension;
 use axum::extract::{Query, State};
-use axum::response::Response;
+use axum::response::{Html, Response};
 use serde::Deserialize;
 
 use super::html::{Query as Part, Text};
 use super::layout::{self, Page};
 use super::words;
-use crate::ops::api::{Api, ending};
-use crate::ops::board::{JobFilter, JobRecord};
+use crate::ops::api::{Api, Problem, ending};
+use crate::ops::board::{JobFilter, JobRecord, StepRecord};
 use crate::ops::guard::Visitor;
 use crate::worker::Ending;
 
@@ -28,15 +28,30 @@ pub(super) struct Search {
     before: Option<u64>,
 }
 
+impl Search {
+    fn find(&self, api: &Api) -> Result<Vec<JobRecord>, Problem> {
+        let ending = Some(self.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose()?;
+        Ok(api.board.jobs(&JobFilter { text: self.key.clone(), ending, before: self.before }, PAGE))
+    }
+}
+
 pub(super) async fn page(State(api): State<Api>, Query(search): Query<Search>, Extension(visitor): Extension<Visitor>) -> Response {
-    let wanted = match Some(search.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose() {
-        Ok(wanted) => wanted,
+    let jobs = match search.find(&api) {
+        Ok(jobs) => jobs,
         Err(problem) => return layout::problem("/jobs", &problem, visitor),
     };
-    let filter = JobFilter { text: search.key.clone(), ending: wanted, before: search.before };
-    let jobs = api.board.jobs(&filter, PAGE);
-    let body = format!("<h1>Recent jobs</h1>{}{}", form(&search), list(&jobs, &search));
+    // Older ones do not change.
+    let live = match search.before {
+        None => format!(" data-refresh=\"/jobs/list?key={}&amp;outcome={}\" data-every=\"3\"", Part(&search.key), Part(&search.outcome)),
+        Some(_) => String::new(),
+    };
+    let body = format!("<h1>Recent jobs</h1>{}<div id=\"list\"{live}>{}</div>", form(&search), list(&jobs, &search));
     Page { title: "Recent jobs".to_owned(), place: "/jobs", body }.answer(visitor)
+}
+
+/// The list alone.
+pub(super) async fn part(State(api): State<Api>, Query(search): Query<Search>) -> Result<Html<String>, Problem> {
+    Ok(Html(list(&search.find(&api)?, &search)))
 }
 
 fn form(search: &Search) -> String {
@@ -47,7 +62,7 @@ fn form(search: &Search) -> String {
     format!(
         "<form class=\"search\" method=\"get\" action=\"/jobs\" role=\"search\"><label>Key or message id <input type=\"search\" name=\"key\" value=\"{}\"></label>\
          <label>Outcome <select name=\"outcome\"><option value=\"\">any</option>{}</select></label><button>Search</button></form>\
-         <p class=\"hint\">The last 1,000 deliveries of this worker, the newest first. Times are UTC.</p>",
+         <p class=\"hint\">The last 1,000 deliveries of this worker, the newest first; open one to see its steps. Times are UTC.</p>",
         Text(&search.key),
         options.concat()
     )
@@ -60,65 +75,107 @@ fn list(jobs: &[JobRecord], search: &Search) -> String {
     let rows: String = jobs.iter().map(row).collect();
     let more = jobs.last().filter(|_| jobs.len() == PAGE).map_or_else(String::new, |last| {
         format!(
-            "<p><a href=\"/jobs?key={}&amp;outcome={}&amp;before={}\">Older</a></p>",
+            "<p><a class=\"button\" href=\"/jobs?key={}&amp;outcome={}&amp;before={}\">Older</a></p>",
             Part(&search.key),
             Part(&search.outcome),
             last.number
         )
     });
-    format!(
-        "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">Ended</th><th scope=\"col\">Job</th><th scope=\"col\">Outcome</th><th scope=\"col\" class=\"n\">Delivery</th>\
-         <th scope=\"col\" class=\"n\">Took</th><th scope=\"col\" class=\"n\">Lag</th><th scope=\"col\">What it did</th></tr></thead><tbody>{rows}</tbody></table></div>{more}"
-    )
+    format!("<ul class=\"jobs\">{rows}</ul>{more}")
+}
+
+fn class(job: &JobRecord) -> &'static str {
+    match job.ending {
+        "done" => "good",
+        "skipped" => "calm",
+        "poisoned" => "bad",
+        _ => "warn",
+    }
 }
 
 fn row(job: &JobRecord) -> String {
-    let about = match (&job.table, &job.pk, &job.rk) {
-        (Some(table), Some(pk), Some(rk)) => format!(
-            "<a href=\"/entity?table={}&amp;pk={}&amp;rk={}\">{} {} {}</a>",
-            Part(table),
-            Part(pk),
-            Part(rk),
-            Text(table),
-            Text(pk),
-            Text(rk)
-        ),
-        _ => String::new(),
+    let key = match (&job.table, &job.pk, &job.rk) {
+        (Some(table), Some(pk), Some(rk)) => format!("{} / {} / {}", Text(table), Text(pk), Text(rk)),
+        _ => "<span class=\"hint\">no key</span>".to_owned(),
     };
-    let class = match job.ending {
-        "done" => "good",
-        "retried" | "lost" => "warn",
-        "poisoned" => "bad",
-        _ => "",
-    };
-    let outcome = if job.ending == job.outcome { job.ending.to_owned() } else { format!("{} ({})", job.ending, job.outcome) };
+    let outcome = if job.ending == job.outcome { job.ending.to_owned() } else { format!("{}: {}", job.ending, job.outcome) };
+    let attempts = if job.deliveries > 1 { format!(" · delivery {}", job.deliveries) } else { String::new() };
     format!(
-        "<tr><th scope=\"row\"><time datetime=\"{at}\">{moment}</time></th><td data-label=\"Job\">{op} {about}<br><small>{message}{id}</small></td>\
-         <td data-label=\"Outcome\"><span class=\"{class}\">{outcome}</span></td><td data-label=\"Delivery\" class=\"n\">{deliveries}</td>\
-         <td data-label=\"Took\" class=\"n\">{took}</td><td data-label=\"Lag\" class=\"n\">{lag}</td><td data-label=\"What it did\">{did}</td></tr>",
+        "<li><details><summary><time datetime=\"{at}\">{time}</time><span class=\"state {class}\">{outcome}{attempts}</span><span class=\"what\"><b>{op}</b> {key}</span>\
+         <span class=\"n\">{took}</span><span class=\"n\">{requests}</span></summary>{details}</details></li>",
         at = Text(&job.at),
-        moment = Text(words::moment(&job.at)),
-        op = Text(job.op),
-        message = Text(&job.message_id),
-        id = job.id.as_ref().map_or_else(String::new, |id| format!(" · {}", Text(id))),
+        time = Text(words::time_of_day(&job.at)),
+        class = class(job),
         outcome = Text(outcome),
-        deliveries = job.deliveries,
+        op = Text(job.op),
         took = words::seconds(job.took_seconds),
-        lag = words::or_dash(job.lag_seconds, words::seconds),
-        did = did(job),
+        requests = words::count(u64::from(job.requests), "request"),
+        details = details(job),
     )
 }
 
-fn did(job: &JobRecord) -> String {
-    let mut text = String::new();
-    for change in job.changes.iter().take(8) {
-        let _ = write!(text, "{} {}<br>", change.action, Text(&change.view));
-    }
-    if job.changed > 8 {
-        let _ = write!(text, "and {} more<br>", words::grouped(job.changed as u64 - 8));
-    }
+fn details(job: &JobRecord) -> String {
+    let mut html = String::from("<div class=\"inside\">");
     if let Some(error) = &job.error {
-        let _ = write!(text, "<span class=\"error\">{}</span>", Text(error));
+        let class = if job.ending == "skipped" { "calm" } else { "bad" };
+        let _ = write!(html, "<p class=\"note {class}\">{}</p>", Text(error));
     }
-    if text.is_empty() { "nothing to do".to_owned() } else { text }
+    let mut pairs = String::new();
+    let mut pair = |name: &str, value: String| {
+        let _ = write!(pairs, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+    };
+    if let (Some(table), Some(pk), Some(rk)) = (&job.table, &job.pk, &job.rk) {
+        let link = format!("<a href=\"/entity?table={}&amp;pk={}&amp;rk={}\">its page</a>", Part(table), Part(pk), Part(rk));
+        pair("Entity", link);
+    }
+    pair("Ended", format!("{} UTC", Text(words::moment(&job.at))));
+    pair("Lag", words::or_dash(job.lag_seconds, words::seconds));
+    pair("Queue", Text(&job.queue).to_string());
+    pair("Message", format!("<code>{}</code>", Text(&job.message_id)));
+    if let Some(id) = &job.id {
+        pair("Client's id", format!("<code>{}</code>", Text(id)));
+    }
+    if let Some(trace) = &job.traceparent {
+        pair("Trace", format!("<code>{}</code>", Text(trace)));
+    }
+    if let Some(step) = job.step.as_ref().filter(|_| job.error.is_some()) {
+        pair("While", Text(step).to_string());
+    }
+    let _ = write!(html, "<dl class=\"facts\">{pairs}</dl>");
+    if job.changes.is_empty() {
+        html.push_str("<p class=\"hint\">No item was changed.</p>");
+    } else {
+        let changes = job.changes.iter().map(|change| format!("<li>{} in {}</li>", change.action, Text(&change.view)));
+        let more = job.changed.saturating_sub(job.changes.len());
+        let more = if more > 0 { format!("<li>and {} more</li>", words::grouped(more as u64)) } else { String::new() };
+        let _ = write!(html, "<h3>Items</h3><ul class=\"plain\">{}{more}</ul>", changes.collect::<String>());
+    }
+    html.push_str(&steps(job));
+    html.push_str("</div>");
+    html
+}
+
+fn steps(job: &JobRecord) -> String {
+    if job.steps.is_empty() {
+        return "<p class=\"hint\">It sent no request of its own: it shared another job's run.</p>".to_owned();
+    }
+    let rows: String = job.steps.iter().map(step).collect();
+    let more = (job.requests as usize).saturating_sub(job.steps.len());
+    let more = if more > 0 { format!("<p class=\"hint\">And {}.</p>", words::count(more as u64, "more request")) } else { String::new() };
+    format!("<h3>Steps: {}</h3><ol class=\"steps\">{rows}</ol>{more}", words::count(u64::from(job.requests), "request"))
+}
+
+fn step(step: &StepRecord) -> String {
+    let (class, answer) = match (step.answer, step.status) {
+        ("ok", _) => ("good", "ok".to_owned()),
+        (answer, Some(status)) => ("warn", format!("{} {status}", answer.replace('_', " "))),
+        (answer, None) => ("warn", answer.replace('_', " ")),
+    };
+    format!(
+        "<li><code>{}</code> <span>{}</span> <span class=\"state {class}\">{}</span> <span class=\"n\">{}</span></li>",
+        step.op,
+        Text(&step.on),
+        Text(answer),
+        words::seconds(step.took_seconds)
+    )
 }

@@ -1,13 +1,15 @@
 //! The dashboard: pages made on the server, which work without a script and are live with one.
 //!
 //! ```text
-//!   GET  /  /queues/NAME  /hour  /jobs  /entity  /poison  /config     pages
-//!   GET  /events                      the live parts of `/`, made once for all who watch
-//!   POST /poison/…  /entity/reconcile  changes, then a redirect to what they changed
+//!   GET  /  /jobs  /poison  /entity  /views  /storage  /system       pages
+//!   GET  /queues/NAME  /hour  /storage/hour                          one queue; an hour as a table
+//!   GET  /events                                the live parts of `/`, made once for all who watch
+//!   GET  /charts  /jobs/list  /storage/now      parts that a page asks for again
+//!   POST /poison/…  /entity/reconcile  /system/log   changes, then a redirect to what they changed
 //! ```
 //!
 //! Everything a page needs comes from this server: one style sheet and one script, embedded. Whatever comes from data
-//! goes through `html::Text`: nothing else puts text into a page.
+//! goes through `html::Text`: nothing else puts text into a page. What a page shows is bounded, however much there is.
 
 mod change;
 mod chart;
@@ -20,6 +22,9 @@ mod live;
 mod login;
 mod overview;
 mod poison;
+mod storage;
+mod system;
+mod views;
 mod words;
 
 #[cfg(test)]
@@ -35,12 +40,23 @@ use super::api::Api;
 /// The pages that show something, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
     let live = live::Live::new(api.clone());
-    Router::new()
+    let shared = Router::new()
         .route("/", get(overview::page))
+        .route("/events", get(live::events))
+        .route("/charts", get(live::charts))
+        .with_state(live);
+    Router::new()
+        .route("/charts/{queue}", get(hour::charts))
         .route("/queues/{queue}", get(hour::queue))
         .route("/hour", get(hour::table))
-        .route("/charts", get(hour::charts))
         .route("/jobs", get(jobs::page))
+        .route("/jobs/list", get(jobs::part))
+        .route("/views", get(views::page))
+        .route("/storage", get(storage::page))
+        .route("/storage/now", get(storage::part))
+        .route("/storage/hour", get(hour::storage))
+        .route("/system", get(system::page))
+        .route("/system/log", post(change::log))
         .route("/entity", get(entity::page))
         .route("/entity/reconcile", post(change::reconcile))
         .route("/poison", get(poison::page))
@@ -48,7 +64,7 @@ pub fn routes(api: Api) -> Router {
         .route("/poison/requeue", post(change::requeue))
         .route("/poison/discard", post(change::discard))
         .with_state(api)
-        .merge(Router::new().route("/events", get(live::events)).with_state(live))
+        .merge(shared)
 }
 
 /// What everybody may see before showing a token: the way in, and what it looks like.

@@ -6,40 +6,43 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 
+use super::chart::spark;
 use super::html::{Query, Text};
-use super::layout::Page;
-use super::{hour, words};
-use crate::ops::api::{Api, Status, status_of};
-use crate::ops::board::{Mood, QueueNow};
+use super::layout::{Page, cell, table};
+use super::live::Live;
+use super::{storage, views, words};
+use crate::ops::api::{Status, status_of};
+use crate::ops::board::{Board, Mood, QueueNow, QueueSlot, ServiceSlot};
 use crate::ops::guard::Visitor;
 
-pub(super) async fn page(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Response {
-    let status = status_of(&api.board);
-    let title = status.headline.text.clone();
-    Page { title, place: "/", body: body(&api, &status) }.answer(visitor)
-}
+/// Rows of each table: the pages beside this one have the rest.
+const ROWS: usize = 20;
+/// Slots behind a figure: ten minutes.
+const SPARKS: usize = 60;
 
-fn body(api: &Api, status: &Status) -> String {
+pub(super) async fn page(State(live): State<Live>, Extension(visitor): Extension<Visitor>) -> Response {
+    let status = status_of(&live.api.board);
+    let title = status.headline.text.clone();
     let mut body = String::from("<div data-live=\"/events\">");
-    for (id, html) in sections(status) {
-        let live = if id == "headline" { " role=\"status\"" } else { "" };
-        let _ = write!(body, "<section id=\"{id}\"{live}>{html}</section>");
+    for (id, html) in sections(&live.api.board, &status) {
+        let announced = if id == "headline" { " role=\"status\"" } else { "" };
+        let _ = write!(body, "<section id=\"{id}\"{announced}>{html}</section>");
         if id == "figures" {
-            let _ = write!(body, "<section id=\"charts\" data-refresh=\"/charts\">{}</section>", hour::all_charts(&api.board));
+            let _ = write!(body, "<section id=\"charts\" data-refresh=\"/charts\" data-every=\"10\">{}</section>", live.charts());
         }
     }
     body.push_str("</div>");
-    body
+    Page { title, place: "/", body }.answer(visitor)
 }
 
 /// The parts of the page that change, by their ids.
-pub(super) fn sections(status: &Status) -> Vec<(&'static str, String)> {
+pub(super) fn sections(board: &Board, status: &Status) -> Vec<(&'static str, String)> {
     vec![
         ("headline", headline(status)),
-        ("figures", figures(status)),
+        ("figures", figures(board, status)),
         ("queues", queues(&status.queues)),
-        ("storage", storage(status)),
-        ("views", views(status)),
+        ("storage", services(status)),
+        ("views", view_rows(status)),
         ("tasks", tasks(status)),
     ]
 }
@@ -50,63 +53,76 @@ fn headline(status: &Status) -> String {
         Mood::CatchingUp | Mood::Starting => "busy",
         Mood::Stuck | Mood::Unreachable => "bad",
     };
-    let mut html = format!("<h1 class=\"headline {class}\">{}</h1>", Text(&status.headline.text));
-    for note in &status.headline.notes {
-        let _ = write!(html, "<p class=\"note\">{}</p>", Text(note));
+    let jobs = status.queues.iter().filter(|queue| queue.carries == "jobs").count() as u64;
+    let mut html = format!(
+        "<div class=\"headline {class}\"><h1>{}</h1><p>{} · {} · running for {}</p>",
+        Text(&status.headline.text),
+        words::count(jobs, "queue"),
+        words::count(status.view_count as u64, "view"),
+        // In whole minutes: what is announced must not change by itself.
+        words::lasting(std::time::Duration::from_secs(status.running_seconds / 60 * 60)),
+    );
+    if !status.headline.notes.is_empty() {
+        let notes = status.headline.notes.iter().map(|note| format!("<li>{}</li>", Text(note)));
+        let _ = write!(html, "<ul>{}</ul>", notes.collect::<String>());
     }
     if status.poisoned.values().any(|count| *count > 0) {
-        html.push_str("<p><a href=\"/poison\">See what is poisoned, and why</a></p>");
+        html.push_str("<a class=\"button\" href=\"/poison\">See what is poisoned, and why</a>");
+    }
+    html.push_str("</div>");
+    for hot in status.hottest.iter().filter(|hot| hot.advice.is_some()) {
+        let _ = write!(
+            html,
+            "<p class=\"note warn\"><b>{}</b> took up to {} of 2,000 entities/s{}. <a href=\"/storage\">What to change</a></p>",
+            storage::place(hot),
+            words::rate(hot.peak_per_second),
+            if hot.throttled_share > 0.0 { format!(" and throttled {} of its requests", words::percent(hot.throttled_share)) } else { String::new() },
+        );
     }
     html
 }
 
-fn figures(status: &Status) -> String {
+#[expect(clippy::cast_precision_loss, reason = "counts of messages stay below 2^53")]
+fn figures(board: &Board, status: &Status) -> String {
     let jobs: Vec<&QueueNow> = status.queues.iter().filter(|queue| queue.carries == "jobs").collect();
+    let hour = board.hour(None);
+    let recent = &hour[hour.len().saturating_sub(SPARKS)..];
+    let of = |value: fn(&QueueSlot) -> Option<f64>| spark(&recent.iter().map(value).collect::<Vec<_>>());
     let waiting: Option<u64> = jobs.iter().map(|queue| queue.messages).sum();
     let oldest = jobs.iter().filter_map(|queue| queue.oldest_age_seconds).max();
-    let slowest = jobs
-        .iter()
-        .filter_map(|queue| queue.lag_p99_seconds)
-        .fold(None, |most: Option<f64>, lag| Some(most.map_or(lag, |most| most.max(lag))));
+    let slowest = jobs.iter().filter_map(|queue| queue.lag_p99_seconds).reduce(f64::max);
     let requests: f64 =
         status.storage.iter().filter_map(|service| service.last).map(|last| last.ok + last.refused + last.throttled + last.failed).sum();
     let poisoned: u64 = status.poisoned.values().sum();
-    let figure =
-        |name: &str, value: String, class: &str| format!("<div class=\"figure {class}\"><dt>{name}</dt><dd>{}</dd></div>", Text(value));
+    let figure = |name: &str, value: String, line: String, class: &str| {
+        format!("<div class=\"figure {class}\"><dt>{name}</dt><dd>{}</dd>{line}</div>", Text(value))
+    };
     let figures = [
-        figure("Waiting", words::or_dash(waiting, words::grouped), ""),
-        figure(
-            "Oldest message",
-            words::or_dash(oldest.filter(|_| waiting > Some(0)), |age| words::lasting(std::time::Duration::from_secs(age))),
-            "",
-        ),
-        figure("In flight", words::grouped(jobs.iter().map(|queue| queue.in_flight as u64).sum()), ""),
-        figure("Jobs per second", words::rate(jobs.iter().map(|queue| queue.finished_per_second).sum()), ""),
-        figure("Lag p99, 5 min", words::or_dash(slowest, words::seconds), ""),
-        figure("Poisoned", words::grouped(poisoned), if poisoned > 0 { "bad" } else { "" }),
-        figure("Storage requests/s", words::rate(requests), ""),
+        figure("Waiting", words::or_dash(waiting, words::grouped), of(|slot| slot.messages.map(|messages| messages as f64)), ""),
+        figure("Oldest message", words::age(oldest, waiting), of(|slot| slot.oldest_age_seconds.map(|age| age as f64)), ""),
+        figure("In flight", words::grouped(jobs.iter().map(|queue| queue.in_flight as u64).sum()), of(|slot| Some(slot.in_flight as f64)), ""),
+        figure("Jobs per second", words::rate(jobs.iter().map(|queue| queue.finished_per_second).sum()), of(|slot| Some(slot.done + slot.skipped)), ""),
+        figure("Lag p99, 5 min", words::or_dash(slowest, words::seconds), of(|slot| slot.lag_p99_seconds), ""),
+        figure("Poisoned", words::grouped(poisoned), of(|slot| Some(slot.poisoned)), if poisoned > 0 { "bad" } else { "" }),
+        figure("Requests/s", words::rate(requests), String::new(), ""),
+        figure("Cost a day", words::or_dash(status.costs.per_day, words::dollars), String::new(), ""),
     ];
     format!("<h2 class=\"unseen\">Figures</h2><dl class=\"figures\">{}</dl>", figures.concat())
 }
 
 fn queues(queues: &[QueueNow]) -> String {
+    const HEADS: [&str; 13] = [
+        "Queue", "State", "n:Waiting", "n:Oldest", "n:In flight", "n:Jobs/s", "n:Lag p50", "n:Lag p99", "n:Done", "n:Skipped", "n:Retried", "n:Poisoned", "n:Renewals",
+    ];
     let mut rows = String::new();
-    for queue in queues {
-        let _ = write!(
-            rows,
-            "<tr><th scope=\"row\"><a href=\"/queues/{}\">{}</a></th><td data-label=\"State\">{}</td><td data-label=\"Waiting\" class=\"n\">{}</td>\
-             <td data-label=\"Oldest\" class=\"n\">{}</td><td data-label=\"In flight\" class=\"n\">{}</td><td data-label=\"Jobs/s\" class=\"n\">{}</td>\
-             <td data-label=\"Lag p50\" class=\"n\">{}</td><td data-label=\"Lag p99\" class=\"n\">{}</td><td data-label=\"Done\" class=\"n\">{}</td>\
-             <td data-label=\"Skipped\" class=\"n\">{}</td><td data-label=\"Retried\" class=\"n\">{}</td><td data-label=\"Poisoned\" class=\"n\">{}</td>\
-             <td data-label=\"Leases renewed\" class=\"n\">{}</td></tr>",
-            Query(&queue.queue),
-            Text(&queue.queue),
+    // Queues of jobs before those of rechecks.
+    let ordered = queues.iter().filter(|queue| queue.carries == "jobs").chain(queues.iter().filter(|queue| queue.carries != "jobs"));
+    for queue in ordered.take(ROWS) {
+        let cells = [
             state(queue),
             words::or_dash(queue.messages, words::grouped),
-            words::or_dash(queue.oldest_age_seconds.filter(|_| queue.messages > Some(0)), |age| words::lasting(
-                std::time::Duration::from_secs(age)
-            )),
-            queue.in_flight,
+            words::age(queue.oldest_age_seconds, queue.messages),
+            queue.in_flight.to_string(),
             words::rate(queue.finished_per_second),
             words::or_dash(queue.lag_p50_seconds, words::seconds),
             words::or_dash(queue.lag_p99_seconds, words::seconds),
@@ -115,89 +131,75 @@ fn queues(queues: &[QueueNow]) -> String {
             words::grouped(queue.endings.retried),
             words::grouped(queue.endings.poisoned),
             words::grouped(queue.renewals),
-        );
+        ];
+        let cells: String = HEADS[1..].iter().zip(cells).map(|(head, value)| cell(head, value)).collect();
+        let _ = write!(rows, "<tr><th scope=\"row\"><a href=\"/queues/{}\">{}</a></th>{cells}</tr>", Query(&queue.queue), Text(&queue.queue));
     }
     if rows.is_empty() {
         return "<h2>Queues</h2><p class=\"hint\">Nothing is received yet.</p>".to_owned();
     }
+    let more = match queues.len().saturating_sub(ROWS) {
+        0 => String::new(),
+        more => format!(" {} are on the <a href=\"/system\">system page</a>.", words::count(more as u64, "more queue")),
+    };
     format!(
-        "<h2>Queues</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\">Queue</th><th scope=\"col\">State</th><th scope=\"col\" class=\"n\">Waiting</th>\
-         <th scope=\"col\" class=\"n\">Oldest</th><th scope=\"col\" class=\"n\">In flight</th><th scope=\"col\" class=\"n\">Jobs/s</th><th scope=\"col\" class=\"n\">Lag p50</th>\
-         <th scope=\"col\" class=\"n\">Lag p99</th><th scope=\"col\" class=\"n\">Done</th><th scope=\"col\" class=\"n\">Skipped</th><th scope=\"col\" class=\"n\">Retried</th>\
-         <th scope=\"col\" class=\"n\">Poisoned</th><th scope=\"col\" class=\"n\">Leases renewed</th></tr></thead><tbody>{rows}</tbody></table></div>\
-         <p class=\"hint\">Rates over the last minute, lag over five, outcomes over the last hour, of this worker; waiting is what the queue holds for all workers.</p>"
+        "<h2>Queues</h2>{}<p class=\"hint\">Rates over the last minute, lag over five, outcomes over the last hour, of this worker; waiting is what the queue holds for all workers.{more}</p>",
+        table("Queues", &HEADS, &rows)
     )
 }
 
 fn state(queue: &QueueNow) -> String {
-    match &queue.last_error {
-        Some(error) => format!("<span class=\"bad\">{}</span>", Text(error)),
-        None => Text(queue.state.replace('_', " ")).to_string(),
+    match (&queue.last_error, queue.state) {
+        (Some(error), _) => format!("<span class=\"state bad\">{}</span>", Text(error)),
+        (None, "receiving") => "<span class=\"state good\">receiving</span>".to_owned(),
+        (None, state) => format!("<span class=\"state warn\">{}</span>", Text(state.replace('_', " "))),
     }
 }
 
-fn storage(status: &Status) -> String {
+fn services(status: &Status) -> String {
+    const HEADS: [&str; 8] = ["Service", "State", "n:Done/s", "n:Refused/s", "n:Throttled/s", "n:Failed/s", "n:p50", "n:p99"];
     let mut rows = String::new();
     for service in status.storage.iter().filter(|service| service.requests > 0) {
         let last = service.last.as_ref();
-        let rate = |of: fn(&crate::ops::board::ServiceSlot) -> f64| words::or_dash(last, |last| words::rate(of(last)));
+        let rate = |of: fn(&ServiceSlot) -> f64| words::or_dash(last, |last| words::rate(of(last)));
+        let time = |of: fn(&ServiceSlot) -> Option<f64>| words::or_dash(last.and_then(of), words::seconds);
         let state = match &service.unreachable_since {
-            Some(since) => format!("<span class=\"bad\">unreachable since {}</span>", Text(words::moment(since))),
-            None => "answers".to_owned(),
+            Some(since) => format!("<span class=\"state bad\">unreachable since {} UTC</span>", Text(words::moment(since))),
+            None => "<span class=\"state good\">answers</span>".to_owned(),
         };
-        let _ = write!(
-            rows,
-            "<tr><th scope=\"row\">{} {}</th><td data-label=\"State\">{state}</td><td data-label=\"Done/s\" class=\"n\">{}</td><td data-label=\"Refused/s\" class=\"n\">{}</td>\
-             <td data-label=\"Throttled/s\" class=\"n\">{}</td><td data-label=\"Failed/s\" class=\"n\">{}</td><td data-label=\"Mean\" class=\"n\">{}</td><td data-label=\"In all\" class=\"n\">{}</td></tr>",
-            Text(&service.account),
-            service.service,
+        let cells = [
+            state,
             rate(|last| last.ok),
             rate(|last| last.refused),
             rate(|last| last.throttled),
             rate(|last| last.failed),
-            words::or_dash(last.and_then(|last| last.mean_seconds), words::seconds),
-            words::grouped(service.requests),
-        );
+            time(|last| last.p50_seconds),
+            time(|last| last.p99_seconds),
+        ];
+        let cells: String = HEADS[1..].iter().zip(cells).map(|(head, value)| cell(head, value)).collect();
+        let _ = write!(rows, "<tr><th scope=\"row\">{} {}</th>{cells}</tr>", Text(&service.account), service.service);
     }
     if rows.is_empty() {
         return String::new();
     }
     format!(
-        "<h2>Storage</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\">Service</th><th scope=\"col\">State</th><th scope=\"col\" class=\"n\">Done/s</th>\
-         <th scope=\"col\" class=\"n\">Refused/s</th><th scope=\"col\" class=\"n\">Throttled/s</th><th scope=\"col\" class=\"n\">Failed/s</th><th scope=\"col\" class=\"n\">Mean</th>\
-         <th scope=\"col\" class=\"n\">In all</th></tr></thead><tbody>{rows}</tbody></table></div>\
-         <p class=\"hint\">Requests as they are billed, over ten seconds. Refused is an answer too: a conflict, an unmet condition, nothing there.</p>"
+        "<div class=\"heading\"><h2>Storage</h2><a href=\"/storage\">Latency, hot partitions, costs</a></div>{}<p class=\"hint\">Requests as they are billed, over ten seconds. Refused is an answer too: a conflict, an unmet condition, nothing there.</p>",
+        table("Storage services", &HEADS, &rows)
     )
 }
 
-fn views(status: &Status) -> String {
-    let mut rows = String::new();
-    for view in &status.views {
-        let _ = write!(
-            rows,
-            "<tr><th scope=\"row\">{}</th><td data-label=\"Kind\">{}</td><td data-label=\"Source\">{}</td><td data-label=\"Created\" class=\"n\">{}</td>\
-             <td data-label=\"Updated\" class=\"n\">{}</td><td data-label=\"Deleted\" class=\"n\">{}</td><td data-label=\"Items/s\" class=\"n\">{}</td></tr>",
-            Text(&view.view),
-            Text(view.kind.replace('_', " ")),
-            Text(&view.source),
-            words::grouped(view.created),
-            words::grouped(view.updated),
-            words::grouped(view.deleted),
-            words::rate(view.per_second),
-        );
-    }
-    if rows.is_empty() {
+fn view_rows(status: &Status) -> String {
+    if status.views.is_empty() {
         return "<h2>Views</h2><p class=\"hint\">The catalog declares none.</p>".to_owned();
     }
-    format!(
-        "<h2>Views</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\">View</th><th scope=\"col\">Kind</th><th scope=\"col\">Source</th><th scope=\"col\" class=\"n\">Created</th>\
-         <th scope=\"col\" class=\"n\">Updated</th><th scope=\"col\" class=\"n\">Deleted</th><th scope=\"col\" class=\"n\">Items/s</th></tr></thead><tbody>{rows}</tbody></table></div>\
-         <p class=\"hint\">Items written by this worker since it started, {} ago.</p>",
-        words::lasting(std::time::Duration::from_secs(status.running_seconds))
-    )
+    let shown = &status.views[..status.views.len().min(ROWS)];
+    let all = if status.view_count > shown.len() { format!("All {}", words::count(status.view_count as u64, "view")) } else { "More about them".to_owned() };
+    format!("<div class=\"heading\"><h2>Views</h2><a href=\"/views\">{all}</a></div>{}", views::rows(shown))
 }
 
 fn tasks(status: &Status) -> String {
-    let tasks = status.tasks.iter().map(|task| format!("<li>{}: {}</li>", Text(&task.name), Text(task.state.replace('_', " "))));
-    format!("<details><summary>Tasks</summary><ul>{}</ul></details>", tasks.collect::<String>())
+    let ill = status.tasks.iter().filter(|task| !matches!(task.state, "receiving" | "running" | "serving" | "idle")).count();
+    let all = status.tasks.len() as u64;
+    let well = if ill == 0 { "all are well".to_owned() } else { format!("{ill} not as they should be") };
+    format!("<h2>Daemon</h2><p class=\"hint\">{}: {well}. <a href=\"/system\">Tasks, log level and configuration</a></p>", words::count(all, "task"))
 }

@@ -1,9 +1,10 @@
 //! The dead letters, and the question before something is done to them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::{Query, RawQuery, State};
 use axum::response::Response;
 use serde::Deserialize;
 
@@ -29,16 +30,35 @@ pub(super) struct Asked {
     going_on: Option<u8>,
 }
 
-/// What is meant to be done, and to what.
-#[derive(Debug, Default, Deserialize)]
+/// What is meant to be done, and to what: a form's fields, in which `id` may come more than once.
+#[derive(Debug, Default)]
 pub(super) struct Meant {
-    what: String,
-    #[serde(default)]
-    queue: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    id: String,
+    pub(super) what: String,
+    pub(super) queue: String,
+    pub(super) reason: String,
+    pub(super) ids: BTreeSet<String>,
+    pub(super) all: bool,
+}
+
+impl Meant {
+    /// Reads a form, or a query.
+    pub(super) fn read(form: &[u8]) -> Self {
+        let mut meant = Self::default();
+        for (name, value) in url::form_urlencoded::parse(form) {
+            let value = value.into_owned();
+            match &*name {
+                "what" => meant.what = value,
+                "queue" => meant.queue = value,
+                "reason" => meant.reason = value,
+                "id" if !value.is_empty() => {
+                    meant.ids.insert(value);
+                }
+                "all" => meant.all = value == "true",
+                _ => {}
+            }
+        }
+        meant
+    }
 }
 
 pub(super) async fn page(State(api): State<Api>, Query(asked): Query<Asked>, Extension(visitor): Extension<Visitor>) -> Response {
@@ -97,20 +117,28 @@ fn list(poison: &Poison, asked: &Asked, visitor: Visitor) -> String {
     if poison.messages.is_empty() && poison.complete {
         return html;
     }
+    let fields = format!(
+        "<input type=\"hidden\" name=\"queue\" value=\"{}\"><input type=\"hidden\" name=\"reason\" value=\"{}\">",
+        Text(&asked.queue),
+        Text(&asked.reason)
+    );
     if visitor.signed_in {
+        let all = if asked.queue.is_empty() && asked.reason.is_empty() { "all" } else { "all that fit" };
         let ask = |what: &str, name: &str, class: &str| {
             format!(
-                "<a class=\"button {class}\" href=\"/poison/ask?what={what}&amp;queue={}&amp;reason={}\">{name}</a>",
+                "<a class=\"button {class}\" href=\"/poison/ask?what={what}&amp;queue={}&amp;reason={}\">{name} {all}…</a>",
                 Part(&asked.queue),
                 Part(&asked.reason)
             )
         };
-        let all = if asked.queue.is_empty() && asked.reason.is_empty() { "all" } else { "all that fit" };
+        // Requeuing is done at once; discarding leads to a question first.
         let _ = write!(
             html,
-            "<p class=\"actions\">{} {}</p>",
-            ask("requeue", &format!("Requeue {all}…"), ""),
-            ask("discard", &format!("Discard {all}…"), "danger")
+            "<form id=\"chosen\" class=\"actions bar\" method=\"post\" action=\"/poison/requeue\">{fields}<span data-chosen hidden></span>\
+             <button>Requeue selected</button> <button class=\"danger\" formmethod=\"get\" formaction=\"/poison/ask\" name=\"what\" value=\"discard\">Discard selected…</button> \
+             <span class=\"spread\"></span>{} {}</form>",
+            ask("requeue", "Requeue", "quiet"),
+            ask("discard", "Discard", "danger quiet")
         );
     } else if visitor.can_sign_in {
         html.push_str("<p class=\"hint\"><a href=\"/login\">Sign in</a> to requeue or discard.</p>");
@@ -129,73 +157,103 @@ fn card(message: &Poisoned, visitor: Visitor) -> String {
         (value, None) => format!("{value:#}"),
     };
     let entity = |name: &str| message.body.get(name).and_then(serde_json::Value::as_str);
-    let link = match (entity("table"), entity("pk"), entity("rk")) {
+    let inner = |name: &str| message.body.get("entity").and_then(|entity| entity.get(name)).and_then(serde_json::Value::as_str);
+    let (pk, rk) = (entity("pk").or_else(|| inner("PartitionKey")), entity("rk").or_else(|| inner("RowKey")));
+    let about = match (entity("table").or_else(|| entity("archive")), pk, rk) {
+        (Some(table), Some(pk), Some(rk)) => format!("{} / {} / {}", Text(table), Text(pk), Text(rk)),
+        _ => String::new(),
+    };
+    let link = match (entity("table"), pk, rk) {
         (Some(table), Some(pk), Some(rk)) => {
-            format!(" · <a href=\"/entity?table={}&amp;pk={}&amp;rk={}\">its entity</a>", Part(table), Part(pk), Part(rk))
+            format!("<a class=\"button quiet\" href=\"/entity?table={}&amp;pk={}&amp;rk={}\">Its entity</a>", Part(table), Part(pk), Part(rk))
         }
         _ => String::new(),
     };
-    let actions = if visitor.signed_in {
-        format!(
-            "<div class=\"actions\"><form method=\"post\" action=\"/poison/requeue\"><input type=\"hidden\" name=\"queue\" value=\"{queue}\">\
-             <input type=\"hidden\" name=\"id\" value=\"{id}\"><button>Requeue<span class=\"unseen\"> {id}</span></button></form>\
-             <a class=\"button danger\" href=\"/poison/ask?what=discard&amp;queue={queue_part}&amp;id={id_part}\">Discard…<span class=\"unseen\"> {id}</span></a></div>",
-            queue = Text(&message.held_by),
-            id = Text(&message.message_id),
-            queue_part = Part(&message.held_by),
-            id_part = Part(&message.message_id),
+    let (tick, actions) = if visitor.signed_in {
+        let id = Text(&message.message_id);
+        (
+            format!("<input type=\"checkbox\" form=\"chosen\" name=\"id\" value=\"{id}\" aria-label=\"Select {id}\"> "),
+            format!(
+                "<form method=\"post\" action=\"/poison/requeue\"><input type=\"hidden\" name=\"queue\" value=\"{queue}\">\
+                 <input type=\"hidden\" name=\"id\" value=\"{id}\"><button>Requeue<span class=\"unseen\"> {id}</span></button></form>\
+                 <a class=\"button danger\" href=\"/poison/ask?what=discard&amp;queue={queue_part}&amp;id={id_part}\">Discard…<span class=\"unseen\"> {id}</span></a>",
+                queue = Text(&message.held_by),
+                queue_part = Part(&message.held_by),
+                id_part = Part(&message.message_id),
+            ),
         )
     } else {
-        String::new()
+        (String::new(), String::new())
     };
+    let facts = [
+        ("While", Text(if message.step.is_empty() { "unknown" } else { &message.step }).to_string()),
+        ("Deliveries", message.dequeue_count.to_string()),
+        ("First seen", format!("{} UTC", Text(words::moment(&message.first_enqueued)))),
+        ("Poisoned", format!("{} UTC", Text(words::moment(&message.at)))),
+        ("By", Text(if message.worker.is_empty() { "another program" } else { &message.worker }).to_string()),
+        ("Queue", Text(&message.queue).to_string()),
+        ("Message", format!("<code>{}</code>", Text(&message.message_id))),
+    ];
+    let facts: String = facts.iter().map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>")).collect();
+    let own = message.id.as_ref().map_or_else(String::new, |id| format!("<div><dt>Client's id</dt><dd><code>{}</code></dd></div>", Text(id)));
+    let copies = if message.copies > 1 { format!("<div><dt>Copies</dt><dd>{}</dd></div>", message.copies) } else { String::new() };
     format!(
-        "<li class=\"card\"><h2>{op} <span class=\"bad\">{reason}</span></h2><p class=\"error\">{error}</p>\
-         <p class=\"hint\">While {step} · {count} deliveries · first sent {first} · poisoned {at} UTC by {worker}{copies}{link}</p>\
-         <p class=\"hint\">{queue} · {id}{own}</p><details><summary>Body</summary><pre>{body}</pre></details>{actions}</li>",
+        "<li class=\"card poisoned\"><h2>{tick}{op} {about} <span class=\"state bad\">{reason}</span></h2><p class=\"error\">{error}</p>\
+         <dl class=\"facts\">{facts}{own}{copies}</dl><details><summary>Body</summary><pre tabindex=\"0\">{body}</pre></details>\
+         <div class=\"actions\">{actions}{link}</div></li>",
         op = Text(message.op.as_deref().unwrap_or("unknown")),
         reason = message.reason,
         error = Text(&message.error),
-        step = Text(if message.step.is_empty() { "unknown" } else { &message.step }),
-        count = message.dequeue_count,
-        first = Text(words::moment(&message.first_enqueued)),
-        at = Text(words::moment(&message.at)),
-        worker = Text(if message.worker.is_empty() { "another program" } else { &message.worker }),
-        copies = if message.copies > 1 { format!(" · {} copies", message.copies) } else { String::new() },
-        queue = Text(&message.queue),
-        id = Text(&message.message_id),
-        own = message.id.as_ref().map_or_else(String::new, |id| format!(" · {}", Text(id))),
         body = Text(body),
     )
 }
 
 /// Asks before something is done to many messages, or cannot be undone.
-pub(super) async fn ask(State(api): State<Api>, Query(meant): Query<Meant>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Extension(visitor): Extension<Visitor>) -> Response {
+    let meant = Meant::read(query.unwrap_or_default().as_bytes());
     let (verb, class, action) = match meant.what.as_str() {
-        "requeue" => ("Requeue", "", "/poison/requeue"),
+        "requeue" => ("Requeue", "main", "/poison/requeue"),
         "discard" => ("Discard", "danger", "/poison/discard"),
         _ => return layout::problem("/poison", &Problem::unusable("requeue or discard?"), visitor),
     };
-    let which = if meant.id.is_empty() {
-        let of = if meant.queue.is_empty() { "of every queue".to_owned() } else { format!("of the queue {}", meant.queue) };
-        let why = if meant.reason.is_empty() { String::new() } else { format!(", poisoned for the reason “{}”", meant.reason) };
-        let queues: Vec<_> =
-            api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue).collect();
-        let count: u64 = queues.iter().filter_map(|queue| api.board.poisoned_of(&queue.name)).sum();
-        let count = if meant.reason.is_empty() { format!("all {} messages", words::grouped(count)) } else { "all messages".to_owned() };
-        format!("{count} {of}{why}")
-    } else {
-        format!("the message {}", meant.id)
+    let which = match (meant.ids.len(), meant.ids.first()) {
+        (1, Some(id)) => format!("the message {id}"),
+        (0, _) => every(&api, &meant),
+        (several, _) => format!("{several} messages"),
     };
     let undone = if verb == "Discard" { "<p class=\"note bad\">This cannot be undone: their jobs will never be done.</p>" } else { "" };
+    let ids: String = meant.ids.iter().map(|id| format!("<input type=\"hidden\" name=\"id\" value=\"{}\">", Text(id))).collect();
     let body = format!(
-        "<h1>{verb} {which}?</h1>{undone}<form method=\"post\" action=\"{action}\" class=\"actions\"><input type=\"hidden\" name=\"queue\" value=\"{}\">\
-         <input type=\"hidden\" name=\"reason\" value=\"{}\"><input type=\"hidden\" name=\"id\" value=\"{}\"><input type=\"hidden\" name=\"all\" value=\"{}\">\
-         <button class=\"{class}\">{verb}</button> <a class=\"button\" href=\"/poison\">Keep</a></form>",
+        "<div class=\"narrow card\"><h1>{verb} {which}?</h1>{undone}<form method=\"post\" action=\"{action}\" class=\"actions\"><input type=\"hidden\" name=\"queue\" value=\"{}\">\
+         <input type=\"hidden\" name=\"reason\" value=\"{}\">{ids}<input type=\"hidden\" name=\"all\" value=\"{}\">\
+         <button class=\"{class}\">{verb}</button> <a class=\"button\" href=\"/poison\">Keep</a></form></div>",
         Text(&meant.queue),
         Text(&meant.reason),
-        Text(&meant.id),
-        meant.id.is_empty(),
+        meant.ids.is_empty(),
         which = Text(which),
     );
     Page { title: format!("{verb}?"), place: "/poison", body }.answer(visitor)
+}
+
+/// All messages that a filter leaves, in words.
+fn every(api: &Api, meant: &Meant) -> String {
+    let of = if meant.queue.is_empty() { "of every queue".to_owned() } else { format!("of the queue {}", meant.queue) };
+    let why = if meant.reason.is_empty() { String::new() } else { format!(", poisoned for the reason “{}”", meant.reason) };
+    let queues = api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
+    let count: u64 = queues.filter_map(|queue| api.board.poisoned_of(&queue.name)).sum();
+    let count = if meant.reason.is_empty() { format!("all {} messages", words::grouped(count)) } else { "all messages".to_owned() };
+    format!("{count} {of}{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_messages_can_be_meant_and_none_is_not_all() {
+        let meant = Meant::read(b"what=discard&queue=jobs&id=a&id=b%26c&id=&reason=");
+        assert_eq!((meant.what.as_str(), meant.queue.as_str(), meant.all), ("discard", "jobs", false));
+        assert_eq!(meant.ids, ["a".to_owned(), "b&c".to_owned()].into());
+        assert!(Meant::read(b"all=true").all && !Meant::read(b"all=").all);
+    }
 }

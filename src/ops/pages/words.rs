@@ -15,11 +15,38 @@ pub(super) fn rate(per_second: f64) -> String {
 /// A duration in seconds.
 pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
-        short if short < 0.000_5 => "0 ms".to_owned(),
+        none if none <= 0.0 => "0 ms".to_owned(),
+        tiny if tiny < 0.000_995 => format!("{:.0} µs", tiny * 1_000_000.0),
+        small if small < 0.009_95 => format!("{:.1} ms", small * 1_000.0),
         short if short < 0.995 => format!("{:.0} ms", short * 1_000.0),
         some if some < 99.5 => format!("{some:.1} s"),
         long => lasting(std::time::Duration::from_secs(whole(long))),
     }
+}
+
+/// US dollars, with as many digits as they are worth.
+pub(super) fn dollars(dollars: f64) -> String {
+    match dollars {
+        none if none <= 0.0 => "$0".to_owned(),
+        tiny if tiny < 0.000_1 => "< $0.0001".to_owned(),
+        small if small < 0.01 => format!("${small:.4}"),
+        some if some < 999.5 => format!("${some:.2}"),
+        many => format!("${}", grouped(whole(many))),
+    }
+}
+
+/// A share in per cent.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        none if none <= 0.0 => "0%".to_owned(),
+        few if few < 0.95 => format!("{few:.1}%"),
+        many => format!("{many:.0}%"),
+    }
+}
+
+/// The age of the oldest of some messages; none where there are none.
+pub(super) fn age(seconds: Option<u64>, messages: Option<u64>) -> String {
+    or_dash(seconds.filter(|_| messages > Some(0)), |age| lasting(std::time::Duration::from_secs(age)))
 }
 
 /// A figure that may be unknown.
@@ -27,10 +54,21 @@ pub(super) fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> St
     value.map_or_else(|| "–".to_owned(), show)
 }
 
+/// How many there are of something: "1 job", "2 jobs".
+pub(super) fn count(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 /// An RFC 3339 time without its fraction of a second.
 pub(super) fn moment(at: &str) -> String {
     let whole = at.split_once('.').map_or_else(|| at.trim_end_matches('Z'), |(whole, _)| whole);
     whole.replace('T', " ")
+}
+
+/// Its time of day.
+pub(super) fn time_of_day(at: &str) -> String {
+    let moment = moment(at);
+    moment.split_once(' ').map_or_else(|| moment.clone(), |(_, time)| time.to_owned())
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, not negative, and far below 2^64")]
@@ -45,8 +83,14 @@ mod tests {
     #[test]
     fn figures_have_as_many_digits_as_they_are_worth() {
         assert_eq!([0.0, 0.1, 12.34, 1_234.5].map(rate), ["0", "0.10", "12.3", "1,235"]);
-        assert_eq!([0.0, 0.02, 1.0, 45.26, 600.0].map(seconds), ["0 ms", "20 ms", "1.0 s", "45.3 s", "10 min"]);
+        assert_eq!(
+            [0.0, 0.000_25, 0.002, 0.02, 1.0, 45.26, 600.0].map(seconds),
+            ["0 ms", "250 µs", "2.0 ms", "20 ms", "1.0 s", "45.3 s", "10 min"]
+        );
+        assert_eq!([0.0, 0.000_01, 0.0042, 1.239, 12_345.0].map(dollars), ["$0", "< $0.0001", "$0.0042", "$1.24", "$12,345"]);
+        assert_eq!([0.0, 0.004, 0.034, 1.5].map(percent), ["0%", "0.4%", "3%", "150%"]);
+        assert_eq!([1, 2_000].map(|number| count(number, "job")), ["1 job", "2,000 jobs"]);
         assert_eq!(moment("2026-11-20T15:00:01.123456Z"), "2026-11-20 15:00:01");
-        assert_eq!(moment("2026-11-20T15:00:01Z"), "2026-11-20 15:00:01");
+        assert_eq!(time_of_day("2026-11-20T15:00:01Z"), "15:00:01");
     }
 }

@@ -14,6 +14,7 @@
 mod message;
 mod queue;
 mod send;
+mod walk;
 
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
 pub use queue::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};

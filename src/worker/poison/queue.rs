@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 
+use super::walk::Action;
 use super::{PoisonMessage, Reason};
 use crate::model::names::NameError;
 use crate::model::{QueueName, limits};
@@ -17,17 +18,17 @@ use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing
 use crate::worker::cause;
 
 /// How long messages stay hidden while the queue is worked through.
-const HIDDEN: Duration = Duration::from_mins(5);
+pub(super) const HIDDEN: Duration = Duration::from_mins(5);
 /// Requests under way at once.
-const PARALLEL: usize = 16;
+pub(super) const PARALLEL: usize = 16;
 
 /// The poison queue of a job queue.
 pub struct PoisonQueue {
-    queues: Arc<dyn QueueStore>,
+    pub(super) queues: Arc<dyn QueueStore>,
     blobs: Arc<dyn BlobStore>,
     /// Where messages of unknown origin go back to.
     origin: QueueName,
-    poison: QueueName,
+    pub(super) poison: QueueName,
 }
 
 /// One poisoned message, with all its copies.
@@ -55,19 +56,14 @@ pub struct Handled {
     pub done: Vec<PoisonEntry>,
     /// Those that were not, or not wholly, each with the reason.
     pub failed: Vec<(PoisonEntry, String)>,
+    /// Why the rest of the queue was not looked at, where the store failed half-way.
+    pub cut_short: Option<String>,
 }
 
 /// A poisoned message, and what is needed to delete or show it again.
-struct Held {
-    entry: PoisonEntry,
-    copies: Vec<Message>,
-}
-
-/// What to do with each message that is meant.
-#[derive(Clone, Copy)]
-enum Action {
-    Requeue,
-    Discard,
+pub(super) struct Held {
+    pub(super) entry: PoisonEntry,
+    pub(super) copies: Vec<Message>,
 }
 
 impl PoisonFilter {
@@ -107,7 +103,7 @@ impl PoisonQueue {
     }
 
     /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
-    /// expiring; then deletes every copy of them.
+    /// expiring; then deletes every copy of them. Where message ids are given it stops once all of them were met.
     pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
         self.handle(filter, Action::Requeue).await
     }
@@ -174,7 +170,7 @@ impl PoisonQueue {
     }
 
     /// Groups copies by their original, oldest first.
-    fn gather(&self, messages: impl Iterator<Item = Message>) -> Vec<Held> {
+    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>) -> Vec<Held> {
         let mut originals: BTreeMap<String, Held> = BTreeMap::new();
         for copy in messages {
             let message = self.read(&copy);
@@ -190,7 +186,7 @@ impl PoisonQueue {
     }
 
     /// What a message on the poison queue says; another program's is shown as it is.
-    fn read(&self, message: &Message) -> PoisonMessage {
+    pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
                 Ok(poisoned) => return poisoned,
@@ -216,33 +212,7 @@ impl PoisonQueue {
         }
     }
 
-    async fn handle(&self, filter: &PoisonFilter, action: Action) -> Result<Handled, StoreError> {
-        let (meant, others): (Vec<Held>, Vec<Held>) =
-            self.hold_all().await?.into_iter().partition(|held| filter.matches(&held.entry.message));
-        self.show_again(others.iter().flat_map(|held| &held.copies)).await;
-        let mut handled = Handled::default();
-        let mut results = stream::iter(meant)
-            .map(|held| async move {
-                let result = match action {
-                    Action::Requeue => self.requeue_one(&held).await,
-                    Action::Discard => self.delete_copies(&held).await,
-                };
-                (held, result)
-            })
-            .buffered(PARALLEL);
-        while let Some((held, result)) = results.next().await {
-            match result {
-                Ok(()) => handled.done.push(held.entry),
-                Err(reason) => {
-                    self.show_again(held.copies.iter()).await;
-                    handled.failed.push((held.entry, reason));
-                }
-            }
-        }
-        Ok(handled)
-    }
-
-    async fn requeue_one(&self, held: &Held) -> Result<(), String> {
+    pub(super) async fn requeue_one(&self, held: &Held) -> Result<(), String> {
         let message = &held.entry.message;
         let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
@@ -253,7 +223,7 @@ impl PoisonQueue {
     }
 
     /// Deletes every copy, then the blob.
-    async fn delete_copies(&self, held: &Held) -> Result<(), String> {
+    pub(super) async fn delete_copies(&self, held: &Held) -> Result<(), String> {
         for copy in &held.copies {
             match self.queues.delete(&self.poison, &copy.id, &copy.pop_receipt).await {
                 Err(error) if !matches!(error.class, ErrorClass::LeaseLost | ErrorClass::NotFound(_)) => {
@@ -271,7 +241,7 @@ impl PoisonQueue {
     }
 
     /// Makes messages visible at once; one that fails reappears by itself.
-    async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
+    pub(super) async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
         let messages: Vec<&Message> = messages.collect();
         stream::iter(messages)
             .for_each_concurrent(PARALLEL, |message| async move {

@@ -34,6 +34,8 @@ pub(crate) enum Effect {
 struct Fault {
     op: Op,
     queue: Option<String>,
+    /// Requests that are let through first.
+    spared: usize,
     left: usize,
     class: ErrorClass,
     effect: Effect,
@@ -119,8 +121,12 @@ impl FakeQueues {
     }
 
     pub(crate) fn fail(&self, op: Op, queue: &str, times: usize, class: ErrorClass, effect: Effect) {
+        self.fail_after(0, op, queue, times, class, effect);
+    }
+
+    pub(crate) fn fail_after(&self, spared: usize, op: Op, queue: &str, times: usize, class: ErrorClass, effect: Effect) {
         let queue = Some(queue.to_owned());
-        self.state.lock().unwrap().faults.push(Fault { op, queue, left: times, class, effect });
+        self.state.lock().unwrap().faults.push(Fault { op, queue, spared, left: times, class, effect });
     }
 
     pub(crate) fn outage(&self, during: Range<Duration>) {
@@ -204,9 +210,13 @@ impl FakeQueues {
                 .faults
                 .iter_mut()
                 .find(|fault| fault.left > 0 && fault.op == op && fault.queue.as_deref().is_none_or(|name| name == queue.as_str()))
-                .map(|fault| {
+                .and_then(|fault| {
+                    if fault.spared > 0 {
+                        fault.spared -= 1;
+                        return None;
+                    }
                     fault.left -= 1;
-                    (fault.class, fault.effect)
+                    Some((fault.class, fault.effect))
                 });
             let fault = ordered.or(fault);
             for messages in state.queues.values_mut() {

@@ -1,11 +1,12 @@
 //! Poison.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{ContainerName, body};
 use crate::ports::{BlobStore as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
-use crate::worker::poison::{PoisonFilter, PoisonQueue, Reason};
+use crate::worker::poison::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, permanent, put, sync, transient};
 
 fn tool(world: &World) -> PoisonQueue {
@@ -219,6 +220,38 @@ async fn a_long_poison_queue_is_listed_whole_and_stays_as_it_was() {
     let foreign = PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() };
     assert_eq!(tool(&world).discard(&foreign).await.unwrap().done.len(), 1);
     assert_eq!(world.poisoned().await.len(), 99);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_message_at_the_front_of_a_long_poison_queue_costs_one_page() {
+    let world = World::new();
+    for number in 0..200 {
+        world.queues.seed(JOBS, &format!("no job {number}"), None);
+    }
+    world.until_idle().await.unwrap();
+    let front = tool(&world).front().await.unwrap().0;
+    let one = PoisonFilter { ids: [front[3].message.message_id.clone()].into(), reason: None };
+    assert_eq!(tool(&world).requeue(&one).await.unwrap().done.len(), 1);
+    assert_eq!(world.queues.calls(Op::Get, POISON).len(), 1);
+    let all = PoisonFilter::default();
+    assert_eq!(tool(&world).requeue(&all).await.unwrap().done.len(), 199, "the others were shown again");
+    assert!(world.queues.messages(POISON).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_half_way_leaves_a_report_of_what_was_done() {
+    let world = World::new();
+    for number in 0..40 {
+        world.queues.seed(JOBS, &format!("no job {number}"), None);
+    }
+    world.until_idle().await.unwrap();
+    let ids = |entries: Vec<PoisonEntry>| entries.into_iter().map(|entry| entry.message.message_id).collect::<BTreeSet<_>>();
+    let all = ids(world.poisoned().await);
+    world.queues.fail_after(1, Op::Get, POISON, 1, ErrorClass::Permanent, Effect::None);
+    let handled = tool(&world).discard(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((handled.done.len(), handled.failed.len()), (32, 0));
+    assert!(handled.cut_short.is_some());
+    assert_eq!(ids(world.poisoned().await).union(&ids(handled.done)).count(), all.len());
 }
 
 #[tokio::test(start_paused = true)]

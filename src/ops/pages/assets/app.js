@@ -1,50 +1,86 @@
 // Makes pages live. Without it they show the same, as of when they were loaded.
 "use strict";
 
+// What somebody reads with the keyboard, has opened or has selected is left alone until they move on.
+const busy = (part) => part.contains(document.activeElement) && document.activeElement !== part
+  || part.querySelector("details[open]") !== null
+  || (getSelection()?.toString() && part.contains(getSelection().anchorNode));
 const replace = (id, html) => {
   const part = document.getElementById(id);
-  // What somebody reads with the keyboard is left alone until they move on.
-  if (!part || part.contains(document.activeElement) || part.dataset.html === html) return;
-  const open = [...part.querySelectorAll("details")].map((details) => details.open);
+  if (!part || part.dataset.html === html || busy(part)) return;
   part.innerHTML = html;
-  part.querySelectorAll("details").forEach((details, at) => { details.open = open[at] ?? false; });
   part.dataset.html = html;
 };
 
 const live = document.querySelector("[data-live]");
 if (live) {
-  const events = new EventSource(live.dataset.live);
-  events.addEventListener("parts", (event) => {
-    const { title, parts } = JSON.parse(event.data);
-    document.title = `${title} · evenkeel`;
-    for (const [id, html] of Object.entries(parts)) replace(id, html);
-    document.body.classList.remove("stale");
-  });
-  events.addEventListener("error", () => document.body.classList.add("stale"));
+  let events = null;
+  const listen = () => {
+    events = new EventSource(live.dataset.live);
+    events.addEventListener("parts", (event) => {
+      const { title, parts } = JSON.parse(event.data);
+      document.title = `${title} · evenkeel`;
+      for (const [id, html] of Object.entries(parts)) replace(id, html);
+      document.body.classList.remove("stale");
+    });
+    events.addEventListener("error", () => document.body.classList.add("stale"));
+  };
+  // A page that nobody sees asks for nothing.
+  const look = () => {
+    if (document.hidden) { events?.close(); events = null; } else if (!events) listen();
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
 }
 
-const refreshed = document.querySelector("[data-refresh]");
-if (refreshed) {
+for (const part of document.querySelectorAll("[data-refresh]")) {
   setInterval(async () => {
-    if (document.hidden || refreshed.matches(":hover")) return;
+    if (document.hidden || part.matches(":hover") && part.querySelector(".chart:hover") || busy(part)) return;
     try {
-      const answer = await fetch(refreshed.dataset.refresh);
-      if (answer.ok) replace(refreshed.id, await answer.text());
+      const answer = await fetch(part.dataset.refresh);
+      if (answer.ok) replace(part.id, await answer.text());
     } catch { /* the next one may get through */ }
-  }, 10000);
+  }, Number(part.dataset.every) * 1000);
+}
+
+// How many messages are selected, and all of them at once.
+const chosen = document.querySelector("[data-chosen]");
+if (chosen) {
+  const boxes = [...document.querySelectorAll("input[type=checkbox][form=chosen]")];
+  const all = document.createElement("input");
+  all.type = "checkbox";
+  const label = document.createElement("label");
+  label.className = "all";
+  const text = document.createElement("span");
+  label.append(all, text);
+  chosen.before(label);
+  const buttons = chosen.closest("form").querySelectorAll("button");
+  const count = () => {
+    const number = boxes.filter((box) => box.checked).length;
+    text.textContent = number ? `${number} selected` : `Select ${boxes.length === 1 ? "it" : `these ${boxes.length}`}`;
+    all.checked = number > 0 && number === boxes.length;
+    all.indeterminate = number > 0 && number < boxes.length;
+    for (const button of buttons) button.disabled = number === 0;
+  };
+  all.addEventListener("change", () => { for (const box of boxes) box.checked = all.checked; count(); });
+  for (const box of boxes) box.addEventListener("change", count);
+  count();
 }
 
 // Charts tell the values under the pointer, or where the arrow keys have moved to.
-const SLOTS = 360, LEFT = 40, WIDTH = 360;
 const ago = (slots) => {
   const seconds = slots * 10;
   return seconds < 60 ? `${seconds} s ago` : `${Math.floor(seconds / 60)} min ${seconds % 60} s ago`;
 };
-const figure = (value) => value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 3 });
+const figure = (value, unit) => {
+  if (value === null || value === undefined) return "–";
+  if (unit === "seconds" && value < 1) return `${(value * 1000).toLocaleString("en", { maximumSignificantDigits: 3 })} ms`;
+  return value.toLocaleString("en", { maximumSignificantDigits: 3 }) + (unit === "seconds" ? " s" : "");
+};
 const tell = (chart, slot) => {
-  const lines = JSON.parse(chart.dataset.values);
+  const lines = JSON.parse(chart.dataset.values), span = Number(chart.dataset.span), unit = chart.dataset.unit;
   const count = lines[0].values.length;
-  const index = slot - (SLOTS - count);
+  const index = slot - (span - count);
   const cursor = chart.querySelector(".cursor");
   const output = chart.querySelector("output");
   if (index < 0 || index >= count) {
@@ -53,23 +89,24 @@ const tell = (chart, slot) => {
     return;
   }
   cursor.setAttribute("visibility", "visible");
-  cursor.setAttribute("transform", `translate(${LEFT + WIDTH * slot / (SLOTS - 1)} 0)`);
-  const values = lines.map((line) => `${line.name} ${figure(line.values[index])}`).join(", ");
-  output.textContent = `${ago(SLOTS - slot)}: ${values} ${chart.dataset.unit}`;
+  cursor.setAttribute("transform", `translate(${1000 * slot / (span - 1)} 0)`);
+  const values = lines.map((line) => `${line.name} ${figure(line.values[index], unit)}`).join(", ");
+  output.textContent = `${ago(span - slot)}: ${values}${unit === "seconds" ? "" : ` ${unit}`}`;
 };
 const chartOf = (event) => event.target instanceof Element ? event.target.closest(".chart") : null;
 document.addEventListener("pointermove", (event) => {
   const chart = chartOf(event);
   if (!chart) return;
   const box = chart.querySelector("svg").getBoundingClientRect();
-  tell(chart, Math.round(((event.clientX - box.left) / box.width * 400 - LEFT) / WIDTH * (SLOTS - 1)));
+  tell(chart, Math.round((event.clientX - box.left) / box.width * (Number(chart.dataset.span) - 1)));
 });
 document.addEventListener("keydown", (event) => {
   const chart = chartOf(event);
-  if (!chart || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
-  const step = event.key === "ArrowLeft" ? -1 : 1;
-  const slot = Math.min(SLOTS - 1, Math.max(0, Number(chart.dataset.slot ?? SLOTS) + step));
-  chart.dataset.slot = slot;
-  tell(chart, slot);
+  if (!chart || !["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
+  const span = Number(chart.dataset.span), count = JSON.parse(chart.dataset.values)[0].values.length;
+  const now = Number(chart.dataset.slot ?? span);
+  const wanted = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: span - count, End: span - 1 }[event.key];
+  chart.dataset.slot = Math.min(span - 1, Math.max(span - count, wanted));
+  tell(chart, Number(chart.dataset.slot));
   event.preventDefault();
 });

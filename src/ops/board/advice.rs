@@ -1,0 +1,85 @@
+//! What to change where a partition or queue is asked for more than it takes. Pure.
+
+use crate::catalog::{Catalog, View, ViewKind};
+use crate::model::AccountName;
+use crate::model::template::Template;
+use crate::reconcile::footprint;
+
+/// Entities per second that one bucket should be left with: half of what a partition takes.
+const ROOM: f64 = 1_000.0;
+
+/// What to change. `peak` is in entities, or requests of a queue, per second.
+pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, partition: Option<&str>, peak: f64) -> String {
+    let Some(partition) = partition else {
+        let shards = buckets(peak);
+        return format!("Spread the jobs over more queues: shards = {shards} under [[queues]], and senders that choose the shard by key.");
+    };
+    if name == footprint::table().as_str() {
+        let source = partition.split('~').next().unwrap_or_default();
+        return format!("These are the footprints of one partition of {source}: they spread as its partition keys do.");
+    }
+    let targets: Vec<(&View, &Template)> = catalog.views.values().filter_map(|view| partition_key(view, account, name).map(|key| (&**view, key))).collect();
+    match targets.as_slice() {
+        [] => "Its entities are your own: spread them over more partition keys, for example by a prefix that is a hash of the row key. Keys that only grow (dates, counters) all land in the last one.".to_owned(),
+        [(view, key)] => {
+            let buckets = buckets(peak);
+            format!(
+                "The view {} puts its items there by partition_key = \"{key}\": add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then asks {buckets} partitions at once.",
+                view.name
+            )
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|(view, _)| view.name.as_str()).collect();
+            format!("The views {} put items into this table: give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
+        }
+    }
+}
+
+/// The template of the partitions that a view fills in this table.
+fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
+    match &view.kind {
+        ViewKind::SecondaryIndex(index) => {
+            let there = index.target.account == *account && index.target.table.as_str().eq_ignore_ascii_case(name) && index.target != view.source;
+            there.then_some(&index.partition_key)
+        }
+    }
+}
+
+/// How many parts leave each with room: a power of two, at least two.
+fn buckets(peak: f64) -> u32 {
+    let mut buckets = 2;
+    while f64::from(buckets) * ROOM < peak && buckets < 256 {
+        buckets *= 2;
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
+    use crate::model::{TableName, ViewName};
+
+    fn catalog() -> Catalog {
+        let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+        let template = |text: &str| Template::parse(text).unwrap();
+        let index = SecondaryIndex { target: table("Managers"), partition_key: template("manager"), row_key: template("{RowKey}"), select: None };
+        let name = ViewName::new("managers").unwrap();
+        let view = View { name: name.clone(), source: table("Employees"), when: None, kind: ViewKind::SecondaryIndex(index), on_conflict: OnConflict::Reject };
+        let mut catalog = Catalog::default();
+        catalog.views.insert(name, Arc::new(view));
+        catalog
+    }
+
+    #[test]
+    fn it_says_what_to_change_in_the_key() {
+        let of = |name: &str, partition: Option<&str>, peak| advice(&catalog(), &AccountName::main(), name, partition, peak);
+        let view = of("Managers", Some("manager"), 3_500.0);
+        assert!(view.contains("partition_key = \"manager\"") && view.contains("\"manager_{RowKey|bucket:4}\""), "{view}");
+        assert!(of("Employees", Some("Sales"), 3_500.0).contains("your own"));
+        assert!(of("EvenkeelFootprints", Some("Employees~Sales"), 3_500.0).contains("footprints of one partition of Employees"));
+        assert!(of("jobs", None, 9_000.0).contains("shards = 16"));
+    }
+}

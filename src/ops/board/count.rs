@@ -1,0 +1,43 @@
+//! What the board measures, as metrics.
+
+use metrics::gauge;
+
+use super::SLOT;
+use super::hot::Busy;
+use super::storage::Hold;
+use crate::model::{AccountName, QueueName};
+use crate::telemetry::names;
+
+/// A poison queue was counted.
+#[expect(clippy::cast_precision_loss, reason = "a queue of 2^53 messages does not exist")]
+pub(super) fn poison(queue: &QueueName, messages: u64) {
+    gauge!(names::POISON_MESSAGES, names::QUEUE => queue.as_str().to_owned()).set(messages as f64);
+}
+
+/// What was asked of each account in a slot, and what of it is left alone.
+#[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+pub(super) fn accounts(accounts: &[AccountName], busiest: &[Busy], holds: &[Hold]) {
+    for account in accounts {
+        let hottest = busiest.iter().filter(|busy| busy.account == *account).map(|busy| busy.entities).max().unwrap_or(0);
+        let held = holds.iter().filter(|hold| hold.account == account.as_str()).count();
+        let label = || account.as_str().to_owned();
+        gauge!(names::BUSIEST_PARTITION, names::ACCOUNT => label()).set(hottest as f64 / SLOT.as_secs_f64());
+        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {
+        let busy = |entities| Busy { account: AccountName::main(), name: "T".to_owned(), partition: None, entities, requests: 1, throttled: 0 };
+        let hold = Hold { account: "main".to_owned(), what: "the queue q".to_owned(), remaining_seconds: 1.0 };
+        let recorder = crate::ops::prometheus::recorder().unwrap();
+        metrics::with_local_recorder(&recorder, || accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold]));
+        let text = recorder.handle().render();
+        assert!(text.contains("evenkeel_busiest_partition_entities_per_second{account=\"main\"} 70"), "{text}");
+        assert!(text.contains("evenkeel_held_lanes{account=\"main\"} 1"), "{text}");
+    }
+}

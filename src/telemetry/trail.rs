@@ -1,0 +1,173 @@
+//! What one job asks of the stores, step by step.
+//!
+//! The worker opens a trail around a delivery; the adapters' innermost layer notes each request on the trail of the
+//! task that sends it. Neither knows the other. A request that several jobs share is noted with the one that sent it.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// Most steps that are kept of one trail. All are counted.
+pub const STEPS: usize = 40;
+
+tokio::task_local! {
+    static TRAIL: RefCell<Option<Trail>>;
+}
+
+/// Whether steps are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// Somebody will look at them.
+    Kept,
+    /// Nobody will: nothing is noted.
+    Unkept,
+}
+
+/// The requests of one job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// The first of them, in the order in which they were answered.
+    pub steps: Vec<Step>,
+    /// How many there were in all.
+    pub requests: u32,
+    /// What they are billed as.
+    pub billed: Billed,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The storage operation, as in metrics.
+    pub op: &'static str,
+    /// The table, queue or container.
+    pub on: String,
+    /// `ok`, or the class of the error.
+    pub answer: &'static str,
+    /// The HTTP status of an error, where there was one.
+    pub status: Option<u16>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// How a request is billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bill {
+    /// A transaction of Table storage.
+    Table,
+    /// An operation of Queue storage.
+    Queue,
+    /// A write or listing of Blob storage.
+    BlobWrite,
+    /// A read of Blob storage.
+    BlobRead,
+    /// Not at all: deletes of blobs.
+    Free,
+}
+
+/// Requests by what they are billed as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Billed {
+    /// Transactions of Table storage.
+    pub table: u64,
+    /// Operations of Queue storage.
+    pub queue: u64,
+    /// Writes and listings of Blob storage.
+    pub blob_writes: u64,
+    /// Reads of Blob storage.
+    pub blob_reads: u64,
+}
+
+impl Billed {
+    /// Some more.
+    pub const fn add(&mut self, bill: Bill, requests: u64) {
+        match bill {
+            Bill::Table => self.table += requests,
+            Bill::Queue => self.queue += requests,
+            Bill::BlobWrite => self.blob_writes += requests,
+            Bill::BlobRead => self.blob_reads += requests,
+            Bill::Free => {}
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            table: self.table + other.table,
+            queue: self.queue + other.queue,
+            blob_writes: self.blob_writes + other.blob_writes,
+            blob_reads: self.blob_reads + other.blob_reads,
+        }
+    }
+
+    /// What came after an earlier count.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            table: self.table.saturating_sub(earlier.table),
+            queue: self.queue.saturating_sub(earlier.queue),
+            blob_writes: self.blob_writes.saturating_sub(earlier.blob_writes),
+            blob_reads: self.blob_reads.saturating_sub(earlier.blob_reads),
+        }
+    }
+}
+
+/// Runs a future on a trail of its own.
+pub async fn scope<F: Future>(keeping: Keeping, future: F) -> F::Output {
+    let trail = (keeping == Keeping::Kept).then(Trail::default);
+    TRAIL.scope(RefCell::new(trail), future).await
+}
+
+/// What was noted so far on the trail of this task; empty where there is none.
+pub fn take() -> Trail {
+    TRAIL.try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default()
+}
+
+/// Notes a request on the trail of this task. Costs a look where there is none.
+pub fn note(bill: Bill, step: impl FnOnce() -> Step) {
+    // Outside of a job there is no trail: that is no error.
+    let _ = TRAIL.try_with(|trail| {
+        if let Some(trail) = trail.borrow_mut().as_mut() {
+            trail.requests = trail.requests.saturating_add(1);
+            trail.billed.add(bill, 1);
+            if trail.steps.len() < STEPS {
+                trail.steps.push(step());
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step() -> Step {
+        Step { op: "get_entity", on: "Employees".to_owned(), answer: "ok", status: None, took: Duration::ZERO }
+    }
+
+    #[tokio::test]
+    async fn each_job_has_a_trail_of_its_own_bounded_but_counted_in_full() {
+        let job = |requests: u32| {
+            scope(Keeping::Kept, async move {
+                for _ in 0..requests {
+                    note(Bill::Table, step);
+                    tokio::task::yield_now().await;
+                }
+                take()
+            })
+        };
+        let (few, many) = tokio::join!(job(2), job(100));
+        assert_eq!((few.steps.len(), few.requests, few.billed.table), (2, 2, 2));
+        assert_eq!((many.steps.len(), many.requests, many.billed.table), (STEPS, 100, 100));
+    }
+
+    #[tokio::test]
+    async fn outside_of_a_job_and_where_nobody_looks_nothing_is_made() {
+        note(Bill::Table, || unreachable!("nobody keeps it"));
+        assert_eq!(take(), Trail::default());
+        let unkept = scope(Keeping::Unkept, async {
+            note(Bill::Queue, || unreachable!("nobody keeps it"));
+            take()
+        });
+        assert_eq!(unkept.await, Trail::default());
+    }
+}

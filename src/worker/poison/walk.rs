@@ -1,0 +1,120 @@
+//! One walk over a poison queue, page by page: what is meant is handled as it is met, what is not is hidden until the
+//! walk ends.
+//!
+//! A page is 32 messages, so a walk takes as much memory as there are messages that are not meant. One for message ids
+//! ends once all of them were met: what a person picked from the front of a long queue costs a page or two. (A copy of
+//! such a message that lies further back, left by a crash, stays, and is shown again.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, stream};
+
+use super::queue::{HIDDEN, Held, PARALLEL};
+use super::{Handled, PoisonFilter, PoisonQueue};
+use crate::model::limits;
+use crate::ports::{ErrorClass, Message, Missing, StoreError};
+use crate::worker::cause;
+
+/// What to do with each message that is meant.
+#[derive(Clone, Copy)]
+pub(super) enum Action {
+    Requeue,
+    Discard,
+}
+
+/// How far a walk is.
+#[derive(Default)]
+struct Walk {
+    /// Messages got so far.
+    seen: BTreeSet<String>,
+    /// Where in `handled` an original is that was handled: a copy of it on a later page is only deleted.
+    done: BTreeMap<String, usize>,
+    /// Originals that were not: their copies are left alone.
+    failed: BTreeSet<String>,
+    /// What is to be shown again at the end.
+    hidden: BTreeMap<String, Message>,
+    handled: Handled,
+}
+
+impl PoisonQueue {
+    pub(super) async fn handle(&self, filter: &PoisonFilter, action: Action) -> Result<Handled, StoreError> {
+        let mut walk = Walk::default();
+        let ended = self.walk(filter, action, &mut walk).await;
+        self.show_again(walk.hidden.values()).await;
+        match ended {
+            Ok(()) => Ok(walk.handled),
+            // What was done is not undone: it must be told.
+            Err(error) if !walk.handled.done.is_empty() => {
+                Ok(Handled { cut_short: Some(cause::chain(&error)), ..walk.handled })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn walk(&self, filter: &PoisonFilter, action: Action, walk: &mut Walk) -> Result<(), StoreError> {
+        let absent = |error: &StoreError| error.class == ErrorClass::NotFound(Missing::Container);
+        let most = match self.queues.approximate_count(&self.poison).await {
+            Err(error) if absent(&error) => return Ok(()),
+            count => count?,
+        };
+        // A requeued job may be back within a moment: the walk ends with the messages that were there when it began.
+        while (walk.seen.len() as u64) < most.saturating_add(u64::from(limits::QUEUE_BATCH)) {
+            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, HIDDEN).await {
+                Err(error) if absent(&error) => return Ok(()),
+                page => page?,
+            };
+            let before = walk.seen.len();
+            walk.seen.extend(page.iter().map(|message| message.id.clone()));
+            if walk.seen.len() == before {
+                // Nothing is left, or all of it came around again. A newer receipt replaces the older one.
+                walk.hidden.extend(page.into_iter().map(|message| (message.id.clone(), message)));
+                return Ok(());
+            }
+            self.handle_page(page, filter, action, walk).await;
+            let met = |id: &String| walk.handled.done.iter().chain(walk.handled.failed.iter().map(|(entry, _)| entry)).any(|entry| entry.message.message_id == *id);
+            if !filter.ids.is_empty() && filter.ids.iter().all(met) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: Action, walk: &mut Walk) {
+        let (meant, others): (Vec<Held>, Vec<Held>) = self.gather(page.into_iter()).into_iter().partition(|held| {
+            filter.matches(&held.entry.message) && !walk.failed.contains(&original(held))
+        });
+        walk.hidden.extend(others.into_iter().flat_map(|held| held.copies).map(|copy| (copy.id.clone(), copy)));
+        let done = &walk.done;
+        let results: Vec<(Held, Result<(), String>)> = stream::iter(meant)
+            .map(|held| async move {
+                let result = match action {
+                    Action::Requeue if !done.contains_key(&original(&held)) => self.requeue_one(&held).await,
+                    Action::Requeue | Action::Discard => self.delete_copies(&held).await,
+                };
+                (held, result)
+            })
+            .buffered(PARALLEL)
+            .collect()
+            .await;
+        for (held, result) in results {
+            let original = original(&held);
+            match (result, walk.done.get(&original)) {
+                (Ok(()), Some(at)) => walk.handled.done[*at].copies += held.entry.copies,
+                (Ok(()), None) => {
+                    walk.done.insert(original, walk.handled.done.len());
+                    walk.handled.done.push(held.entry);
+                }
+                (Err(reason), _) => {
+                    walk.failed.insert(original);
+                    walk.hidden.extend(held.copies.into_iter().map(|copy| (copy.id.clone(), copy)));
+                    walk.handled.failed.push((held.entry, reason));
+                }
+            }
+        }
+    }
+}
+
+/// What copies of one original share.
+fn original(held: &Held) -> String {
+    format!("{}/{}", held.entry.message.queue, held.entry.message.message_id)
+}
