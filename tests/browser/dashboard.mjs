@@ -92,7 +92,7 @@ const scenarios = {
         await accessible(page);
         if (path === "/jobs") {
           await page.locator("summary").first().click();
-          assert.ok(await page.getByText("Steps:").first().isVisible());
+          await page.locator("details[open] .facts").waitFor();
           await accessible(page);
         }
         if (shots) await page.screenshot({ path: `${shots}/${path.replaceAll(/[^a-z]+/gi, "-")}-${width}-${colorScheme}-${signed ? "in" : "out"}.png`, fullPage: true });
@@ -236,7 +236,7 @@ const scenarios = {
     await page.goto(`${base}/jobs`);
     await tabTo(/put/);
     await page.keyboard.press("Enter");
-    assert.ok(await page.getByText("Steps:").first().isVisible());
+    await page.locator("details[open]").getByText(/^Steps: \d+ requests/).waitFor();
     await page.goto(`${base}/poison`);
     await tabTo(/^Requeue [0-9a-f-]{36}/);
     await page.keyboard.press("Enter");
