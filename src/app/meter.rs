@@ -40,7 +40,8 @@ impl StorageMeter for Meter {
     }
 
     fn busiest(&self) -> Vec<Busy> {
-        let of = |metered: &Metered| metered.counts.heat().take(BUSIEST).into_iter().filter_map(|hot| busy(&metered.account, hot)).collect();
+        let of =
+            |metered: &Metered| metered.counts.heat().take(BUSIEST).into_iter().filter_map(|hot| busy(&metered.account, hot)).collect();
         self.0.iter().flat_map(|metered| -> Vec<Busy> { of(metered) }).collect()
     }
 

@@ -23,7 +23,17 @@ fn signed_in(api: &Api) -> String {
 fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
     let api = Api::start();
     let pages = [
-        "/", "/jobs", "/poison", "/entity", "/views", "/storage", "/system", "/hour", "/queues/jobs", "/login", "/poison/ask?what=discard",
+        "/",
+        "/jobs",
+        "/poison",
+        "/entity",
+        "/views",
+        "/storage",
+        "/system",
+        "/hour",
+        "/queues/jobs",
+        "/login",
+        "/poison/ask?what=discard",
     ];
     for path in pages {
         let page = api.get(path);

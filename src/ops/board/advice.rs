@@ -18,7 +18,8 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
         let source = partition.split('~').next().unwrap_or_default();
         return format!("These are the footprints of one partition of {source}: they spread as its partition keys do.");
     }
-    let targets: Vec<(&View, &Template)> = catalog.views.values().filter_map(|view| partition_key(view, account, name).map(|key| (&**view, key))).collect();
+    let targets: Vec<(&View, &Template)> =
+        catalog.views.values().filter_map(|view| partition_key(view, account, name).map(|key| (&**view, key))).collect();
     match targets.as_slice() {
         [] => "Its entities are your own: spread them over more partition keys, for example by a prefix that is a hash of the row key. Keys that only grow (dates, counters) all land in the last one.".to_owned(),
         [(view, key)] => {
@@ -39,7 +40,8 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
     match &view.kind {
         ViewKind::SecondaryIndex(index) => {
-            let there = index.target.account == *account && index.target.table.as_str().eq_ignore_ascii_case(name) && index.target != view.source;
+            let there =
+                index.target.account == *account && index.target.table.as_str().eq_ignore_ascii_case(name) && index.target != view.source;
             there.then_some(&index.partition_key)
         }
     }
@@ -65,9 +67,16 @@ mod tests {
     fn catalog() -> Catalog {
         let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
         let template = |text: &str| Template::parse(text).unwrap();
-        let index = SecondaryIndex { target: table("Managers"), partition_key: template("manager"), row_key: template("{RowKey}"), select: None };
+        let index =
+            SecondaryIndex { target: table("Managers"), partition_key: template("manager"), row_key: template("{RowKey}"), select: None };
         let name = ViewName::new("managers").unwrap();
-        let view = View { name: name.clone(), source: table("Employees"), when: None, kind: ViewKind::SecondaryIndex(index), on_conflict: OnConflict::Reject };
+        let view = View {
+            name: name.clone(),
+            source: table("Employees"),
+            when: None,
+            kind: ViewKind::SecondaryIndex(index),
+            on_conflict: OnConflict::Reject,
+        };
         let mut catalog = Catalog::default();
         catalog.views.insert(name, Arc::new(view));
         catalog

@@ -145,7 +145,11 @@ impl Board {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let status = self.status();
         let mut series = lock(&self.queues);
-        status.queues.iter().map(|status| series.entry(status.queue.clone()).or_default().now(number, running, status, self.parts.clock.now())).collect()
+        status
+            .queues
+            .iter()
+            .map(|status| series.entry(status.queue.clone()).or_default().now(number, running, status, self.parts.clock.now()))
+            .collect()
     }
 
     /// The last hour of the job queues together, or of one queue.
@@ -303,8 +307,10 @@ impl Board {
     /// Puts an error down to the views that it names, as addresses of items do: "… of view NAME".
     fn blame(&self, delivery: &Delivered) {
         let Some(error) = &delivery.error else { return };
-        let named = error.split("view ").skip(1).filter_map(|rest| rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next());
-        let known = named.take(MOST_BLAMED).filter_map(|name| ViewName::new(name).ok()).filter(|name| self.parts.catalog.views.contains_key(name));
+        let named =
+            error.split("view ").skip(1).filter_map(|rest| rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next());
+        let known =
+            named.take(MOST_BLAMED).filter_map(|name| ViewName::new(name).ok()).filter(|name| self.parts.catalog.views.contains_key(name));
         let mut views = lock(&self.views);
         for name in known {
             views.entry(name).or_default().failed(delivery.at, error);

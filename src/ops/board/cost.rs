@@ -77,7 +77,9 @@ impl CostSeries {
     pub(super) fn now(&self) -> Costs {
         let (first, last) = (self.samples.front(), self.samples.back());
         // Nothing was sent before the first slot of the program.
-        let since = first.filter(|(slot, _)| *slot > 0 || self.samples.len() > SLOTS).map_or((None, Billed::default()), |(slot, billed)| (Some(*slot), *billed));
+        let since = first
+            .filter(|(slot, _)| *slot > 0 || self.samples.len() > SLOTS)
+            .map_or_else(|| (None, Billed::default()), |(slot, billed)| (Some(*slot), *billed));
         #[expect(clippy::cast_precision_loss, reason = "an hour's requests")]
         let per_day = |of: fn(Billed) -> u64, price: f64| {
             let (slot, billed) = last?;

@@ -32,7 +32,8 @@ mod tests {
 
     #[test]
     fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {
-        let busy = |entities| Busy { account: AccountName::main(), name: "T".to_owned(), partition: None, entities, requests: 1, throttled: 0 };
+        let busy =
+            |entities| Busy { account: AccountName::main(), name: "T".to_owned(), partition: None, entities, requests: 1, throttled: 0 };
         let hold = Hold { account: "main".to_owned(), what: "the queue q".to_owned(), remaining_seconds: 1.0 };
         let recorder = crate::ops::prometheus::recorder().unwrap();
         metrics::with_local_recorder(&recorder, || accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold]));

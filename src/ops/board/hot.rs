@@ -68,7 +68,7 @@ pub(super) struct HotSeries(BTreeMap<Place, Peak>);
 
 #[derive(Debug, Clone, Copy)]
 struct Peak {
-    peak: f64,
+    most: f64,
     at: u64,
     last: f64,
     seen: u64,
@@ -84,7 +84,7 @@ impl HotSeries {
         for busy in busiest {
             let last = busy.entities as f64 / SLOT.as_secs_f64();
             let peak = self.0.entry((busy.account, busy.name, busy.partition)).or_insert(Peak {
-                peak: 0.0,
+                most: 0.0,
                 at: number,
                 last,
                 seen: number,
@@ -92,8 +92,8 @@ impl HotSeries {
                 throttled: 0,
             });
             // A peak of more than an hour ago is past.
-            if last >= peak.peak || peak.at + SLOTS as u64 <= number {
-                (peak.peak, peak.at) = (last, number);
+            if last >= peak.most || peak.at + SLOTS as u64 <= number {
+                (peak.most, peak.at) = (last, number);
             }
             (peak.last, peak.seen) = (last, number);
             peak.requests += busy.requests;
@@ -122,23 +122,23 @@ impl Peak {
 
     /// One that throttles is hotter than any that does not.
     fn heat(&self) -> f64 {
-        self.peak + if self.throttled > 0 { 1e9 } else { 0.0 }
+        self.most + if self.throttled > 0 { 1e9 } else { 0.0 }
     }
 }
 
 fn shown((account, name, partition): &Place, peak: &Peak, number: u64, catalog: &Catalog) -> HotPartition {
-    let share = peak.peak / TARGET;
+    let share = peak.most / TARGET;
     let busy = share >= BUSY || peak.throttled_share() >= REFUSED;
     HotPartition {
         account: account.to_string(),
         name: name.clone(),
         partition: partition.clone(),
-        peak_per_second: peak.peak,
+        peak_per_second: peak.most,
         peak_ago_seconds: number.saturating_sub(peak.at) * SLOT.as_secs(),
         last_per_second: if peak.seen + 1 >= number { peak.last } else { 0.0 },
         share_of_target: share,
         throttled_share: peak.throttled_share(),
-        advice: busy.then(|| advice(catalog, account, name, partition.as_deref(), peak.peak)),
+        advice: busy.then(|| advice(catalog, account, name, partition.as_deref(), peak.most)),
     }
 }
 

@@ -115,7 +115,14 @@ mod tests {
         assert!((now(6).created_per_second - 5.0 / 60.0).abs() < 1e-9);
         assert!((now(6).deleted_per_second - 1.0 / 60.0).abs() < 1e-9);
         assert!(now(12).deleted_per_second.abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_last_error_is_kept() {
+        let mut series = ViewSeries::default();
+        series.failed(Timestamp::UNIX_EPOCH, "busy");
         series.failed(Timestamp::UNIX_EPOCH, "taken");
-        assert_eq!(now(12).last_error.as_deref(), Some("taken"));
+        let now = series.now(1, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
+        assert_eq!((now.last_error.as_deref(), now.drift), (Some("taken"), None));
     }
 }

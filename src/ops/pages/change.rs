@@ -57,14 +57,10 @@ pub(super) async fn reconcile(State(api): State<Api>, Extension(visitor): Extens
     };
     match sent {
         Err(problem) => layout::problem("/entity", &problem, visitor),
-        Ok(sent) => Redirect::to(&format!(
-            "/entity?table={}&pk={}&rk={}&queued={}",
-            Query(&table),
-            Query(&pk),
-            Query(&rk),
-            Query(&sent.message_id)
-        ))
-        .into_response(),
+        Ok(sent) => {
+            Redirect::to(&format!("/entity?table={}&pk={}&rk={}&queued={}", Query(&table), Query(&pk), Query(&rk), Query(&sent.message_id)))
+                .into_response()
+        }
     }
 }
 

@@ -67,7 +67,8 @@ fn shown(report: &EntityReport, visitor: Visitor) -> String {
     } else {
         "<span class=\"state warn\">Not in step.</span>"
     };
-    let _ = write!(html, "<div class=\"heading\"><h2>{} / {} / {}</h2>{step}</div>", Text(&report.table), Text(&report.pk), Text(&report.rk));
+    let _ =
+        write!(html, "<div class=\"heading\"><h2>{} / {} / {}</h2>{step}</div>", Text(&report.table), Text(&report.pk), Text(&report.rk));
     if visitor.signed_in {
         let _ = write!(
             html,
@@ -88,7 +89,8 @@ fn shown(report: &EntityReport, visitor: Visitor) -> String {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let cut: String = value.chars().take(400).collect();
                 let more = if cut.len() < value.len() { "…" } else { "" };
-                let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", Text(name), cell("Value", format_args!("{}{more}", Text(&cut))));
+                let _ =
+                    write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", Text(name), cell("Value", format_args!("{}{more}", Text(&cut))));
             }
             html.push_str(&table("Properties of the primary", &["Property", "Value"], &rows));
         }

@@ -105,7 +105,8 @@ pub(super) fn all_charts(board: &Board) -> String {
 pub(super) fn service_charts(hour: &StorageHour) -> String {
     let of = |value: fn(&ServiceSlot) -> f64| hour.slots.iter().map(|slot| Some(value(slot))).collect::<Vec<_>>();
     let some = |value: fn(&ServiceSlot) -> Option<f64>| hour.slots.iter().map(value).collect::<Vec<_>>();
-    let requests = requests_chart("Requests", [of(|slot| slot.ok), of(|slot| slot.refused), of(|slot| slot.throttled), of(|slot| slot.failed)]);
+    let requests =
+        requests_chart("Requests", [of(|slot| slot.ok), of(|slot| slot.refused), of(|slot| slot.throttled), of(|slot| slot.failed)]);
     let latency = Chart {
         title: "Latency",
         unit: "seconds",
@@ -144,7 +145,11 @@ fn main_charts(slots: &[QueueSlot]) -> [Chart<'static>; 3] {
                 ("poisoned", "bad", of(|slot| Some(slot.poisoned))),
             ],
         },
-        Chart { title: "Waiting", unit: "messages", lines: vec![("waiting", "calm", of(|slot| slot.messages.map(|messages| messages as f64)))] },
+        Chart {
+            title: "Waiting",
+            unit: "messages",
+            lines: vec![("waiting", "calm", of(|slot| slot.messages.map(|messages| messages as f64)))],
+        },
         Chart {
             title: "Lag, enqueued to converged",
             unit: "seconds",
@@ -158,9 +163,17 @@ fn queue_charts(board: &Board, queue: Option<&QueueName>) -> String {
     let slots = board.hour(queue);
     let of = |value: fn(&QueueSlot) -> Option<f64>| slots.iter().map(value).collect::<Vec<_>>();
     let more = [
-        Chart { title: "Oldest message", unit: "seconds", lines: vec![("age", "calm", of(|slot| slot.oldest_age_seconds.map(|age| age as f64)))] },
+        Chart {
+            title: "Oldest message",
+            unit: "seconds",
+            lines: vec![("age", "calm", of(|slot| slot.oldest_age_seconds.map(|age| age as f64)))],
+        },
         Chart { title: "In flight", unit: "messages", lines: vec![("in flight", "calm", of(|slot| Some(slot.in_flight as f64)))] },
-        Chart { title: "Leases renewed", unit: "renewals/s", lines: vec![("renewed", "calm", of(|slot| Some(slot.renewals as f64 / 10.0)))] },
+        Chart {
+            title: "Leases renewed",
+            unit: "renewals/s",
+            lines: vec![("renewed", "calm", of(|slot| Some(slot.renewals as f64 / 10.0)))],
+        },
     ];
     let table = queue.map_or_else(|| "/hour".to_owned(), |queue| format!("/hour?queue={}", Part(queue.as_str())));
     let charts: String = main_charts(&slots).iter().chain(&more).map(Chart::html).collect();
@@ -174,7 +187,17 @@ fn ago(seconds: u64) -> String {
 /// The last hour as a table, the newest first.
 pub(super) async fn table(State(api): State<Api>, Query(of): Query<Of>, Extension(visitor): Extension<Visitor>) -> Response {
     const HEADS: [&str; 11] = [
-        "Slot", "n:Done", "n:Skipped", "n:Retried", "n:Poisoned", "n:Waiting", "n:Oldest", "n:In flight", "n:Lag p50", "n:Lag p99", "n:Renewals",
+        "Slot",
+        "n:Done",
+        "n:Skipped",
+        "n:Retried",
+        "n:Poisoned",
+        "n:Waiting",
+        "n:Oldest",
+        "n:In flight",
+        "n:Lag p50",
+        "n:Lag p99",
+        "n:Renewals",
     ];
     let queue = match of.name(&api.board) {
         Ok(queue) => queue,

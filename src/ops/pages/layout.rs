@@ -42,7 +42,9 @@ impl Page {
             format!("<li><a href=\"{path}\"{current}>{name}</a></li>")
         });
         let door = match visitor {
-            Visitor { signed_in: true, .. } => "<form class=\"door\" method=\"post\" action=\"/logout\"><button class=\"quiet\">Sign out</button></form>",
+            Visitor { signed_in: true, .. } => {
+                "<form class=\"door\" method=\"post\" action=\"/logout\"><button class=\"quiet\">Sign out</button></form>"
+            }
             Visitor { can_sign_in: true, .. } => "<a class=\"button quiet door\" href=\"/login\">Sign in</a>",
             Visitor { .. } => "<span class=\"hint door\" title=\"Changes need a token: set http.token_env\">read-only</span>",
         };

@@ -36,8 +36,11 @@ pub(super) struct Live {
     pub(super) api: Api,
     watchers: Arc<Semaphore>,
     made: Arc<Mutex<Made>>,
-    charts: Arc<Mutex<Option<(u64, Arc<str>)>>>,
+    charts: Arc<Mutex<Option<Charts>>>,
 }
+
+/// Charts, and the slot that they were made in.
+type Charts = (u64, Arc<str>);
 
 /// What was made last, and when (since the program started).
 #[derive(Default)]

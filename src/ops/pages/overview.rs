@@ -76,7 +76,11 @@ fn headline(status: &Status) -> String {
             "<p class=\"note warn\"><b>{}</b> took up to {} of 2,000 entities/s{}. <a href=\"/storage\">What to change</a></p>",
             storage::place(hot),
             words::rate(hot.peak_per_second),
-            if hot.throttled_share > 0.0 { format!(" and throttled {} of its requests", words::percent(hot.throttled_share)) } else { String::new() },
+            if hot.throttled_share > 0.0 {
+                format!(" and throttled {} of its requests", words::percent(hot.throttled_share))
+            } else {
+                String::new()
+            },
         );
     }
     html
@@ -100,8 +104,18 @@ fn figures(board: &Board, status: &Status) -> String {
     let figures = [
         figure("Waiting", words::or_dash(waiting, words::grouped), of(|slot| slot.messages.map(|messages| messages as f64)), ""),
         figure("Oldest message", words::age(oldest, waiting), of(|slot| slot.oldest_age_seconds.map(|age| age as f64)), ""),
-        figure("In flight", words::grouped(jobs.iter().map(|queue| queue.in_flight as u64).sum()), of(|slot| Some(slot.in_flight as f64)), ""),
-        figure("Jobs per second", words::rate(jobs.iter().map(|queue| queue.finished_per_second).sum()), of(|slot| Some(slot.done + slot.skipped)), ""),
+        figure(
+            "In flight",
+            words::grouped(jobs.iter().map(|queue| queue.in_flight as u64).sum()),
+            of(|slot| Some(slot.in_flight as f64)),
+            "",
+        ),
+        figure(
+            "Jobs per second",
+            words::rate(jobs.iter().map(|queue| queue.finished_per_second).sum()),
+            of(|slot| Some(slot.done + slot.skipped)),
+            "",
+        ),
         figure("Lag p99, 5 min", words::or_dash(slowest, words::seconds), of(|slot| slot.lag_p99_seconds), ""),
         figure("Poisoned", words::grouped(poisoned), of(|slot| Some(slot.poisoned)), if poisoned > 0 { "bad" } else { "" }),
         figure("Requests/s", words::rate(requests), String::new(), ""),
@@ -112,7 +126,19 @@ fn figures(board: &Board, status: &Status) -> String {
 
 fn queues(queues: &[QueueNow]) -> String {
     const HEADS: [&str; 13] = [
-        "Queue", "State", "n:Waiting", "n:Oldest", "n:In flight", "n:Jobs/s", "n:Lag p50", "n:Lag p99", "n:Done", "n:Skipped", "n:Retried", "n:Poisoned", "n:Renewals",
+        "Queue",
+        "State",
+        "n:Waiting",
+        "n:Oldest",
+        "n:In flight",
+        "n:Jobs/s",
+        "n:Lag p50",
+        "n:Lag p99",
+        "n:Done",
+        "n:Skipped",
+        "n:Retried",
+        "n:Poisoned",
+        "n:Renewals",
     ];
     let mut rows = String::new();
     // Queues of jobs before those of rechecks.
@@ -133,7 +159,8 @@ fn queues(queues: &[QueueNow]) -> String {
             words::grouped(queue.renewals),
         ];
         let cells: String = HEADS[1..].iter().zip(cells).map(|(head, value)| cell(head, value)).collect();
-        let _ = write!(rows, "<tr><th scope=\"row\"><a href=\"/queues/{}\">{}</a></th>{cells}</tr>", Query(&queue.queue), Text(&queue.queue));
+        let _ =
+            write!(rows, "<tr><th scope=\"row\"><a href=\"/queues/{}\">{}</a></th>{cells}</tr>", Query(&queue.queue), Text(&queue.queue));
     }
     if rows.is_empty() {
         return "<h2>Queues</h2><p class=\"hint\">Nothing is received yet.</p>".to_owned();
@@ -193,7 +220,11 @@ fn view_rows(status: &Status) -> String {
         return "<h2>Views</h2><p class=\"hint\">The catalog declares none.</p>".to_owned();
     }
     let shown = &status.views[..status.views.len().min(ROWS)];
-    let all = if status.view_count > shown.len() { format!("All {}", words::count(status.view_count as u64, "view")) } else { "More about them".to_owned() };
+    let all = if status.view_count > shown.len() {
+        format!("All {}", words::count(status.view_count as u64, "view"))
+    } else {
+        "More about them".to_owned()
+    };
     format!("<div class=\"heading\"><h2>Views</h2><a href=\"/views\">{all}</a></div>{}", views::rows(shown))
 }
 
@@ -201,5 +232,8 @@ fn tasks(status: &Status) -> String {
     let ill = status.tasks.iter().filter(|task| !matches!(task.state, "receiving" | "running" | "serving" | "idle")).count();
     let all = status.tasks.len() as u64;
     let well = if ill == 0 { "all are well".to_owned() } else { format!("{ill} not as they should be") };
-    format!("<h2>Daemon</h2><p class=\"hint\">{}: {well}. <a href=\"/system\">Tasks, log level and configuration</a></p>", words::count(all, "task"))
+    format!(
+        "<h2>Daemon</h2><p class=\"hint\">{}: {well}. <a href=\"/system\">Tasks, log level and configuration</a></p>",
+        words::count(all, "task")
+    )
 }

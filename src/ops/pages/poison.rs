@@ -165,7 +165,12 @@ fn card(message: &Poisoned, visitor: Visitor) -> String {
     };
     let link = match (entity("table"), pk, rk) {
         (Some(table), Some(pk), Some(rk)) => {
-            format!("<a class=\"button quiet\" href=\"/entity?table={}&amp;pk={}&amp;rk={}\">Its entity</a>", Part(table), Part(pk), Part(rk))
+            format!(
+                "<a class=\"button quiet\" href=\"/entity?table={}&amp;pk={}&amp;rk={}\">Its entity</a>",
+                Part(table),
+                Part(pk),
+                Part(rk)
+            )
         }
         _ => String::new(),
     };
@@ -194,8 +199,9 @@ fn card(message: &Poisoned, visitor: Visitor) -> String {
         ("Queue", Text(&message.queue).to_string()),
         ("Message", format!("<code>{}</code>", Text(&message.message_id))),
     ];
-    let facts: String = facts.iter().map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>")).collect();
-    let own = message.id.as_ref().map_or_else(String::new, |id| format!("<div><dt>Client's id</dt><dd><code>{}</code></dd></div>", Text(id)));
+    let facts = facts.map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>")).concat();
+    let own =
+        message.id.as_ref().map_or_else(String::new, |id| format!("<div><dt>Client's id</dt><dd><code>{}</code></dd></div>", Text(id)));
     let copies = if message.copies > 1 { format!("<div><dt>Copies</dt><dd>{}</dd></div>", message.copies) } else { String::new() };
     format!(
         "<li class=\"card poisoned\"><h2>{tick}{op} {about} <span class=\"state bad\">{reason}</span></h2><p class=\"error\">{error}</p>\
@@ -222,7 +228,10 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
         (several, _) => format!("{several} messages"),
     };
     let undone = if verb == "Discard" { "<p class=\"note bad\">This cannot be undone: their jobs will never be done.</p>" } else { "" };
-    let ids: String = meant.ids.iter().map(|id| format!("<input type=\"hidden\" name=\"id\" value=\"{}\">", Text(id))).collect();
+    let mut ids = String::new();
+    for id in &meant.ids {
+        let _ = write!(ids, "<input type=\"hidden\" name=\"id\" value=\"{}\">", Text(id));
+    }
     let body = format!(
         "<div class=\"narrow card\"><h1>{verb} {which}?</h1>{undone}<form method=\"post\" action=\"{action}\" class=\"actions\"><input type=\"hidden\" name=\"queue\" value=\"{}\">\
          <input type=\"hidden\" name=\"reason\" value=\"{}\">{ids}<input type=\"hidden\" name=\"all\" value=\"{}\">\

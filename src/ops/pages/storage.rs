@@ -6,8 +6,8 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{Html, Response};
 
-use super::html::Text;
 use super::hour::service_charts;
+use super::html::Text;
 use super::layout::{Page, cell, table};
 use super::words;
 use crate::ops::api::Api;
@@ -31,7 +31,11 @@ fn now(board: &Board) -> String {
     let asked: Vec<(String, &str)> =
         board.storage().into_iter().filter(|service| service.requests > 0).map(|service| (service.account, service.service)).collect();
     let mut charts = String::new();
-    for hour in board.storage_hour().iter().filter(|hour| asked.iter().any(|(account, service)| *account == hour.account && *service == hour.service)) {
+    for hour in board
+        .storage_hour()
+        .iter()
+        .filter(|hour| asked.iter().any(|(account, service)| *account == hour.account && *service == hour.service))
+    {
         charts.push_str(&service_charts(hour));
     }
     format!("{}{}{}<h2>Last hour</h2>{charts}", hottest(&board.hottest(SHOWN)), holds(board), costs(board))
@@ -66,7 +70,11 @@ fn hottest(hottest: &[HotPartition]) -> String {
         let cells: String = HEADS[1..].iter().zip(cells).map(|(head, value)| cell(head, value)).collect();
         let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{cells}</tr>", place(hot));
     }
-    let body = if rows.is_empty() { "<p class=\"hint\">None was asked for often yet.</p>".to_owned() } else { table("Busiest partitions and queues", &HEADS, &rows) };
+    let body = if rows.is_empty() {
+        "<p class=\"hint\">None was asked for often yet.</p>".to_owned()
+    } else {
+        table("Busiest partitions and queues", &HEADS, &rows)
+    };
     format!(
         "<h2>Busiest partitions and queues</h2>{body}<p class=\"hint\">Entities (of a queue: requests) per second by this worker, in the busiest ten seconds of the last hour. \
          One partition takes 2,000 entities of 1 KiB per second, one queue 2,000 messages, whatever the rest of the account does. What queries scan is not known and not counted.</p>"

@@ -23,7 +23,11 @@ pub(super) struct Before {
 
 pub(super) async fn page(State(api): State<Api>, Query(before): Query<Before>, Extension(visitor): Extension<Visitor>) -> Response {
     let status = status_of(&api.board);
-    let said = if before.log.is_empty() { "" } else { "<p class=\"note good\" role=\"status\">The log level is changed until the program ends, or its configuration is read again.</p>" };
+    let said = if before.log.is_empty() {
+        ""
+    } else {
+        "<p class=\"note good\" role=\"status\">The log level is changed until the program ends, or its configuration is read again.</p>"
+    };
     let body = format!("<h1>System</h1>{said}{}{}{}{}", facts(&status), log(&api, visitor), tasks(&status), configuration(&api.config()));
     Page { title: "System".to_owned(), place: "/system", body }.answer(visitor)
 }

@@ -44,9 +44,7 @@ impl PoisonQueue {
         match ended {
             Ok(()) => Ok(walk.handled),
             // What was done is not undone: it must be told.
-            Err(error) if !walk.handled.done.is_empty() => {
-                Ok(Handled { cut_short: Some(cause::chain(&error)), ..walk.handled })
-            }
+            Err(error) if !walk.handled.done.is_empty() => Ok(Handled { cut_short: Some(cause::chain(&error)), ..walk.handled }),
             Err(error) => Err(error),
         }
     }
@@ -71,7 +69,13 @@ impl PoisonQueue {
                 return Ok(());
             }
             self.handle_page(page, filter, action, walk).await;
-            let met = |id: &String| walk.handled.done.iter().chain(walk.handled.failed.iter().map(|(entry, _)| entry)).any(|entry| entry.message.message_id == *id);
+            let met = |id: &String| {
+                walk.handled
+                    .done
+                    .iter()
+                    .chain(walk.handled.failed.iter().map(|(entry, _)| entry))
+                    .any(|entry| entry.message.message_id == *id)
+            };
             if !filter.ids.is_empty() && filter.ids.iter().all(met) {
                 return Ok(());
             }
@@ -80,9 +84,10 @@ impl PoisonQueue {
     }
 
     async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: Action, walk: &mut Walk) {
-        let (meant, others): (Vec<Held>, Vec<Held>) = self.gather(page.into_iter()).into_iter().partition(|held| {
-            filter.matches(&held.entry.message) && !walk.failed.contains(&original(held))
-        });
+        let (meant, others): (Vec<Held>, Vec<Held>) = self
+            .gather(page.into_iter())
+            .into_iter()
+            .partition(|held| filter.matches(&held.entry.message) && !walk.failed.contains(&original(held)));
         walk.hidden.extend(others.into_iter().flat_map(|held| held.copies).map(|copy| (copy.id.clone(), copy)));
         let done = &walk.done;
         let results: Vec<(Held, Result<(), String>)> = stream::iter(meant)
