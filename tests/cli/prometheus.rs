@@ -14,7 +14,11 @@ fn rules() -> PathBuf {
 }
 
 fn promtool(args: &[&str]) {
-    let checked = Command::new("promtool").args(args).current_dir(rules()).output().expect("promtool is not installed: run scripts/test");
+    let checked = Command::new("promtool")
+        .args(args)
+        .current_dir(rules())
+        .output()
+        .unwrap_or_else(|error| panic!("promtool, which scripts/test installs: {error}"));
     assert!(checked.status.success(), "{}{}", String::from_utf8_lossy(&checked.stdout), String::from_utf8_lossy(&checked.stderr));
 }
 
@@ -49,7 +53,7 @@ impl Prometheus {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("prometheus is not installed: run scripts/test");
+            .unwrap_or_else(|error| panic!("prometheus, which scripts/test installs: {error}"));
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = log.by_ref().map(Result::unwrap).find_map(|line| {
             let line: Value = serde_json::from_str(&line).ok()?;
@@ -58,7 +62,7 @@ impl Prometheus {
         });
         // Read on, so that it never waits for somebody to read its log.
         std::thread::spawn(move || log.for_each(drop));
-        Self { child, address: address.expect("it listens") }
+        Self { child, address: address.unwrap() }
     }
 
     fn get(&self, path: &str) -> Value {
@@ -68,7 +72,7 @@ impl Prometheus {
     }
 
     fn query(&self, expression: &str) -> Vec<Value> {
-        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let encoded: String = url::form_urlencoded::byte_serialize(expression.as_bytes()).collect();
         let found = self.get(&format!("/api/v1/query?query={encoded}"));
         found["data"]["result"].as_array().cloned().unwrap_or_default()
     }
