@@ -255,6 +255,7 @@ impl Parts {
             stores: self.context.stores.clone(),
             catalog,
             clock: Arc::clone(&self.context.clock),
+            chance: Arc::clone(&self.chance),
             recheck_after: self.context.settings.worker.recheck_after,
         }))
     }

@@ -4,7 +4,7 @@
 //! entity changed or should be moved; the worker brings every copy back in step with its primary.
 //!
 //! Dependencies point one way: [`model`] knows nothing; [`ports`] name what the outside can do in terms of
-//! the model; `patterns` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
+//! the model; `patterns`, `shared` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
 
 pub mod adapters;
 pub mod app;
@@ -18,6 +18,7 @@ pub mod patterns;
 pub mod ports;
 pub mod reconcile;
 pub mod settings;
+pub mod shared;
 pub mod simulation;
 pub mod telemetry;
 pub mod worker;

@@ -36,7 +36,7 @@ pub(crate) async fn run(account: &Account, work: Work, jobs: usize, concurrency:
 async fn handle(account: &Account, work: Work, message: Message, requests: &AtomicU64) {
     let MessageText::Readable(text) = &message.text else { panic!("unreadable") };
     let key = match job::decode(text).unwrap().job {
-        Job::Archive { key, .. } | Job::Sync(Primary { key, .. }) => key,
+        Job::Archive { key, .. } | Job::Sync { primary: Primary { key, .. }, .. } => key,
         other => panic!("{other:?}"),
     };
     let sent = match work {

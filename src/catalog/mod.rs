@@ -9,7 +9,7 @@ mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 pub use generation::{Generations, ViewStatus};
-pub use view::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+pub use view::{IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -39,6 +39,8 @@ pub struct View {
 pub enum ViewKind {
     /// Copies under another key.
     SecondaryIndex(SecondaryIndex),
+    /// Lists of primaries that share a value.
+    IndexEntity(IndexEntity),
 }
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
@@ -52,6 +54,21 @@ pub struct SecondaryIndex {
     pub row_key: Template,
     /// The properties copied; all of the user's own where absent.
     pub select: Option<Vec<String>>,
+}
+
+/// `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that have it.
+#[derive(Debug, Clone)]
+pub struct IndexEntity {
+    /// Where the lists lie.
+    pub target: TableRef,
+    /// A list's partition key.
+    pub partition_key: Template,
+    /// A list's row key.
+    pub row_key: Template,
+    /// What a member is made of. The primary's keys are among it, each by itself.
+    pub member: Vec<Template>,
+    /// The property that holds the list.
+    pub property: String,
 }
 
 /// What happens when two primaries want one key.
@@ -81,6 +98,34 @@ impl View {
                 index.select,
                 self.on_conflict
             ),
+            ViewKind::IndexEntity(index) => format!(
+                "{} index_entity {}/{} when {when} to {}/{} {:?} {:?} member {:?} in {}",
+                self.name,
+                self.source.account,
+                self.source.table.canonical(),
+                index.target.account,
+                index.target.table.canonical(),
+                index.partition_key.to_string(),
+                index.row_key.to_string(),
+                index.member.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                index.property
+            ),
+        }
+    }
+
+    /// Where its items lie.
+    pub const fn target(&self) -> &TableRef {
+        match &self.kind {
+            ViewKind::SecondaryIndex(index) => &index.target,
+            ViewKind::IndexEntity(index) => &index.target,
+        }
+    }
+
+    /// The partition key and the row key of its rows.
+    pub const fn keys(&self) -> (&Template, &Template) {
+        match &self.kind {
+            ViewKind::SecondaryIndex(index) => (&index.partition_key, &index.row_key),
+            ViewKind::IndexEntity(index) => (&index.partition_key, &index.row_key),
         }
     }
 
@@ -88,6 +133,7 @@ impl View {
     pub const fn kind_name(&self) -> &'static str {
         match self.kind {
             ViewKind::SecondaryIndex(_) => "secondary_index",
+            ViewKind::IndexEntity(_) => "index_entity",
         }
     }
 }

@@ -8,8 +8,10 @@ use sha2::{Digest as _, Sha256};
 use super::row::RowJson;
 use super::{Context, Exit, Output, args, help};
 use crate::catalog::TableRef;
-use crate::model::{BlobName, ContainerName, EdmValue, EntityKey, Key, Row};
+use crate::model::item::VIEW_PROPERTY;
+use crate::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Key, Row, Site, ViewName};
 use crate::ports::Account;
+use crate::shared::{self, List};
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
@@ -17,6 +19,7 @@ use crate::ports::Account;
     ("evenkeel get Employees Sales 000223", "the entity, with its ETag and the EDM types that JSON lacks"),
     ("evenkeel get archive:FormerEmployees Sales 000223", "from a table of another account"),
     ("evenkeel get Employees Sales 000223 --resolve", "with the content of properties that lie in blobs"),
+    ("evenkeel get EmployeeIndex last_name Kim --resolve", "a list in one piece, however long it is"),
 ]))]
 pub struct GetArgs {
     /// The table, in any case; ACCOUNT:TABLE for another account than the catalog's or main
@@ -28,7 +31,7 @@ pub struct GetArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// Replace properties that point to a blob by the blob's content
+    /// Replace properties that point to a blob by the blob's content, and join the pieces of lists
     #[arg(long)]
     pub resolve: bool,
 }
@@ -42,6 +45,7 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
     let Some(mut row) = row else { bail!(absent(&table, &key)) };
     if args.resolve {
         resolve(account, &mut row).await?;
+        row.entity = joined(&table, row.entity)?;
     }
     out.value(&RowJson::of(&row))?;
     Ok(Exit::Done)
@@ -49,6 +53,16 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
 
 fn absent(table: &TableRef, key: &EntityKey) -> anyhow::Error {
     anyhow!("there is no entity {table}{key}")
+}
+
+/// Joins the pieces of a list.
+fn joined(table: &TableRef, entity: Entity) -> anyhow::Result<Entity> {
+    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
+    if !view.is_some_and(|view| shared::is_list_of(&view, &entity)) {
+        return Ok(entity);
+    }
+    let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
+    Ok(List::join(&site, entity)?)
 }
 
 /// Puts the content of blobs where properties point to them.

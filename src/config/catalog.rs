@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::catalog_rules;
 use super::section::Section;
-use super::views::{self, TableDraft, ViewDraft};
-use crate::catalog::{Archive, ArchiveTarget, Catalog, Generations, SecondaryIndex, TableRef, View, ViewKind};
+use super::views::{self, KindDraft, TableDraft, ViewDraft};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, Generations, IndexEntity, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::{AccountName, TableName};
 
 /// Tables by name, with the account that was named for each, if any.
@@ -83,13 +83,20 @@ fn view(draft: &ViewDraft<'_>, tables: &Tables) -> View {
         name: draft.name.clone(),
         source: tables.place(&draft.source),
         when: draft.when.clone(),
-        kind: ViewKind::SecondaryIndex(SecondaryIndex {
-            target: tables.place(&draft.target),
-            partition_key: draft.partition_key.clone(),
-            row_key: draft.row_key.clone(),
-            select: draft.select.clone(),
-        }),
+        kind: kind(draft, tables),
         on_conflict: draft.on_conflict.unwrap_or_default(),
+    }
+}
+
+fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> ViewKind {
+    let (target, partition_key, row_key) = (tables.place(&draft.target), draft.partition_key.clone(), draft.row_key.clone());
+    match &draft.kind {
+        KindDraft::SecondaryIndex { select } => {
+            ViewKind::SecondaryIndex(SecondaryIndex { target, partition_key, row_key, select: select.clone() })
+        }
+        KindDraft::IndexEntity { member, property } => {
+            ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{TableDraft, ViewDraft};
+use super::views::{KindDraft, TableDraft, ViewDraft};
 use crate::catalog::Catalog;
 use crate::model::TableName;
 use crate::model::nearest::nearest;
@@ -76,7 +76,7 @@ fn starts_literally(template: &Template) -> bool {
 
 /// Says where two primaries can want one key, unless the catalog says what is to happen then.
 fn collisions(view: &ViewDraft<'_>) {
-    if view.on_conflict.is_some() {
+    if view.on_conflict.is_some() || !matches!(view.kind, KindDraft::SecondaryIndex { .. }) {
         return;
     }
     let covered = |property: &str| view.partition_key.covers(&[property]) || view.row_key.covers(&[property]);
@@ -113,7 +113,12 @@ fn crowding(section: &Section<'_>, key: &str, template: &Template) {
 fn spelling(view: &ViewDraft<'_>) {
     let templates = [("partition_key", view.partition_key.properties()), ("row_key", view.row_key.properties())];
     let when = view.when.iter().map(|when| ("when", when.properties()));
-    for (key, properties) in templates.into_iter().chain(when) {
+    let member = match &view.kind {
+        KindDraft::SecondaryIndex { .. } => &[],
+        KindDraft::IndexEntity { member, .. } => member.as_slice(),
+    };
+    let member = member.iter().map(|template| ("member", template.properties()));
+    for (key, properties) in templates.into_iter().chain(when).chain(member) {
         for property in properties {
             for known in ["PartitionKey", "RowKey"] {
                 if property != known && property.eq_ignore_ascii_case(known) {

@@ -37,6 +37,7 @@ mod settings;
 mod source;
 mod tree;
 mod units;
+mod view_kinds;
 mod views;
 
 #[cfg(test)]

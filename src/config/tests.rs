@@ -180,7 +180,7 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
     assert_eq!(queues[1].allow.as_ref().unwrap().len(), 2);
     assert!(!loaded.settings.migrate.auto);
     assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret");
-    let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind;
+    let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no secondary index") };
     assert_eq!(index.select.as_deref(), Some(["A".to_owned(), "B".to_owned()].as_slice()));
     let origin = |key: &str| {
         loaded
@@ -299,7 +299,7 @@ auto = "yes"
         "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
         "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
         "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
-        "default.toml:26: views.by_name.kind: expected \"secondary_index\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -481,10 +481,37 @@ to = { kind = "table", table = "Former", account = "second" }
     assert_eq!(catalog.archives[&ViewName::new("former").unwrap()].source, table("employees"));
 }
 
+const LIST: &str = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"table\"\ntable = \"Lists\"\n\
+    partition_key = \"last_name_{LastName|bucket:16}\"\nrow_key = \"{LastName}\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n\
+    property = \"Employees\"\n";
+
+#[test]
+fn a_list_is_read_and_its_mistakes_are_said() {
+    let loaded = load_text(LIST).unwrap();
+    let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
+    assert_eq!((index.property.as_str(), index.member.len()), ("Employees", 2));
+    for (right, wrong, expected) in [
+        ("member = [\"{PartitionKey}\", \"{RowKey}\"]", "member = [\"{RowKey}\"]", "\"{PartitionKey}\" is missing from the list"),
+        ("\"{RowKey}\"]", "\"{RowKey|lower}\"]", "\"{RowKey}\" is missing from the list"),
+        ("\"{RowKey}\"]", "\"{RowKey\"]", "this '{' is not closed"),
+        ("member = [\"{PartitionKey}\", \"{RowKey}\"]\n", "", "member: missing; expected a list of templates"),
+        ("property = \"Employees\"", "property = \"ek_list\"", "one of evenkeel's own properties"),
+        ("property = \"Employees\"", "property = \"Em ployees\"", "is not a property name"),
+        ("property = \"Employees\"", "propertie = \"Employees\"", "did you mean \"property\"?"),
+        ("store = \"table\"", "store = \"tabel\"", "expected \"table\", found \"tabel\""),
+        ("store = \"table\"\n", "", "store: missing; expected"),
+        ("store = \"table\"", "store = \"table\"\non_conflict = \"reject\"", "there are no conflicts"),
+        ("row_key = \"{LastName}\"", "row_key = \"{LastName|lowr}\"", "did you mean \"lower\"?"),
+    ] {
+        assert!(LIST.contains(right), "{right}");
+        let errors = mistakes(&LIST.replace(right, wrong));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
 #[test]
 fn what_later_versions_will_do_is_said_so() {
     for text in [
-        "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nmember = [\"{RowKey}\"]",
         "[views.v]\nkind = \"denormalize\"",
         "[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"",
         "[views.v]\nkind = \"aggregate\"",

@@ -1,19 +1,20 @@
 //! `[views.NAME]`, `[archives.NAME]`, `[tables.NAME]` and `[retention.NAME]`, each for itself.
 
-use super::finding::Finding;
 use super::section::{Reported, Section};
 use super::units::parse_size;
+use super::view_kinds;
 use crate::catalog::OnConflict;
 use crate::model::condition::Condition;
-use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
 
 pub(super) const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
 
+/// Kinds of views.
+const KINDS: [&str; 2] = ["secondary_index", "index_entity"];
 /// Kinds of views that the format has and this version does not.
-const OTHER_KINDS: [&str; 4] = ["index_entity", "denormalize", "large_entity", "aggregate"];
+const OTHER_KINDS: [&str; 3] = ["denormalize", "large_entity", "aggregate"];
 
 /// A view without mistakes of its own.
 pub(super) struct ViewDraft<'a> {
@@ -25,8 +26,14 @@ pub(super) struct ViewDraft<'a> {
     pub(super) when: Option<Condition>,
     pub(super) partition_key: Template,
     pub(super) row_key: Template,
-    pub(super) select: Option<Vec<String>>,
+    pub(super) kind: KindDraft,
     pub(super) on_conflict: Option<OnConflict>,
+}
+
+/// What a view of its kind says beside what every view says.
+pub(super) enum KindDraft {
+    SecondaryIndex { select: Option<Vec<String>> },
+    IndexEntity { member: Vec<Template>, property: String },
 }
 
 /// A declared table.
@@ -81,28 +88,26 @@ pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Vie
 
 fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ViewDraft<'a>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    if !supported(&section, "kind", "a kind of view", "secondary_index", &OTHER_KINDS) {
+    let Some(kind) = supported(&section, "kind", "a kind of view", &KINDS, &OTHER_KINDS) else {
         // A size with a wrong unit is worth saying even where its view is refused.
         let _ = section.parsed("threshold", parse_size);
         return None;
-    }
+    };
     let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
-    let target = section.required("table", "the table that the copies lie in", str::parse::<TableName>);
+    let target = section.required("table", "the table that its items lie in", str::parse::<TableName>);
     let account = account(&section, accounts, "account");
     let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
     let row_key = section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse);
-    let select = section.has("select").then(|| select(&section));
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
-    let on_conflict = section.has("on_conflict").then(|| section.word("on_conflict", &words));
+    let (kind, on_conflict) = match kind {
+        "index_entity" => (view_kinds::index_entity(&section), None),
+        _ => (view_kinds::secondary_index(&section), section.has("on_conflict").then(|| section.word("on_conflict", &words))),
+    };
     section.finish();
     let when = match when {
         None => None,
         Some(when) => Some(when?),
-    };
-    let select = match select {
-        None => None,
-        Some(select) => Some(select?),
     };
     let on_conflict = match on_conflict {
         None => None,
@@ -116,52 +121,30 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
         when,
         partition_key: partition_key?,
         row_key: row_key?,
-        select,
+        kind: kind?,
         on_conflict,
         section,
     })
 }
 
-/// Whether a kind is the one supported; says what is wrong otherwise.
-fn supported(section: &Section<'_>, key: &'static str, what: &str, only: &'static str, others: &[&'static str]) -> bool {
-    let Some(kind) = section.required_text(key, &format!("{what}: {only:?}")) else { return false };
-    if kind == only {
-        return true;
+/// One of the supported kinds; says what is wrong otherwise.
+fn supported(
+    section: &Section<'_>,
+    key: &'static str,
+    what: &str,
+    kinds: &[&'static str],
+    others: &[&'static str],
+) -> Option<&'static str> {
+    let list = kinds.iter().map(|kind| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
+    let found = section.required_text(key, &format!("{what}: {list}"))?;
+    if let Some(kind) = kinds.iter().find(|kind| **kind == found) {
+        return Some(kind);
     }
-    if others.contains(&kind) {
-        section.error(key, format!("{kind:?} {UNSUPPORTED}; supported is {only:?}"));
+    if others.contains(&found) {
+        section.error(key, format!("{found:?} {UNSUPPORTED}; supported is {list}"));
     } else {
-        let hint =
-            nearest(kind, others.iter().copied().chain([only])).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
-        section.error(key, format!("expected {only:?}, found {kind:?}{hint}"));
+        let hint = nearest(found, others.iter().chain(kinds).copied()).map(|known| format!("; did you mean {known:?}?"));
+        section.error(key, format!("expected {list}, found {found:?}{}", hint.unwrap_or_default()));
     }
-    false
-}
-
-fn select(section: &Section<'_>) -> Option<Vec<String>> {
-    let mut names: Vec<String> = Vec::new();
-    let mut wrong = false;
-    for (name, origin) in section.texts("select")? {
-        let problem = if name.starts_with(RESERVED_PREFIX) {
-            Some(format!("{name:?} is one of evenkeel's own properties, which are never copied"))
-        } else if matches!(name.as_str(), "PartitionKey" | "RowKey") {
-            Some(format!("{name} is no property to copy: every copy names its primary's keys in ek_source"))
-        } else if name == "Timestamp" {
-            Some("Timestamp is the service's own: every copy has one of its own".to_owned())
-        } else if !valid_property_name(&name) {
-            Some(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
-        } else if names.contains(&name) {
-            Some(format!("{name:?} is selected twice"))
-        } else {
-            None
-        };
-        match problem {
-            None => names.push(name),
-            Some(problem) => {
-                wrong = true;
-                section.cx.error(Finding::new(origin.as_ref(), section.path_of("select"), problem));
-            }
-        }
-    }
-    (!wrong).then_some(names)
+    None
 }

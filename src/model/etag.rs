@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use serde::{Deserialize, Serialize};
 
 /// The version of an entity or blob, opaque and compared as a whole string.
@@ -22,6 +24,11 @@ impl ETag {
     pub fn new(text: impl Into<String>) -> Result<Self, ETagError> {
         let text = text.into();
         if text.is_empty() || text == "*" || text.chars().any(char::is_control) { Err(ETagError(text)) } else { Ok(Self(text)) }
+    }
+
+    /// A token: what plays the ETag's role for a part of a document. From 64 random bits.
+    pub fn token(random: u64) -> Self {
+        Self(BASE64.encode(random.to_be_bytes()))
     }
 
     /// The text as the service sent it.

@@ -13,22 +13,113 @@ pub const SOURCE_PROPERTY: &str = "ek_source";
 pub const VIEW_PROPERTY: &str = "ek_view";
 
 /// Where an item lies, and which view it belongs to.
+///
+/// An item is the whole thing at its site, or a part of a document there that other primaries have parts of too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ItemAddress {
     /// The view.
     pub view: ViewName,
-    /// The account of its table.
+    /// The account of its site.
     pub account: AccountName,
-    /// Its table.
-    pub table: TableName,
-    /// Its key.
+    /// Its site.
     #[serde(flatten)]
-    pub key: EntityKey,
+    pub site: Site,
+    /// Which part of what lies there; nothing where the item is all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+}
+
+/// A thing in an account that can be written under a condition of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Site {
+    /// A row of a table.
+    Row {
+        /// The table.
+        table: TableName,
+        /// The row.
+        #[serde(flatten)]
+        key: EntityKey,
+    },
+}
+
+/// A part of a document that several primaries share. It has no ETag of its own: a token in the document, new at
+/// every write of the part, plays the ETag's role.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A member of a list, which says all there is to say of it.
+    Member(Member),
+}
+
+/// A member of a list: some texts, by which the list is sorted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Member(pub Vec<String>);
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Texts always serialise.
+        f.write_str(&serde_json::to_string(&self.0).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(member) => fmt::Display::fmt(member, f),
+        }
+    }
+}
+
+impl Site {
+    /// The row's table.
+    pub const fn table(&self) -> &TableName {
+        match self {
+            Self::Row { table, .. } => table,
+        }
+    }
+
+    /// The row's key.
+    pub const fn key(&self) -> &EntityKey {
+        match self {
+            Self::Row { key, .. } => key,
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Row { table, key } => write!(f, "{table}{key}"),
+        }
+    }
+}
+
+impl ItemAddress {
+    /// The address of a whole row.
+    pub const fn row(view: ViewName, account: AccountName, table: TableName, key: EntityKey) -> Self {
+        Self { view, account, site: Site::Row { table, key }, part: None }
+    }
+
+    /// What lies at this site as a whole, under another view.
+    #[must_use]
+    pub fn whole_of(&self, view: &ViewName) -> Self {
+        Self { view: view.clone(), account: self.account.clone(), site: self.site.clone(), part: None }
+    }
 }
 
 impl fmt::Display for ItemAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{} of view {}", self.table, self.key, self.view)
+        match &self.part {
+            None => write!(f, "{} of view {}", self.site, self.view),
+            Some(part) => write!(f, "{part} in {} of view {}", self.site, self.view),
+        }
     }
 }
 
@@ -61,10 +152,22 @@ pub fn source_text(primary: &Primary) -> String {
     serde_json::json!([primary.table, primary.key.pk, primary.key.rk]).to_string()
 }
 
-/// Whether this row of this table was derived from a primary of the same table: such a row is never a
+/// The text of `ek_source` on a document that primaries of a table share.
+pub fn shared_source_text(table: &TableName) -> String {
+    serde_json::json!([table]).to_string()
+}
+
+/// Whether this row of this table was derived from primaries of the same table: such a row is never a
 /// primary itself.
 pub fn is_derived_within(table: &TableName, entity: &Entity) -> bool {
-    Owner::of(entity).is_some_and(|owner| owner.primary.table == *table)
+    if entity.get(VIEW_PROPERTY).is_none() {
+        return false;
+    }
+    // One primary's item names the primary, what several share names their table.
+    let source: Option<Vec<String>> = entity.text(SOURCE_PROPERTY).and_then(|source| serde_json::from_str(source).ok());
+    source.is_some_and(|source| {
+        matches!(source.len(), 1 | 3) && source.first().is_some_and(|name| TableName::new(name.as_str()).is_ok_and(|name| name == *table))
+    })
 }
 
 #[cfg(test)]
@@ -82,5 +185,32 @@ mod tests {
         assert_eq!(Owner::of(&row), Some(owner));
         assert!(is_derived_within(&TableName::new("employees").unwrap(), &row));
         assert!(!is_derived_within(&TableName::new("Other").unwrap(), &row));
+    }
+
+    #[test]
+    fn what_primaries_of_a_table_share_is_none_of_them() {
+        let table = TableName::new("Employees").unwrap();
+        let row = Entity::new(EntityKey::new("p", "r").unwrap()).with(SOURCE_PROPERTY, shared_source_text(&table));
+        assert!(!is_derived_within(&table, &row), "only what names its view is derived");
+        let row = row.with(VIEW_PROPERTY, "by_last_name");
+        assert!(is_derived_within(&TableName::new("employees").unwrap(), &row));
+        assert_eq!(Owner::of(&row), None);
+    }
+
+    #[test]
+    fn an_address_reads_as_it_was_written_before_there_were_parts() {
+        let row = ItemAddress::row(
+            ViewName::new("by_email").unwrap(),
+            AccountName::main(),
+            TableName::new("ByEmail").unwrap(),
+            EntityKey::new("p", "한 r").unwrap(),
+        );
+        let old = r#"{"view":"by_email","account":"main","table":"ByEmail","pk":"p","rk":"한 r"}"#;
+        assert_eq!(serde_json::from_str::<ItemAddress>(old).unwrap(), row);
+        assert_eq!(serde_json::to_string(&row).unwrap(), old);
+        let member = ItemAddress { part: Some(Part::Member(Member(vec!["Sales".to_owned(), "a\",b".to_owned()]))), ..row };
+        let text = serde_json::to_string(&member).unwrap();
+        assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), member, "{text}");
+        assert_eq!(member.to_string(), r#"["Sales","a\",b"] in ByEmail("p", "한 r") of view by_email"#);
     }
 }

@@ -22,7 +22,12 @@ pub const OPS: [&str; 7] = ["sync", "put", "delete", "archive", "restore", "move
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     /// Brings every item of a primary in step with its present state, present or absent.
-    Sync(Primary),
+    Sync {
+        /// The primary.
+        primary: Primary,
+        /// Which of its items are looked at.
+        looks: Looks,
+    },
     /// Writes a primary, then as `Sync`.
     Put(Box<Put>),
     /// Deletes a primary, then as `Sync`.
@@ -113,7 +118,7 @@ impl Job {
     /// The operation, as `op` spells it.
     pub const fn op(&self) -> &'static str {
         match self {
-            Self::Sync(_) => "sync",
+            Self::Sync { .. } => "sync",
             Self::Put(_) => "put",
             Self::Delete { .. } => "delete",
             Self::Archive { .. } => "archive",
@@ -126,12 +131,22 @@ impl Job {
     /// The key of the primary that the job is about; nothing where it is about many.
     pub const fn key(&self) -> Option<&EntityKey> {
         match self {
-            Self::Sync(primary) | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
+            Self::Sync { primary, .. } | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
             Self::Put(put) => Some(&put.entity.key),
             Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
             Self::Backfill(_) => None,
         }
     }
+}
+
+/// Which items a pass looks at before it reads the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Looks {
+    /// Those whose outcome is unknown, and those it touched.
+    #[default]
+    Doubtful,
+    /// Each that the footprint lists: finds what somebody else has changed or deleted.
+    Everything,
 }
 
 /// A decoded message: the job and what travels beside it.
@@ -218,6 +233,9 @@ struct SyncFields {
     pk: String,
     /// The primary's RowKey.
     rk: String,
+    /// Look at every item, also where the primary has not changed: finds and mends what somebody else changed or deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    thorough: bool,
 }
 
 /// Fields of a `put` job.
@@ -403,7 +421,8 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "backfill" => backfill(fields(op, object)?)?,
         _ => {
             let fields: SyncFields = fields(op, object)?;
-            Job::Sync(primary(op, fields.table, fields.pk, fields.rk)?)
+            let looks = if fields.thorough { Looks::Everything } else { Looks::Doubtful };
+            Job::Sync { primary: primary(op, fields.table, fields.pk, fields.rk)?, looks }
         }
     };
     Ok(JobEnvelope { job, id, traceparent, unknown_fields })

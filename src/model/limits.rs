@@ -40,3 +40,5 @@ pub const BLOB_NAME_SEGMENTS: usize = 254;
 pub const METADATA_BYTES: usize = 8_192;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
+/// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.
+pub const MEMBER_UTF16_UNITS: usize = 2_048;

@@ -28,7 +28,7 @@ pub use edm::EdmValue;
 pub use entity::{Entity, Row};
 pub use etag::ETag;
 pub use filter::{Comparison, Filter};
-pub use item::ItemAddress;
+pub use item::{ItemAddress, Member, Part, Site};
 pub use job::{Job, JobEnvelope};
 pub use key::{EntityKey, Key};
 pub use names::{AccountName, BlobName, ContainerName, QueueName, TableName, ViewName};

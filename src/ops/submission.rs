@@ -54,7 +54,7 @@ pub fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catal
 /// or a restore it is the archive's source, so that all jobs of one primary meet.
 fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     match job {
-        Job::Sync(primary) | Job::Delete { primary, .. } => known_table(&primary.table, catalog),
+        Job::Sync { primary, .. } | Job::Delete { primary, .. } => known_table(&primary.table, catalog),
         Job::Put(put) => known_table(&put.table, catalog),
         Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
         Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog),

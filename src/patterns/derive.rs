@@ -11,12 +11,21 @@ use crate::model::{Entity, ItemAddress, ViewName, limits};
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// The row, its owner written on it.
-    pub entity: Entity,
+    /// What it is.
+    pub content: Content,
     /// The generation of its view.
     pub generation: u32,
     /// What happens when another primary has the key.
     pub on_conflict: OnConflict,
+}
+
+/// What an item is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// A row, its owner written on it.
+    Row(Entity),
+    /// The member that its address names: there is no more to it.
+    Member,
 }
 
 /// Why a primary's items cannot be derived: a permanent error of its job.
@@ -45,6 +54,16 @@ pub enum DeriveError {
         /// Which limit.
         #[source]
         source: EntityError,
+    },
+    /// A member over its limit.
+    #[error("view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed")]
+    LongMember {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// How many.
+        units: usize,
     },
     /// Two views, or one view and its source, want one row.
     #[error("the views {first} and {second} both derive {address} from {primary}: give one of them another key")]
@@ -85,27 +104,31 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
-        let derived = match &view.kind {
-            ViewKind::SecondaryIndex(index) => super::secondary_index::derive(view, index, &primary, entity)?.into_iter(),
+        let derived: Vec<(ItemAddress, Content)> = match &view.kind {
+            ViewKind::SecondaryIndex(index) => super::secondary_index::derive(view, index, &primary, entity)?
+                .map(|(address, entity)| (address, Content::Row(entity)))
+                .into_iter()
+                .collect(),
+            ViewKind::IndexEntity(index) => {
+                super::index_entity::derive(view, index, &primary, entity)?.map(|address| (address, Content::Member)).into_iter().collect()
+            }
         };
-        for (address, entity) in derived {
-            if address.table == source.table && address.account == source.account && address.key == primary.key {
+        for (address, content) in derived {
+            if *address.site.table() == source.table && address.account == source.account && *address.site.key() == primary.key {
                 return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
             }
-            if let Some(other) = items.keys().find(|other| same_row(other, &address)) {
+            if let Some(other) = items.keys().find(|other| other.account == address.account && other.site == address.site) {
                 return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
             }
-            entity.check().map_err(|source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source }))?;
-            items.insert(address, Item { entity, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
+            if let Content::Row(entity) = &content {
+                let wrong = |source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source });
+                entity.check().map_err(wrong)?;
+            }
+            items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
         }
     }
     if items.len() > limits::ITEMS_PER_PRIMARY {
         return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));
     }
     Ok(items)
-}
-
-/// Whether two items would be one row.
-fn same_row(a: &ItemAddress, b: &ItemAddress) -> bool {
-    a.account == b.account && a.table == b.table && a.key == b.key
 }

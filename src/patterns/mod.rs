@@ -5,7 +5,8 @@
 //! happened to it.
 
 mod derive;
+mod index_entity;
 pub mod lookup;
 mod secondary_index;
 
-pub use derive::{DeriveError, Item, derive};
+pub use derive::{Content, DeriveError, Item, derive};

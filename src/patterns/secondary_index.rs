@@ -30,6 +30,5 @@ pub(super) fn derive(
         entity.user_properties().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
     let owner = Owner { primary: primary.clone(), view: view.name.clone() };
     let copy = owner.on(Entity { key: key.clone(), properties });
-    let address = ItemAddress { view: view.name.clone(), account: index.target.account.clone(), table: index.target.table.clone(), key };
-    Ok(Some((address, copy)))
+    Ok(Some((ItemAddress::row(view.name.clone(), index.target.account.clone(), index.target.table.clone(), key), copy)))
 }

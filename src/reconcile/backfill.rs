@@ -23,11 +23,11 @@ use super::engine::{Engine, Unknown};
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::{permanent, storage};
 use super::footprint;
-use super::pass::{Looks, Pass};
+use super::pass::Pass;
 use crate::catalog::TableRef;
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
-use crate::model::job::Primary;
+use crate::model::job::{Looks, Primary};
 use crate::model::{Comparison, EntityKey, Filter, Row, body};
 use crate::ports::{Continuation, Page, Query, Ttl};
 
@@ -183,7 +183,7 @@ impl Run<'_> {
     async fn queue_sync(&self, primary: &Primary) -> Result<(), Failure> {
         let account = self.engine.stores.account(&self.delivery.account);
         let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
-        let job: Value = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk});
+        let job: Value = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": true});
         let put = queues.put(&self.delivery.queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await;
         put.map(|_| ()).map_err(|error| storage(format!("queueing a sync of {primary}"), error))
     }

@@ -10,7 +10,7 @@ use super::execute::{Action, Failure};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
 use super::pass::{Pass, Round};
-use super::plan::{Plan, State, Write};
+use super::plan::{Plan, State};
 use crate::model::{ETag, Entity, EntityKey, ItemAddress, limits, odata};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};
 
@@ -143,8 +143,11 @@ impl Pass<'_> {
         }
     }
 
+    /// Whether an item is a row in the primary's own partition, so that it is written with it.
     fn is_own_partition(&self, address: &ItemAddress) -> bool {
-        address.account == self.source.account && address.table == self.source.table && address.key.pk == self.primary.key.pk
+        let (table, key) = (address.site.table(), address.site.key());
+        let near = address.account == self.source.account && *table == self.source.table && key.pk == self.primary.key.pk;
+        near && address.part.is_none()
     }
 
     /// A key in the primary's own partition is taken: nothing is written, and what was announced for the
@@ -161,12 +164,9 @@ impl Pass<'_> {
     fn group(&self, change: &Change, plan: &Plan) -> Group {
         let mut group = Group { operations: vec![change.operation()], items: Vec::new() };
         let mut bytes = OPERATION_OVERHEAD + change.result().map_or(0, odata::encoded_len);
-        let writes = plan.writes.iter().map(|write| {
-            let action = if write.over.is_none() { Action::Create } else { Action::Update };
-            (&write.address, action, Write::operation(write))
-        });
+        let writes = plan.writes.iter().filter_map(|write| Some((&write.address, write.action(), write.operation()?)));
         let drops = plan.drops.iter().map(|(address, etag)| {
-            (address, Action::Delete, TableOperation::Delete(address.key.clone(), Condition::Matches(etag.clone())))
+            (address, Action::Delete, TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone())))
         });
         for (address, action, operation) in writes.chain(drops).filter(|(address, ..)| self.is_own_partition(address)) {
             bytes += OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len);

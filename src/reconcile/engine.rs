@@ -11,11 +11,12 @@ use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary,
 use super::failure::permanent;
 use super::pass::Pass;
 use super::report::PlanReport;
+use super::shared::Turns;
 use super::{archive, backfill, delete, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
-use crate::ports::{Account, Clock, Stores};
+use crate::ports::{Account, Chance, Clock, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
@@ -30,6 +31,8 @@ pub struct EngineParts {
     pub catalog: Arc<Catalog>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// What tokens are drawn from.
+    pub chance: Arc<dyn Chance>,
     /// How long after a disturbed pass dropped items are looked at again.
     pub recheck_after: Duration,
 }
@@ -39,7 +42,9 @@ pub struct Engine {
     pub(super) stores: Stores,
     pub(super) catalog: Arc<Catalog>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) chance: Arc<dyn Chance>,
     pub(super) recheck_after: Duration,
+    pub(super) turns: Turns,
 }
 
 /// A job names something that the catalog does not have.
@@ -58,15 +63,15 @@ pub(super) enum Unknown {
 impl Engine {
     /// An engine.
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { stores, catalog, clock, recheck_after } = parts;
-        Self { stores, catalog, clock, recheck_after }
+        let EngineParts { stores, catalog, clock, chance, recheck_after } = parts;
+        Self { stores, catalog, clock, chance, recheck_after, turns: Turns::default() }
     }
 
     /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not
     /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         let table = match job {
-            Job::Sync(primary) | Job::Delete { primary, .. } | Job::Move { primary, .. } => &primary.table,
+            Job::Sync { primary, .. } | Job::Delete { primary, .. } | Job::Move { primary, .. } => &primary.table,
             Job::Put(put) => &put.table,
             Job::Archive { archive, .. } | Job::Restore { archive, .. } => &self.catalog.archives.get(archive)?.source.table,
             Job::Backfill(_) => return None,
@@ -151,7 +156,11 @@ impl Execute for Engine {
 impl Engine {
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         match work {
-            Work::Job(Job::Sync(primary)) => self.pass(primary, delivery)?.reconcile().await.map(Outcome::Done),
+            Work::Job(Job::Sync { primary, looks }) => {
+                let mut pass = self.pass(primary, delivery)?;
+                pass.looks = *looks;
+                pass.reconcile().await.map(Outcome::Done)
+            }
             Work::Job(Job::Put(put)) => put::run(self, put, delivery).await,
             Work::Job(Job::Delete { primary, if_match }) => delete::run(self, primary, if_match.as_ref(), delivery).await,
             Work::Job(Job::Archive { archive, key, if_match }) => {
@@ -177,7 +186,7 @@ impl Engine {
             Job::Move { to, .. } => Some(to.clone()),
             Job::Put(_) | Job::Delete { .. } => None,
             // It writes no primary.
-            Job::Sync(_) | Job::Backfill(_) => return Ok(()),
+            Job::Sync { .. } | Job::Backfill(_) => return Ok(()),
         };
         for primary in [Some(source), kept].into_iter().flatten() {
             let pass = self.pass(&primary, delivery)?;

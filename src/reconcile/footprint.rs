@@ -10,12 +10,15 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, TableName, limits};
+use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, limits};
 
 /// The table of footprints, in each account that has sources of views.
 pub const FOOTPRINTS: &str = "EvenkeelFootprints";
-/// The version of the format below.
-const VERSION: i32 = 1;
+/// The version of the format that lists whole rows only. What fits it is written in it, so that a worker that knows no
+/// other kind of item reads it.
+const ROWS: i32 = 1;
+/// The version of the format that lists items of any kind.
+const ANY: i32 = 2;
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
 
@@ -52,7 +55,7 @@ pub enum Settled {
 pub struct Entry {
     /// The generation of its view.
     pub generation: u32,
-    /// Its ETag at the last closed pass; nothing for one that is only announced.
+    /// Its ETag at the last closed pass, or its token where it is a part; nothing for one that is only announced.
     pub etag: Option<ETag>,
     /// A pass has announced to create or drop it, and its outcome is not recorded.
     pub changing: bool,
@@ -85,8 +88,11 @@ pub enum FootprintError {
     },
 }
 
-/// The wire form of one item: view, generation, account, table, pk, rk, ETag, changing.
-type WireItem = (String, u32, String, String, String, String, Option<String>, u8);
+/// One item in the format [`ROWS`]: view, generation, account, table, pk, rk, ETag, changing.
+type WireRow = (String, u32, String, String, String, String, Option<String>, u8);
+/// One item in the format [`ANY`]: view, generation, account, site, part, ETag or token, changing. A site is `["row", table,
+/// pk, rk]`.
+type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
 
 /// The name of the table of footprints.
 pub fn table() -> TableName {
@@ -126,7 +132,8 @@ impl Footprint {
 
     /// The entity that records this footprint.
     pub fn encode(&self, primary: &Primary) -> Result<Entity, FootprintError> {
-        let mut entity = Entity::new(key(primary)).with("Version", VERSION);
+        let (version, list) = self.list();
+        let mut entity = Entity::new(key(primary)).with("Version", version);
         match &self.settled {
             Settled::Never => {}
             Settled::Absent => entity = entity.with("Settled", "absent"),
@@ -139,26 +146,8 @@ impl Footprint {
         {
             entity = entity.with("TaintedUntil", until);
         }
-        let items: Vec<WireItem> = self
-            .items
-            .iter()
-            .map(|(address, entry)| {
-                (
-                    address.view.to_string(),
-                    entry.generation,
-                    address.account.to_string(),
-                    address.table.to_string(),
-                    address.key.pk.to_string(),
-                    address.key.rk.to_string(),
-                    entry.etag.as_ref().map(ToString::to_string),
-                    u8::from(entry.changing),
-                )
-            })
-            .collect();
-        // Strings and numbers always serialise.
-        let list = serde_json::to_string(&items).unwrap_or_default();
-        let too_large = |bytes| FootprintError::TooLarge { primary: primary.clone(), count: items.len(), bytes };
-        if items.len() > limits::ITEMS_PER_PRIMARY {
+        let too_large = |bytes| FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes };
+        if self.items.len() > limits::ITEMS_PER_PRIMARY {
             return Err(too_large(list.len()));
         }
         for (index, piece) in pieces(&list).enumerate() {
@@ -169,13 +158,24 @@ impl Footprint {
         Ok(entity)
     }
 
+    /// The version of the format, and the list of items in it.
+    fn list(&self) -> (i32, String) {
+        let rows: Option<Vec<WireRow>> = self.items.iter().map(|(address, entry)| wire_row(address, entry)).collect();
+        // Strings and numbers always serialise.
+        if let Some(rows) = rows {
+            return (ROWS, serde_json::to_string(&rows).unwrap_or_default());
+        }
+        let items: Vec<WireItem> = self.items.iter().map(|(address, entry)| wire_item(address, entry)).collect();
+        (ANY, serde_json::to_string(&items).unwrap_or_default())
+    }
+
     /// Reads the entity that records a footprint.
     pub fn decode(primary: &Primary, entity: &Entity) -> Result<Self, FootprintError> {
         let wrong = |problem: String| FootprintError::Format { primary: primary.clone(), problem };
-        match entity.get("Version") {
-            Some(EdmValue::Int32(VERSION)) => {}
-            other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {VERSION}"))),
-        }
+        let version = match entity.get("Version") {
+            Some(EdmValue::Int32(version @ (ROWS | ANY))) => *version,
+            other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {ROWS} and {ANY}"))),
+        };
         let settled = match entity.text("Settled") {
             None => Settled::Never,
             Some("absent") => Settled::Absent,
@@ -197,21 +197,64 @@ impl Footprint {
                 None => break,
             }
         }
-        let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
-        let items = wire.into_iter().map(entry).collect::<Result<_, _>>().map_err(wrong)?;
-        Ok(Self { settled, items, tainted_until })
+        let unreadable = |error: serde_json::Error| wrong(format!("Items: {error}"));
+        let items = if version == ROWS {
+            let wire: Vec<WireRow> = serde_json::from_str(&list).map_err(unreadable)?;
+            wire.into_iter().map(row_of).collect::<Result<_, _>>()
+        } else {
+            let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(unreadable)?;
+            wire.into_iter().map(item_of).collect::<Result<_, _>>()
+        };
+        Ok(Self { settled, items: items.map_err(|problem| wrong(format!("Items: {problem}")))?, tainted_until })
     }
 }
 
-fn entry((view, generation, account, table, pk, rk, etag, changing): WireItem) -> Result<(ItemAddress, Entry), String> {
-    let address = ItemAddress {
-        view: view.try_into().map_err(|error| format!("Items: {error}"))?,
-        account: account.try_into().map_err(|error| format!("Items: {error}"))?,
-        table: table.try_into().map_err(|error| format!("Items: {error}"))?,
-        key: EntityKey::new(pk, rk).map_err(|error| format!("Items: {error}"))?,
+/// A whole row as the first format lists it; nothing for any other kind of item.
+fn wire_row(address: &ItemAddress, entry: &Entry) -> Option<WireRow> {
+    let Site::Row { table, key } = &address.site;
+    address.part.is_none().then(|| {
+        (
+            address.view.to_string(),
+            entry.generation,
+            address.account.to_string(),
+            table.to_string(),
+            key.pk.to_string(),
+            key.rk.to_string(),
+            entry.etag.as_ref().map(ToString::to_string),
+            u8::from(entry.changing),
+        )
+    })
+}
+
+fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
+    let site = match &address.site {
+        Site::Row { table, key } => vec!["row".to_owned(), table.to_string(), key.pk.to_string(), key.rk.to_string()],
     };
-    let etag = etag.map(ETag::new).transpose().map_err(|error| format!("Items: {error}"))?;
-    Ok((address, Entry { generation, etag, changing: changing != 0 }))
+    (
+        address.view.to_string(),
+        entry.generation,
+        address.account.to_string(),
+        site,
+        address.part.clone(),
+        entry.etag.as_ref().map(ToString::to_string),
+        u8::from(entry.changing),
+    )
+}
+
+fn row_of((view, generation, account, table, pk, rk, etag, changing): WireRow) -> Result<(ItemAddress, Entry), String> {
+    item_of((view, generation, account, vec!["row".to_owned(), table, pk, rk], None, etag, changing))
+}
+
+fn item_of((view, generation, account, site, part, etag, changing): WireItem) -> Result<(ItemAddress, Entry), String> {
+    fn text(error: impl std::fmt::Display) -> String {
+        error.to_string()
+    }
+    let site = match site.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["row", table, pk, rk] => Site::Row { table: TableName::new(*table).map_err(text)?, key: EntityKey::new(*pk, *rk).map_err(text)? },
+        other => return Err(format!("{other:?} is no site that this version of evenkeel knows")),
+    };
+    let address = ItemAddress { view: view.try_into().map_err(text)?, account: account.try_into().map_err(text)?, site, part };
+    Ok((address, Entry { generation, etag: etag.map(ETag::new).transpose().map_err(text)?, changing: changing != 0 }))
 }
 
 /// Cuts a text into pieces of at most 32,000 UTF-16 units, never inside a character.
@@ -235,7 +278,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AccountName, ViewName};
+    use crate::model::{AccountName, Member, ViewName};
     use proptest::prelude::*;
 
     fn primary(pk: &str) -> Primary {
@@ -243,12 +286,12 @@ mod tests {
     }
 
     fn address(rk: &str) -> ItemAddress {
-        ItemAddress {
-            view: ViewName::new("by_email").unwrap(),
-            account: AccountName::main(),
-            table: TableName::new("ByEmail").unwrap(),
-            key: EntityKey::new("p", rk).unwrap(),
-        }
+        let (view, table) = (ViewName::new("by_email").unwrap(), TableName::new("ByEmail").unwrap());
+        ItemAddress::row(view, AccountName::main(), table, EntityKey::new("p", rk).unwrap())
+    }
+
+    fn member(rk: &str) -> ItemAddress {
+        ItemAddress { part: Some(Part::Member(Member(vec!["Sales".to_owned(), rk.to_owned()]))), ..address("list") }
     }
 
     #[test]
@@ -279,15 +322,29 @@ mod tests {
     #[test]
     fn what_was_edited_by_hand_is_refused_and_not_guessed() {
         let entity = Footprint::default().encode(&primary("Sales")).unwrap();
-        for broken in [entity.clone().with("Version", 2), entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
+        for broken in [entity.clone().with("Version", 3), entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
             assert!(matches!(Footprint::decode(&primary("Sales"), &broken), Err(FootprintError::Format { .. })));
         }
+    }
+
+    #[test]
+    fn a_footprint_of_rows_alone_is_written_as_it_was_before_there_were_other_items() {
+        let mut footprint = Footprint::default();
+        footprint.items.insert(address("r"), Entry { generation: 1, etag: None, changing: true });
+        let entity = footprint.encode(&primary("Sales")).unwrap();
+        assert_eq!(entity.get("Version"), Some(&1.into()));
+        assert_eq!(entity.text("Items"), Some(r#"[["by_email",1,"main","ByEmail","p","r",null,1]]"#));
+        footprint.items.insert(member("7"), Entry { generation: 2, etag: Some(ETag::token(5)), changing: false });
+        let entity = footprint.encode(&primary("Sales")).unwrap();
+        assert_eq!(entity.get("Version"), Some(&2.into()));
+        assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));
     }
 
     proptest! {
         #[test]
         fn any_footprint_survives(
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
+            members in proptest::collection::btree_set(".{0,12}", 0..6),
             settled in 0..3_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
@@ -295,7 +352,9 @@ mod tests {
                 1 => Settled::Absent,
                 _ => Settled::At { etag: ETag::new("W/\"x\"").unwrap(), fingerprint: "abc".to_owned() },
             };
-            let items = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true })).collect();
+            let rows = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true }));
+            let members = members.iter().map(|rk| (member(rk), Entry { generation: 1, etag: Some(ETag::token(7)), changing: false }));
+            let items = rows.chain(members).collect();
             let footprint = Footprint { settled, items, tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()) };
             let entity = footprint.encode(&primary("Sales")).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));

@@ -9,8 +9,11 @@ use super::execute::{Action, Failure, ItemChange};
 use super::failure::storage;
 use super::pass::Pass;
 use super::plan::{Plan, Write};
-use crate::model::{ETag, ItemAddress};
+use super::shared::{Answer, Document};
+use crate::model::{AccountName, ETag, ItemAddress, Site};
+use crate::patterns::Content;
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation};
+use crate::shared::{self, Change};
 
 /// Requests of one pass under way at once.
 const CONCURRENT_REQUESTS: usize = 16;
@@ -38,6 +41,55 @@ impl ItemFailure {
     }
 }
 
+/// One thing to do to an item, and how it ended.
+#[derive(Clone, Copy)]
+enum Deed<'p> {
+    Write(&'p Write),
+    Drop(&'p ItemAddress, &'p ETag),
+}
+
+/// How a deed ended; a write with its new ETag or token.
+type Ended<'p> = (Deed<'p>, Result<Option<ETag>, ItemFailure>);
+
+impl<'p> Deed<'p> {
+    const fn address(self) -> &'p ItemAddress {
+        match self {
+            Self::Write(write) => &write.address,
+            Self::Drop(address, _) => address,
+        }
+    }
+
+    const fn action(self) -> Action {
+        match self {
+            Self::Write(write) => write.action(),
+            Self::Drop(..) => Action::Delete,
+        }
+    }
+}
+
+/// What is done in one request, or in one read-modify-write.
+struct Errand<'p> {
+    deeds: Vec<Deed<'p>>,
+}
+
+/// Rows one by one, parts by their documents. What only drops comes in the second list: when something moves, it is in
+/// its new place before it leaves the old one.
+fn errands<'p>(deeds: Vec<Deed<'p>>) -> (Vec<Errand<'p>>, Vec<Errand<'p>>) {
+    let mut errands: Vec<Errand<'p>> = Vec::new();
+    let mut documents: BTreeMap<(&AccountName, &Site), Errand<'p>> = BTreeMap::new();
+    for deed in deeds {
+        let address = deed.address();
+        match address.part {
+            None => errands.push(Errand { deeds: vec![deed] }),
+            Some(_) => {
+                documents.entry((&address.account, &address.site)).or_insert_with(|| Errand { deeds: Vec::new() }).deeds.push(deed);
+            }
+        }
+    }
+    errands.extend(documents.into_values());
+    errands.into_iter().partition(|errand| errand.deeds.iter().any(|deed| matches!(deed, Deed::Write(_))))
+}
+
 impl Pass<'_> {
     /// Writes and drops items. `done` has the ETags of those that a transaction has written already; what a
     /// transaction has dropped is not in the plan any more. Nothing where a race was lost.
@@ -46,36 +98,28 @@ impl Pass<'_> {
         plan: &Plan,
         done: BTreeMap<ItemAddress, ETag>,
     ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+        let writes = plan.writes.iter().filter(|write| !done.contains_key(&write.address)).map(Deed::Write);
+        let drops = plan.drops.iter().map(|(address, etag)| Deed::Drop(address, etag));
+        let (first, second) = errands(writes.chain(drops).collect());
+
         let mut written = done;
         let mut again = false;
         let mut failed = None;
-
-        let todo: Vec<&Write> = plan.writes.iter().filter(|write| !written.contains_key(&write.address)).collect();
-        let results = gather(todo.iter().map(|write| self.write_item(write)).collect()).await;
-        for (write, result) in todo.into_iter().zip(results) {
-            match result {
-                Ok(etag) => {
-                    self.count(&write.address, if write.over.is_none() { Action::Create } else { Action::Update });
-                    written.insert(write.address.clone(), etag);
+        for errands in [first, second] {
+            let ended: Vec<Vec<Ended<'_>>> = gather(errands.into_iter().map(|errand| self.run(errand)).collect()).await;
+            for (deed, result) in ended.into_iter().flatten() {
+                match result {
+                    Ok(etag) => {
+                        self.count(deed.address(), deed.action());
+                        written.extend(etag.map(|etag| (deed.address().clone(), etag)));
+                    }
+                    Err(ItemFailure::Lost { unanswered_insert }) => {
+                        self.touched.insert(deed.address().clone());
+                        self.unanswered |= unanswered_insert;
+                        again = true;
+                    }
+                    Err(ItemFailure::Failed(failure)) => failed = failed.or(Some(failure)),
                 }
-                Err(ItemFailure::Lost { unanswered_insert }) => {
-                    self.touched.insert(write.address.clone());
-                    self.unanswered |= unanswered_insert;
-                    again = true;
-                }
-                Err(ItemFailure::Failed(failure)) => failed = failed.or(Some(failure)),
-            }
-        }
-
-        let results = gather(plan.drops.iter().map(|(address, etag)| self.drop_item(address, etag)).collect()).await;
-        for ((address, _), result) in plan.drops.iter().zip(results) {
-            match result {
-                Ok(()) => self.count(address, Action::Delete),
-                Err(ItemFailure::Lost { .. }) => {
-                    self.touched.insert(address.clone());
-                    again = true;
-                }
-                Err(ItemFailure::Failed(failure)) => failed = failed.or(Some(failure)),
             }
         }
         match failed {
@@ -88,34 +132,81 @@ impl Pass<'_> {
         self.summary.changes.push(ItemChange { view: address.view.clone(), action });
     }
 
-    async fn write_item(&self, write: &Write) -> Result<ETag, ItemFailure> {
-        let operation = write.operation();
-        let result = self.target(&write.address).map_err(ItemFailure::Failed)?.apply(&write.address.table, &operation).await;
-        match result {
-            Ok(Some(etag)) => Ok(etag),
-            // A write that succeeded without an ETag: look at what there is.
-            Ok(None) => Err(ItemFailure::Lost { unanswered_insert: false }),
-            Err(error) => Err(ItemFailure::of(error, write.over.is_none(), || format!("writing {}", write.address))),
+    async fn run<'p>(&self, errand: Errand<'p>) -> Vec<Ended<'p>> {
+        match errand.deeds.as_slice() {
+            [deed] if deed.address().part.is_none() => vec![(*deed, self.request(*deed).await)],
+            _ => self.change_document(errand.deeds).await,
         }
     }
 
-    async fn drop_item(&self, address: &ItemAddress, etag: &ETag) -> Result<(), ItemFailure> {
-        let operation = TableOperation::Delete(address.key.clone(), Condition::Matches(etag.clone()));
-        match self.target(address).map_err(ItemFailure::Failed)?.apply(&address.table, &operation).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_missing_item() => Ok(()),
-            Err(error) => Err(ItemFailure::of(error, false, || format!("dropping {address}"))),
+    /// Writes or drops a row.
+    async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
+        let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
+        let operation = match deed {
+            Deed::Write(write) => write.operation(),
+            Deed::Drop(address, etag) => Some(TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone()))),
+        };
+        // A member is never a row by itself.
+        let Some(operation) = operation else { return Err(ItemFailure::Lost { unanswered_insert: false }) };
+        let tables = self.target(&address.account).map_err(ItemFailure::Failed)?;
+        match (tables.apply(address.site.table(), &operation).await, deed) {
+            (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),
+            // A write that succeeded without an ETag: look at what there is.
+            (Ok(None), Deed::Write(_)) => Err(ItemFailure::Lost { unanswered_insert: false }),
+            (Ok(_), Deed::Drop(..)) => Ok(None),
+            (Err(error), Deed::Drop(..)) if error.is_missing_item() => Ok(None),
+            (Err(error), Deed::Write(_)) => Err(ItemFailure::of(error, insert, || format!("writing {address}"))),
+            (Err(error), Deed::Drop(..)) => Err(ItemFailure::of(error, false, || format!("dropping {address}"))),
         }
+    }
+
+    /// Writes and drops parts of one document.
+    async fn change_document<'p>(&self, deeds: Vec<Deed<'p>>) -> Vec<Ended<'p>> {
+        let Some(address) = deeds.first().map(|deed| deed.address()) else { return Vec::new() };
+        let tables = match self.target(&address.account) {
+            Ok(tables) => tables,
+            Err(failure) => return vec![(deeds[0], Err(ItemFailure::Failed(failure)))],
+        };
+        let changes: Vec<Change> = deeds.iter().map(|deed| self.change(*deed)).collect();
+        let tokens: Vec<Option<ETag>> = changes.iter().map(|change| change.write.token().cloned()).collect();
+        let catalog = &self.engine.catalog;
+        let document = Document { account: address.account.clone(), site: address.site.clone(), tables, catalog };
+        let answers = self.engine.turns.change(&document, changes).await;
+        let ended = deeds.into_iter().zip(tokens).zip(answers).map(|((deed, token), answer)| {
+            let insert = matches!(deed.action(), Action::Create);
+            let result = match answer {
+                Answer::Done => Ok(token),
+                Answer::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
+                Answer::Unanswered => Err(ItemFailure::Lost { unanswered_insert: insert }),
+                Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure())),
+            };
+            (deed, result)
+        });
+        ended.collect()
+    }
+
+    fn change(&self, deed: Deed<'_>) -> Change {
+        let write = match deed {
+            Deed::Write(write) => shared::Write::Put { over: write.over.clone(), token: ETag::token(self.engine.chance.next_u64()) },
+            Deed::Drop(_, token) => shared::Write::Drop(token.clone()),
+        };
+        Change { address: deed.address().clone(), write }
     }
 }
 
 impl Write {
-    /// The conditional operation that writes this item.
-    pub(super) fn operation(&self) -> TableOperation {
-        match &self.over {
-            Some(etag) => TableOperation::Replace(self.entity.clone(), Condition::Matches(etag.clone())),
-            None => TableOperation::Insert(self.entity.clone()),
-        }
+    /// What it does, for those who count.
+    pub(super) const fn action(&self) -> Action {
+        if self.over.is_none() { Action::Create } else { Action::Update }
+    }
+
+    /// The conditional operation that writes this item, where it is a row.
+    pub(super) fn operation(&self) -> Option<TableOperation> {
+        let Content::Row(entity) = &self.content else { return None };
+        Some(match &self.over {
+            Some(etag) => TableOperation::Replace(entity.clone(), Condition::Matches(etag.clone())),
+            None => TableOperation::Insert(entity.clone()),
+        })
     }
 }
 

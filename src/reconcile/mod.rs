@@ -34,6 +34,7 @@ mod relocation;
 mod report;
 mod restore;
 mod second_look;
+mod shared;
 mod taken;
 
 pub use backfill::BackfillPass;

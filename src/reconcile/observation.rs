@@ -6,11 +6,13 @@ use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::footprint::{self, Entry, Footprint, Settled};
 use super::items::gather;
-use super::pass::{Looks, Pass};
+use super::pass::Pass;
 use super::plan::{self, Look};
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
-use crate::model::{ETag, EdmDateTime, ItemAddress, Row};
+use crate::model::job::Looks;
+use crate::model::{AccountName, ETag, EdmDateTime, ItemAddress, Row, Site};
+use crate::shared::Nonsense;
 
 /// What a pass has seen.
 pub(super) struct Observation {
@@ -67,7 +69,7 @@ impl Pass<'_> {
         Ok(seen)
     }
 
-    /// Looks at what some pass has announced and at what this run has touched.
+    /// Looks at what some pass has announced and at what this run has touched, or at everything.
     async fn look(&self, footprint: &Footprint) -> Result<BTreeMap<ItemAddress, Look>, Failure> {
         let catalog = &self.engine.catalog;
         let doubtful = |entry: &Entry| entry.changing || self.looks == Looks::Everything;
@@ -78,14 +80,27 @@ impl Pass<'_> {
             let generation = footprint.items.get(*address).map_or(0, |entry| entry.generation);
             catalog.generations.status(&address.view, generation, catalog.views.contains_key(&address.view)) != ViewStatus::Newer
         });
-        let select = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
-        let looks = addresses.into_iter().map(|address| self.look_at(address, &select)).collect();
-        gather(looks).await.into_iter().collect()
+        // What lies at one site is read once, however many parts of it are looked at.
+        let mut sites: BTreeMap<(&AccountName, &Site), Vec<&ItemAddress>> = BTreeMap::new();
+        for address in addresses {
+            sites.entry((&address.account, &address.site)).or_default().push(address);
+        }
+        let looks = sites.into_iter().map(|((account, site), addresses)| self.look_at(account, site, addresses)).collect();
+        let looks: Vec<Result<Vec<(ItemAddress, Look)>, Failure>> = gather(looks).await;
+        Ok(looks.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    async fn look_at(&self, address: &ItemAddress, select: &[String]) -> Result<(ItemAddress, Look), Failure> {
-        let row = self.target(address)?.get(&address.table, &address.key, Some(select)).await;
-        let row = row.map_err(|error| storage(format!("looking at {address}"), error))?;
-        Ok((address.clone(), plan::look(address, &self.primary, row)))
+    async fn look_at(&self, account: &AccountName, site: &Site, addresses: Vec<&ItemAddress>) -> Result<Vec<(ItemAddress, Look)>, Failure> {
+        let step = || format!("looking at {site}");
+        // Of a row that is an item as a whole, only whose it is.
+        let own = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
+        let select = addresses.iter().all(|address| address.part.is_none()).then_some(own.as_slice());
+        let row = self.target(account)?.get(site.table(), site.key(), select).await.map_err(|error| storage(step(), error))?;
+        let look = |address: &ItemAddress| match &address.part {
+            None => Ok(plan::look(address, &self.primary, row.clone())),
+            Some(_) => plan::look_into(address, row.as_ref().map(|row| &row.entity)),
+        };
+        let looks = addresses.into_iter().map(|address| Ok((address.clone(), look(address)?)));
+        looks.collect::<Result<_, Nonsense>>().map_err(|nonsense| permanent(step(), nonsense))
     }
 }

@@ -21,8 +21,8 @@ use super::footprint::{self, Footprint};
 use super::observation::Observation;
 use super::plan::{self, Plan, Situation, State};
 use crate::catalog::TableRef;
-use crate::model::job::Primary;
-use crate::model::{ETag, Entity, ItemAddress};
+use crate::model::job::{Looks, Primary};
+use crate::model::{AccountName, ETag, Entity, ItemAddress};
 use crate::patterns::{self, Item};
 use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
 
@@ -36,15 +36,6 @@ pub(super) enum Round {
     Closed,
     /// A race was lost: look again.
     Again,
-}
-
-/// Which items a pass looks at before it reads the primary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looks {
-    /// Those whose outcome is unknown, and those it touched.
-    Doubtful,
-    /// Each that the footprint lists: finds what somebody else has changed or deleted.
-    Everything,
 }
 
 /// One pass.
@@ -76,8 +67,8 @@ impl<'e> Pass<'e> {
             source,
             primary,
             delivery,
-            touched: BTreeSet::new(),
             looks: Looks::Doubtful,
+            touched: BTreeSet::new(),
             unanswered: false,
             may_have_written: false,
             announced: None,
@@ -127,9 +118,9 @@ impl<'e> Pass<'e> {
         Ok(self.engine.account(self.source)?.tables.as_ref())
     }
 
-    pub(super) fn target(&self, address: &ItemAddress) -> Result<&'e dyn TableStore, Failure> {
-        let account = self.engine.stores.account(&address.account);
-        Ok(account.map_err(|error| permanent(format!("finding the account of {address}"), error))?.tables.as_ref())
+    pub(super) fn target(&self, account: &AccountName) -> Result<&'e dyn TableStore, Failure> {
+        let found = self.engine.stores.account(account);
+        Ok(found.map_err(|error| permanent(format!("finding the account of items of {}", self.primary), error))?.tables.as_ref())
     }
 
     /// Derives the items of a state of the primary.
@@ -227,7 +218,13 @@ impl<'e> Pass<'e> {
             self.touched.extend(plan.drops.iter().map(|(address, _)| address.clone()));
             return Ok(Round::Again);
         }
-        if plan.taken.is_empty() { Ok(Round::Closed) } else { Err(self.taken_failure(plan)) }
+        if plan.taken.is_empty() {
+            Ok(Round::Closed)
+        } else if plan.frees_what_was_taken() {
+            Ok(Round::Again)
+        } else {
+            Err(self.taken_failure(plan))
+        }
     }
 
     /// A derived row whose table is itself the source of views is a primary there: its items follow.
@@ -235,9 +232,9 @@ impl<'e> Pass<'e> {
         let changed =
             plan.writes.iter().map(|write| &write.address).chain(plan.drops.iter().map(|(address, _)| address)).chain(&plan.forget);
         for address in changed {
-            let target = TableRef { account: address.account.clone(), table: address.table.clone() };
+            let target = TableRef { account: address.account.clone(), table: address.site.table().clone() };
             if target != *self.source && self.engine.catalog.has_views(&target) {
-                let derived = Primary { table: address.table.clone(), key: address.key.clone() };
+                let derived = Primary { table: target.table.clone(), key: address.site.key().clone() };
                 self.engine.nested(&derived, None, self.delivery, self.depth + 1).await?;
             }
         }

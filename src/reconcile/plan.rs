@@ -12,19 +12,20 @@ use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, Entity, ItemAddress, Row, ViewName};
-use crate::patterns::Item;
+use crate::patterns::{Content, Item};
+use crate::shared::{self, Found, Nonsense};
 
 /// What a look at an item's row found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Look {
     /// No row.
     Absent,
-    /// This primary's item, at this ETag.
+    /// This primary's item, at this ETag or token.
     Ours(ETag),
-    /// Somebody else's row.
+    /// Somebody else's.
     Taken {
-        /// Its ETag.
-        etag: ETag,
+        /// Its ETag or token; nothing where it cannot be written over.
+        etag: Option<ETag>,
         /// Its owner; nothing where evenkeel did not write it.
         owner: Option<Owner>,
     },
@@ -37,6 +38,14 @@ pub(super) enum State {
     Absent,
     /// It is at this ETag; nothing for one that is about to be written.
     Present(Option<ETag>),
+}
+
+impl Plan {
+    /// Whether every key that somebody else had was an item of this very primary, under another view or of another kind,
+    /// that this plan drops: then it is free now.
+    pub(super) fn frees_what_was_taken(&self) -> bool {
+        self.taken.iter().all(|taken| taken.met().is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met)))
+    }
 }
 
 /// Everything that a plan depends on.
@@ -74,7 +83,7 @@ pub(super) struct Plan {
     pub(super) announce: Option<Footprint>,
     /// Items to write.
     pub(super) writes: Vec<Write>,
-    /// Items to delete, each at its ETag.
+    /// Items to delete, each at its ETag or token.
     pub(super) drops: Vec<(ItemAddress, ETag)>,
     /// Items that are gone, or somebody else's, and leave the footprint.
     pub(super) forget: Vec<ItemAddress>,
@@ -87,11 +96,11 @@ pub(super) struct Plan {
 pub(super) struct Write {
     /// Where.
     pub(super) address: ItemAddress,
-    /// The row.
-    pub(super) entity: Entity,
+    /// What.
+    pub(super) content: Content,
     /// The generation of its view.
     pub(super) generation: u32,
-    /// Replace at this ETag; insert where there is none.
+    /// Replace at this ETag or token; insert where there is none.
     pub(super) over: Option<ETag>,
 }
 
@@ -102,6 +111,13 @@ pub(super) struct Taken {
     pub(super) address: ItemAddress,
     /// Who has it; nothing where evenkeel did not write the row.
     pub(super) owner: Option<Owner>,
+}
+
+impl Taken {
+    /// The item of somebody else that was met.
+    pub(super) fn met(&self) -> Option<ItemAddress> {
+        self.owner.as_ref().map(|owner| self.address.whole_of(&owner.view))
+    }
 }
 
 /// The footprint lists an item of a later generation of a view: this worker's catalog is too old to touch it.
@@ -167,13 +183,14 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
     };
     for (address, item) in *wanted {
-        let write = |over| Write { address: address.clone(), entity: item.entity.clone(), generation: item.generation, over };
+        let write = |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over };
         match known(address) {
             Look::Absent => plan.writes.push(write(None)),
+            Look::Ours(etag) if is_kept(own.get(address).copied(), &etag, item) => {}
             Look::Ours(etag) => plan.writes.push(write(Some(etag))),
-            Look::Taken { etag, owner } => match item.on_conflict {
-                OnConflict::LastWriter if owner.is_some() => plan.writes.push(write(Some(etag))),
-                OnConflict::LastWriter | OnConflict::Reject => plan.taken.push(Taken { address: address.clone(), owner }),
+            Look::Taken { etag, owner } => match (item.on_conflict, etag) {
+                (OnConflict::LastWriter, Some(etag)) if owner.is_some() => plan.writes.push(write(Some(etag))),
+                (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(Taken { address: address.clone(), owner }),
             },
         }
     }
@@ -191,6 +208,16 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         plan.announce = Some(announcement(situation, &plan));
     }
     Ok(plan)
+}
+
+/// Whether an item stays as it is. A row is always written, which fences off whoever still holds an older state of the
+/// primary. A member says nothing of the primary but that it belongs there, and whoever would take it out announces that
+/// first: it is written only where somebody has, or where its document is to be brought up to date.
+fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
+    match (&item.content, entry) {
+        (Content::Member, Some(entry)) => !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag),
+        (Content::Member, None) | (Content::Row(_), _) => false,
+    }
 }
 
 /// Whether a look found something else than the footprint says.
@@ -269,6 +296,15 @@ pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -
     let Some(row) = row else { return Look::Absent };
     match Owner::of(&row.entity) {
         Some(owner) if owner.primary == *primary && owner.view == address.view => Look::Ours(row.etag),
-        owner => Look::Taken { etag: row.etag, owner },
+        owner => Look::Taken { etag: Some(row.etag), owner },
     }
+}
+
+/// What a part of a document at an item's address is to this primary: a member belongs to whom it names.
+pub(super) fn look_into(address: &ItemAddress, entity: Option<&Entity>) -> Result<Look, Nonsense> {
+    Ok(match shared::find(address, entity)? {
+        Found::Absent => Look::Absent,
+        Found::Part(token) => Look::Ours(token),
+        Found::Foreign => Look::Taken { etag: None, owner: entity.and_then(Owner::of) },
+    })
 }

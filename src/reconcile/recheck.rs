@@ -69,12 +69,12 @@ mod tests {
     fn a_recheck_survives_its_message() {
         let recheck = Recheck {
             primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() },
-            items: vec![ItemAddress {
-                view: ViewName::new("by_email").unwrap(),
-                account: AccountName::main(),
-                table: TableName::new("ByEmail").unwrap(),
-                key: EntityKey::new("email_Sales", "한😀'%").unwrap(),
-            }],
+            items: vec![ItemAddress::row(
+                ViewName::new("by_email").unwrap(),
+                AccountName::main(),
+                TableName::new("ByEmail").unwrap(),
+                EntityKey::new("email_Sales", "한😀'%").unwrap(),
+            )],
         };
         assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck));
         assert!(Recheck::decode("{\"op\":\"sync\"}").is_err());

@@ -28,8 +28,7 @@ impl Pass<'_> {
         let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
         let mut bytes = 0;
         for address in items {
-            // Six times each character covers what JSON escapes; keys of ordinary text take far less.
-            bytes += 200 + 6 * (address.key.pk.as_str().len() + address.key.rk.as_str().len());
+            bytes += serde_json::to_vec(address).map_or(0, |json| json.len() + 1);
             if bytes > RECHECK_ITEMS_BYTES && messages.last().is_some_and(|last| !last.is_empty()) {
                 messages.push(Vec::new());
                 bytes = 0;

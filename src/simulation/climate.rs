@@ -172,7 +172,7 @@ impl Climate {
             workers,
             settings: settings(&draw),
             concurrency: *draw.of(&[1, 2, 4, 8, 16]),
-            shape: Shape { former_index: draw.happens(0.4), chain: draw.happens(0.3) },
+            shape: Shape { former_index: draw.happens(0.4), chain: draw.happens(0.3), lists: draw.happens(0.5) },
             storm,
             latency: latency.0..latency.1,
             rates: rates(&draw),

@@ -6,11 +6,14 @@
 //! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both |
 //! | `managers` | Employees | Managers | conditional |
 //! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
+//! | `by_last_name` | Employees | Lists | an index entity for each last name (where the shape says so) |
 //! | `managers_by_name` | Managers | ManagersByName | a view of a view (where the shape says so) |
 
 use std::sync::Arc;
 
-use crate::catalog::{Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{
+    Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget, IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind,
+};
 use crate::model::condition::Condition;
 use crate::model::document::{DEFAULT_PATH, DocumentPath};
 use crate::model::template::Template;
@@ -28,7 +31,8 @@ pub const CONTAINER: &str = "former-employees";
 /// The folder of [`FILE_ARCHIVE`].
 pub const FOLDER: &str = "/mnt/former";
 /// Every table, footprints included.
-pub const TABLES: [&str; 7] = ["Employees", "ByEmail", "Managers", "FormerEmployees", "FormerByEmail", "ManagersByName", FOOTPRINTS];
+pub const TABLES: [&str; 8] =
+    ["Employees", "ByEmail", "Managers", "FormerEmployees", "FormerByEmail", "ManagersByName", "Lists", FOOTPRINTS];
 
 /// Which of the optional views there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct Shape {
     pub former_index: bool,
     /// A view has a view.
     pub chain: bool,
+    /// Employees are listed by their last names.
+    pub lists: bool,
 }
 
 /// A table's name. The names here are constants.
@@ -88,6 +94,25 @@ impl Index<'_> {
     }
 }
 
+/// The lists of employees by last name.
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn lists() -> Arc<View> {
+    let template = |text| Template::parse_text(text).expect("a template");
+    Arc::new(View {
+        name: view_name("by_last_name"),
+        source: table_ref("Employees"),
+        when: None,
+        kind: ViewKind::IndexEntity(IndexEntity {
+            target: table_ref("Lists"),
+            partition_key: template("list_{LastName}"),
+            row_key: template("list"),
+            member: vec![template("{PartitionKey}"), template("{RowKey}")],
+            property: "Employees".to_owned(),
+        }),
+        on_conflict: OnConflict::Reject,
+    })
+}
+
 /// The catalog.
 pub fn catalog(shape: Shape) -> Catalog {
     let employees = [
@@ -133,9 +158,10 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: Some(&["LastName"]),
     };
     let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
+    let lists = shape.lists.then(lists);
     Catalog {
-        tables: TABLES[..6].iter().map(|name| (table(name), table_ref(name))).collect(),
-        views: views.map(|index| (view_name(index.name), index.view())).collect(),
+        tables: TABLES[..7].iter().map(|name| (table(name), table_ref(name))).collect(),
+        views: views.map(Index::view).chain(lists).map(|view| (view.name.clone(), view)).collect(),
         archives: archives().into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
         ..Catalog::default()
     }

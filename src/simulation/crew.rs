@@ -139,6 +139,7 @@ impl Crew {
             stores: stores.clone(),
             catalog: Arc::clone(&self.catalog),
             clock: Arc::clone(&clock),
+            chance: Arc::new(self::chance(self.seed, 6_000 + number)),
             recheck_after: settings.recheck_after,
         }));
         let keys = Arc::clone(&engine);

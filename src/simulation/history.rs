@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::items::Address;
 use super::ledger::Ledger;
-use super::mirror::Address;
 use crate::adapters::sim::{Change, Execution};
 use crate::model::job::Stamp;
 use crate::model::{EdmValue, Entity, EntityKey, Row};

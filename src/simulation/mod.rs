@@ -40,6 +40,7 @@ mod crew;
 mod fault;
 mod hash;
 mod history;
+mod items;
 mod ledger;
 mod mirror;
 pub mod oracle;

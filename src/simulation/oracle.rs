@@ -4,20 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::company::Shape;
-use super::mirror::{Address, listed, owner, primary_of};
+use super::items::{Address, Held, Item, Properties, held, listed, member, primary_of};
 use crate::model::{EdmValue, EntityKey, Row};
 use crate::reconcile::footprint::FOOTPRINTS;
 
 /// The rows of every table.
 pub type Tables = BTreeMap<String, Vec<Row>>;
 
-type Properties = BTreeMap<String, EdmValue>;
-
 /// What can only be said of the whole.
 #[derive(Debug, Default)]
 pub struct Judgement {
     /// Keys that several primaries want: exactly one has each, and the others' jobs are poison.
-    pub contested: BTreeSet<Address>,
+    pub contested: BTreeSet<Item>,
     /// The primaries that are without a key that they want.
     pub losers: BTreeSet<Address>,
     /// Every primary with views.
@@ -29,13 +27,14 @@ fn own(row: &Row) -> Properties {
 }
 
 /// What should exist because of a row, by the rules of the company.
-fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Address, Properties)> {
+fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Item, Properties)> {
     let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
     let own = own(row);
     let only =
         |names: &[&str]| own.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
     let text = |name: &str| row.entity.text(name).filter(|text| !text.is_empty());
     let mut items: Vec<((&str, String, String), Properties)> = Vec::new();
+    let mut members: Vec<((&str, String, String), String)> = Vec::new();
     match table {
         "Employees" => {
             if let Some(email) = text("Email") {
@@ -43,6 +42,9 @@ fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Address, Properties)> 
             }
             if let Some(name) = text("LastName") {
                 items.push((("Employees", pk.to_owned(), format!("name_{name}_{rk}")), own.clone()));
+                if shape.lists {
+                    members.push((("Lists", format!("list_{name}"), "list".to_owned()), member(&[pk, rk])));
+                }
             }
             if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
                 items.push((("Managers", "managers".to_owned(), format!("{pk}_{rk}")), only(&["LastName"])));
@@ -60,25 +62,28 @@ fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Address, Properties)> 
         }
         _ => {}
     }
-    let keyed = items
-        .into_iter()
-        .filter_map(|((table, pk, rk), properties)| EntityKey::new(pk, rk).ok().map(|key| ((table.to_owned(), key), properties)));
+    let rows = items.into_iter().map(|(row, says)| (row, String::new(), says));
+    let members = members.into_iter().map(|(row, part)| (row, part, Properties::new()));
+    let keyed = rows.chain(members).filter_map(|((table, pk, rk), part, says)| {
+        let key = EntityKey::new(pk, rk).ok()?;
+        Some(((table.to_owned(), key, part), says))
+    });
     keyed.collect()
 }
 
 /// Compares derived rows and footprints with what the primaries say.
 pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     let mut judgement = Judgement::default();
-    let mut wanted: BTreeMap<Address, (Address, Properties)> = BTreeMap::new();
-    let mut wanting: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
-    let mut found: BTreeMap<Address, (Address, Properties)> = BTreeMap::new();
+    let mut wanted: BTreeMap<Item, (Address, Properties)> = BTreeMap::new();
+    let mut wanting: BTreeMap<Item, Vec<Address>> = BTreeMap::new();
+    let mut found: BTreeMap<Item, (Address, Properties)> = BTreeMap::new();
     let sources = ["Employees"].into_iter().chain(shape.former_index.then_some("FormerEmployees")).chain(shape.chain.then_some("Managers"));
     let sources: BTreeSet<&str> = sources.collect();
     for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
         for row in rows {
             let address = (table.clone(), row.entity.key.clone());
-            let owner = owner(&row.entity);
-            let within = owner.as_ref().is_some_and(|(source, _)| source == table);
+            let held = held(table, &row.entity)?;
+            let within = held.iter().any(|held| held.owner.0 == *table);
             if sources.contains(table.as_str()) && !within {
                 judgement.primaries.insert(address.clone());
                 for (item, properties) in expected(table, row, shape) {
@@ -86,12 +91,10 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
                     wanted.insert(item, (address.clone(), properties));
                 }
             }
-            if let Some(owner) = owner {
-                found.insert(address, (owner, own(row)));
-            }
+            found.extend(held.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
         }
     }
-    let existing: BTreeSet<Address> = found.keys().cloned().collect();
+    let existing: BTreeSet<Item> = found.keys().cloned().collect();
     for (item, wanting) in wanting.into_iter().filter(|(_, wanting)| wanting.len() > 1) {
         let owner = found.remove(&item).map(|(owner, _)| owner);
         match owner {
@@ -111,20 +114,20 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
 fn footprints(
     tables: &Tables,
     primaries: &BTreeSet<Address>,
-    existing: &BTreeSet<Address>,
-    found: &BTreeMap<Address, (Address, Properties)>,
+    existing: &BTreeSet<Item>,
+    found: &BTreeMap<Item, (Address, Properties)>,
 ) -> Result<(), String> {
-    let mut all: BTreeMap<Address, Address> = BTreeMap::new();
+    let mut all: BTreeMap<Item, Address> = BTreeMap::new();
     for row in tables.get(FOOTPRINTS).into_iter().flatten() {
         let primary = primary_of(&row.entity.key);
-        if row.entity.text("Items").is_some_and(|items| items.contains(",1]")) {
+        let items = listed(&row.entity)?;
+        if items.values().any(|changing| *changing) {
             return Err(format!("the footprint of {primary:?} still has something changing"));
         }
-        let items = listed(&row.entity)?;
         if !primaries.contains(&primary) && !items.is_empty() {
             return Err(format!("the tombstone of {primary:?} lists {items:?}"));
         }
-        for item in items {
+        for item in items.into_keys() {
             if found.get(&item).is_some_and(|(owner, _)| *owner != primary) {
                 return Err(format!("the footprint of {primary:?} lists another's {item:?}"));
             }
@@ -133,7 +136,7 @@ fn footprints(
             }
         }
     }
-    let listed: BTreeMap<&Address, &str> = all.keys().map(|item| (item, "listed")).collect();
+    let listed: BTreeMap<&Item, &str> = all.keys().map(|item| (item, "listed")).collect();
     compare("the footprints do not list what exists", &existing.iter().map(|item| (item, "listed")).collect(), &listed)
 }
 

@@ -21,8 +21,8 @@ use super::company::{TABLES, catalog, queue, table};
 use super::crew::Crew;
 use super::fault::{Fault, FaultCounts};
 use super::history::CLIENT;
+use super::items::Address;
 use super::ledger::{Expectation, Poison, poison};
-use super::mirror::Address;
 use super::oracle::{self, Judgement};
 use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
@@ -341,6 +341,7 @@ impl Play {
             stores,
             catalog: Arc::clone(&self.catalog),
             clock,
+            chance: Arc::new(chance(self.crew.seed, 13)),
             recheck_after: self.climate.settings.recheck_after,
         });
         for (name, key) in judgement.primaries.difference(&judgement.losers) {

@@ -28,7 +28,7 @@ use super::times::QueueTime;
 use super::turns::{Lead, Place, Turn};
 use super::{cause, count};
 use crate::model::Job;
-use crate::model::job::Stamp;
+use crate::model::job::{Looks, Stamp};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Delivery, FailureClass, Outcome, Work};
 use crate::telemetry::trail::{self, Keeping};
@@ -104,7 +104,9 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
     if engine.stop.receiving.is_cancelled() {
         return End::Interrupted(Interruption::Drain);
     }
-    let folding = if matches!(work, Work::Job(Job::Sync(_))) { Folding::Folds } else { Folding::Alone };
+    // A run for a plain sync would not do for a thorough one.
+    let plain = matches!(work, Work::Job(Job::Sync { looks: Looks::Doubtful, .. }));
+    let folding = if plain { Folding::Folds } else { Folding::Alone };
     let place = engine.key(work).map_or_else(|| Place::Now(Lead::unkeyed()), |key| engine.turns.arrive(key, folding, source.crowd()));
     let lead = match place {
         Place::Now(lead) => lead,

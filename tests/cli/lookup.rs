@@ -63,3 +63,33 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
     let none = json_lines(&place.run(&["--json", "lookup", "by_email", "Email=nobody@contoso.com"]).success());
     assert_eq!((none.len(), &none[0]["rows"]), (1, &json!(0)));
 }
+
+#[test]
+fn a_list_gives_its_members_and_they_give_their_entities() {
+    let place = Place::new();
+    place.add(
+        "[views.by_team]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"table\"\ntable = \"Teams\"\npartition_key = \"team\"\nrow_key = \"{Team}\"\n\
+         member = [\"{Team}\", \"{PartitionKey}\", \"{RowKey}\"]\nproperty = \"Members\"",
+    );
+    place.run(&["migrate", "up"]).success();
+    let people = ["a,b", "한글", "1", "c'd"];
+    let job = |rk: &&str| {
+        format!(
+            "{{\"op\":\"put\",\"table\":\"Employees\",\"entity\":{{\"PartitionKey\":\"Sales\",\"RowKey\":\"{rk}\",\"Team\":\"Reds\"}}}}\n"
+        )
+    };
+    place.run_with(&["submit", "-"], people.iter().map(job).collect::<String>()).success();
+    assert_eq!(place.work()["done"], json!(4));
+
+    let found = json_lines(&place.run(&["--json", "lookup", "by_team", "Team=Reds"]).success());
+    let keys: Vec<&str> = found.iter().filter_map(|row| row["RowKey"].as_str()).collect();
+    assert_eq!(keys, ["1", "a,b", "c'd", "한글"]);
+    assert_eq!((&found[0]["Team"], &found[4]["query_class"], &found[4]["requests"]), (&json!("Reds"), &json!("point"), &json!(1)));
+    let found = json_lines(&place.run(&["--json", "lookup", "by_team", "Team=Reds", "--entities"]).success());
+    assert_eq!((found.len(), &found[3]["RowKey"], &found[4]["requests"]), (5, &json!("한글"), &json!(5)));
+    let list = json_lines(&place.run(&["--json", "get", "Teams", "team", "Reds", "--resolve"]).success());
+    let members: Vec<[String; 3]> = serde_json::from_str(list[0]["Members"].as_str().unwrap()).unwrap();
+    assert_eq!((members.len(), members[1][2].as_str(), list[0].get("ek_tokens")), (4, "a,b", None));
+    let plan = json_lines(&place.run(&["--json", "plan", "Employees", "Sales", "1"]).success());
+    assert_eq!(plan[0]["in_step"], json!(true));
+}

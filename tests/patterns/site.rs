@@ -67,7 +67,7 @@ impl Site {
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
-        let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), recheck_after };
+        let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), chance, recheck_after };
         bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}-recheck")).unwrap()).await.unwrap();
         Self { account: bare.clone(), engine: Engine::new(parts), worn, clock, unique, messages: AtomicU64::new(0), folder }
     }

@@ -8,6 +8,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
 
+mod documents;
 mod oracle;
 mod scenarios;
 mod world;
@@ -132,7 +133,7 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
                 let lab = Lab::new();
                 (scenario.prepare)(lab.clone()).await;
                 lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.clone()));
+                lab.weather.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
                 lab.weather.calm();
                 lab.finish().await;

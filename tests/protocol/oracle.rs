@@ -1,10 +1,10 @@
 //! What must hold in the end, by the simulation's oracle: a second, simple implementation of what is derived.
 
 use evenkeel::model::job::Primary;
-use evenkeel::simulation::company::{Shape, TABLES};
+use evenkeel::simulation::company::TABLES;
 use evenkeel::simulation::oracle::{Tables, judge};
 
-use crate::world::{Lab, table};
+use crate::world::{Lab, SHAPE, table};
 
 /// Derived rows, footprints and plans agree with the primaries.
 pub(crate) async fn check(lab: &Lab, story: &str) {
@@ -12,7 +12,7 @@ pub(crate) async fn check(lab: &Lab, story: &str) {
     for name in TABLES {
         tables.insert(name.to_owned(), lab.sim.rows(&table(name)));
     }
-    let judgement = judge(&tables, Shape::default()).unwrap_or_else(|wrong| panic!("{story}: {wrong}"));
+    let judgement = judge(&tables, SHAPE).unwrap_or_else(|wrong| panic!("{story}: {wrong}"));
     for (name, key) in judgement.primaries.difference(&judgement.losers) {
         let primary = Primary { table: table(name), key: key.clone() };
         let plan = lab.engine.plan(&primary).await.unwrap();

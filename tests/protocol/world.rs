@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
-use evenkeel::ports::{Account, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation};
+use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
 use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog};
 use futures::future::BoxFuture;
@@ -46,6 +46,10 @@ pub(crate) struct Strike {
     calm: AtomicBool,
     crashed: Notify,
     meddling: Mutex<Option<Meddling>>,
+    /// Every operation lets the others go on first.
+    turns: AtomicBool,
+    /// Writes of each table's rows.
+    writes: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Strike {
@@ -57,6 +61,21 @@ impl Strike {
 
     pub(crate) fn meddle(&self, meddling: Meddling) {
         *self.meddling.lock().unwrap() = Some(meddling);
+    }
+
+    /// From now on every operation lets the others go on first, as a network does.
+    pub(crate) fn take_turns(&self) {
+        self.turns.store(true, Ordering::SeqCst);
+    }
+
+    /// How often a row of a table was written.
+    pub(crate) fn writes_to(&self, table: &str) -> u64 {
+        self.writes.lock().unwrap().get(table).copied().unwrap_or(0)
+    }
+
+    /// Waits until the worker stops.
+    pub(crate) async fn crash(&self) {
+        self.crashed.notified().await;
     }
 
     pub(crate) fn calm(&self) {
@@ -71,6 +90,12 @@ impl Strike {
 #[async_trait]
 impl Weather for Strike {
     async fn before(&self, operation: &OperationInfo) -> Verdict {
+        if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
+            *self.writes.lock().unwrap().entry(table.to_string()).or_default() += 1;
+        }
+        if self.turns.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
         if self.calm.load(Ordering::SeqCst) {
             return Verdict::Execute;
         }
@@ -117,12 +142,27 @@ impl Clock for Hands {
     }
 }
 
+/// Numbers that never repeat, from one engine to the next neither.
+struct Dice;
+
+impl Chance for Dice {
+    fn next_u64(&self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// The views of the laboratory.
+pub(crate) const SHAPE: Shape = Shape { former_index: false, chain: false, lists: true };
+
 /// Everything that a test needs.
 #[derive(Clone)]
 pub(crate) struct Lab {
     pub(crate) sim: SimWorld,
     pub(crate) account: Account,
     pub(crate) engine: Arc<Engine>,
+    /// The engine of another worker.
+    meddler: Arc<Engine>,
     pub(crate) weather: Arc<Strike>,
     clock: Arc<Hands>,
     messages: Arc<AtomicU64>,
@@ -147,12 +187,16 @@ impl Lab {
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
         let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(sim.files());
-        let parts =
-            EngineParts { stores, catalog: Arc::new(catalog(Shape::default())), clock: clock.clone(), recheck_after: RECHECK_AFTER };
+        let catalog = Arc::new(catalog(SHAPE));
+        let engine = || {
+            let (stores, catalog, clock, chance) = (stores.clone(), catalog.clone(), clock.clone(), Arc::new(Dice));
+            Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
+        };
         let lab = Self {
             sim,
             account,
-            engine: Arc::new(Engine::new(parts)),
+            engine: engine(),
+            meddler: engine(),
             weather,
             clock,
             messages: Arc::default(),
@@ -160,13 +204,18 @@ impl Lab {
             sync_later: Arc::default(),
         };
         futures::executor::block_on(async {
-            for name in ["Employees", "ByEmail", "Managers", "FormerEmployees", footprint::FOOTPRINTS] {
+            for name in ["Employees", "ByEmail", "Managers", "FormerEmployees", "Lists", footprint::FOOTPRINTS] {
                 lab.account.tables.create_table(&table(name)).await.unwrap();
             }
             lab.account.queues.create_queue(&recheck_queue()).await.unwrap();
             lab.account.blobs.create_container(&ContainerName::new(CONTAINER).unwrap()).await.unwrap();
         });
         lab
+    }
+
+    /// The same laboratory as another worker sees it, which does its work while the first one waits for an answer.
+    pub(crate) fn of_another_worker(&self) -> Self {
+        Self { engine: Arc::clone(&self.meddler), ..self.clone() }
     }
 
     pub(crate) fn wait(&self, duration: Duration) {

@@ -8,9 +8,10 @@ use anyhow::Context as _;
 use crate::catalog::{Catalog, TableRef};
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
-use crate::model::{Entity, EntityKey, ItemAddress, Row};
-use crate::patterns::{self, Item};
+use crate::model::{Entity, EntityKey, ItemAddress, Part, Row, Site};
+use crate::patterns::{self, Content, Item};
 use crate::ports::{Query, Stores};
+use crate::shared::{self, List};
 
 /// What a comparison found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -55,32 +56,49 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
             );
         }
     }
-    let mut found = BTreeMap::new();
+    let mut found = Found::new();
     for (table, entities) in tables {
         for entity in entities {
-            if let Some(owner) = Owner::of(&entity) {
-                found.insert((table.clone(), entity.key.clone()), (owner, entity));
-            }
+            found.extend(derived(catalog, &table, entity)?);
         }
     }
     Ok(Findings { primaries, ..compare(expected, found) })
 }
 
-fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: BTreeMap<(TableRef, EntityKey), (Owner, Entity)>) -> Findings {
+/// Where an item lies, and which part of what lies there it is.
+type Place = (TableRef, EntityKey, Option<Part>);
+/// Derived items: whose each is, and what it says where it is a whole row. A member names its primary.
+type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
+
+/// The items that lie in a row.
+fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
+    if let Some(owner) = Owner::of(&entity) {
+        return Ok(Found::from([((table.clone(), entity.key.clone(), None), Some((owner, entity)))]));
+    }
+    if !catalog.views.keys().any(|view| shared::is_list_of(view, &entity)) {
+        return Ok(Found::new());
+    }
+    let list = List::read(&Site::Row { table: table.table.clone(), key: entity.key.clone() }, &entity)?;
+    let place = |member| (table.clone(), entity.key.clone(), Some(Part::Member(member)));
+    Ok(list.members.into_keys().map(|member| (place(member), None)).collect())
+}
+
+fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Findings {
     let mut findings = Findings::default();
     let mut wanted = BTreeSet::new();
     for (primary, address, item) in expected {
-        let place = (TableRef { account: address.account.clone(), table: address.table.clone() }, address.key.clone());
-        match found.get(&place) {
-            None => findings.missing.push(address),
-            Some((owner, _)) if owner.primary != primary => findings.taken.push((primary, address)),
-            Some((_, entity)) if entity.properties != item.entity.properties => findings.different.push(address),
-            Some(_) => findings.right += 1,
+        let table = TableRef { account: address.account.clone(), table: address.site.table().clone() };
+        let place = (table, address.site.key().clone(), address.part.clone());
+        match (found.get(&place), &item.content) {
+            (None, _) => findings.missing.push(address),
+            (Some(Some((owner, _))), _) if owner.primary != primary => findings.taken.push((primary, address)),
+            (Some(Some((_, entity))), Content::Row(wanted)) if entity.properties != wanted.properties => findings.different.push(address),
+            (Some(_), _) => findings.right += 1,
         }
         wanted.insert(place);
     }
     found.retain(|place, _| !wanted.contains(place));
-    findings.stale = found.into_keys().collect();
+    findings.stale = found.into_keys().map(|(table, key, _)| (table, key)).collect();
     findings
 }
 

@@ -7,12 +7,12 @@ use serde::Serialize;
 use super::args::LookupArgs;
 use super::cursor::{Reading, page_rows};
 use super::token::{Position, Token};
-use super::{merge, print};
-use crate::catalog::View;
+use super::{members, merge, print};
+use crate::catalog::{View, ViewKind};
 use crate::cli::row::RowJson;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
-use crate::model::Row;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use crate::model::{EntityKey, Row};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, Term};
 
 /// Primaries read at once.
@@ -27,10 +27,10 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
         None => vec![Position::default(); plan.ranges.len()],
     };
     let reading = Reading {
-        view: &view.name,
+        view,
         table: &plan.table,
         tables: context.stores.account(&plan.table.account)?.tables.as_ref(),
-        select: copy_select(args),
+        select: copy_select(args, view),
         page: page_rows(args.top),
     };
     let found = merge::read(&reading, &plan.ranges, from, args.top).await.with_context(|| format!("reading {}", plan.table))?;
@@ -40,11 +40,22 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
         rows: 0,
         continuation: found.positions.map(|positions| Token::new(&args.view, &args.terms, positions).encode()),
     };
+    let (rows, keys): (Vec<Row>, Vec<EntityKey>) = match &view.kind {
+        ViewKind::SecondaryIndex(_) => {
+            let keys = found.rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect();
+            (found.rows, keys)
+        }
+        ViewKind::IndexEntity(index) => {
+            let rows = members::rows(found.rows, &plan.table.table, index)?;
+            let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
+            (rows, keys)
+        }
+    };
     let rows = if args.entities {
-        summary.requests += found.rows.len() as u64;
-        primaries(&found.rows, args, view, context).await?
+        summary.requests += keys.len() as u64;
+        primaries(&keys, args, view, context).await?
     } else {
-        found.rows
+        rows
     };
     summary.rows = rows.len();
     summary.print(&without_own(rows, args), out)?;
@@ -66,7 +77,10 @@ fn plan(args: &LookupArgs, view: &View) -> Result<LookupPlan, UsageError> {
 }
 
 /// What is read of copies: what was asked for, and what says whose they are.
-fn copy_select(args: &LookupArgs) -> Option<Vec<String>> {
+fn copy_select(args: &LookupArgs, view: &View) -> Option<Vec<String>> {
+    if matches!(view.kind, ViewKind::IndexEntity(_)) {
+        return None;
+    }
     let own = [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned);
     if args.entities {
         return Some(own.to_vec());
@@ -74,15 +88,14 @@ fn copy_select(args: &LookupArgs) -> Option<Vec<String>> {
     (!args.select.is_empty()).then(|| args.select.iter().cloned().chain(own).collect())
 }
 
-/// The primaries of copies, in the order of the copies. One that is gone meanwhile is left out.
-async fn primaries(copies: &[Row], args: &LookupArgs, view: &View, context: &Context) -> anyhow::Result<Vec<Row>> {
+/// The primaries of copies or members, in their order. One that is gone meanwhile is left out.
+async fn primaries(keys: &[EntityKey], args: &LookupArgs, view: &View, context: &Context) -> anyhow::Result<Vec<Row>> {
     let tables = &context.stores.account(&view.source.account)?.tables;
     let select = (!args.select.is_empty()).then_some(args.select.as_slice());
-    let owners: Vec<Owner> = copies.iter().filter_map(|copy| Owner::of(&copy.entity)).collect();
-    let read: Vec<Option<Row>> = iter(&owners)
-        .map(|owner| async move {
-            let row = tables.get(&view.source.table, &owner.primary.key, select).await;
-            row.with_context(|| format!("reading {}", owner.primary))
+    let read: Vec<Option<Row>> = iter(keys)
+        .map(|key| async move {
+            let row = tables.get(&view.source.table, key, select).await;
+            row.with_context(|| format!("reading {}{key}", view.source))
         })
         .buffered(PARALLEL)
         .try_collect()

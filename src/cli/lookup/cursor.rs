@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 
 use super::token::Position;
-use crate::catalog::TableRef;
+use crate::catalog::{TableRef, View, ViewKind};
 use crate::model::item::Owner;
-use crate::model::{EntityKey, Row, ViewName, limits};
+use crate::model::{EntityKey, Row, limits};
 use crate::patterns::lookup::KeyRange;
 use crate::ports::{Continuation, Query, StoreError, TableStore};
+use crate::shared;
 
 /// What all ranges of a lookup share.
 pub(super) struct Reading<'a> {
     /// The view: rows of others are left out.
-    pub(super) view: &'a ViewName,
+    pub(super) view: &'a View,
     /// Where the copies lie.
     pub(super) table: &'a TableRef,
     /// That table's account.
@@ -120,9 +121,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Whether a row is this view's copy: its table may hold primaries and other views' copies as well.
-fn belongs(row: &Row, view: &ViewName) -> bool {
-    Owner::of(&row.entity).is_some_and(|owner| owner.view == *view)
+/// Whether a row is this view's: its table may hold primaries and other views' rows as well.
+fn belongs(row: &Row, view: &View) -> bool {
+    match &view.kind {
+        ViewKind::SecondaryIndex(_) => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
+        ViewKind::IndexEntity(_) => shared::is_list_of(&view.name, &row.entity),
+    }
 }
 
 /// The most rows of a page for this many rows in all.

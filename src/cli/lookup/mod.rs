@@ -13,6 +13,7 @@
 mod act;
 mod args;
 mod cursor;
+mod members;
 mod merge;
 mod print;
 mod token;

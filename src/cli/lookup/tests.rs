@@ -36,7 +36,7 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
     let account = EmbeddedStore::open_with(&folder.path().join("test.db"), AccountName::main(), clock, &options).unwrap();
     let target = table("ByName");
     account.tables.create_table(&target.table).await.unwrap();
-    let ViewKind::SecondaryIndex(index) = &view.kind;
+    let ViewKind::SecondaryIndex(index) = &view.kind else { panic!("no secondary index") };
     for n in 0..200 {
         let employee = Entity::new(EntityKey::new("Sales", format!("{n}")).unwrap()).with("LastName", format!("K{n:03}"));
         let pk = index.partition_key.render(&employee).unwrap().unwrap();
@@ -50,7 +50,7 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
 }
 
 fn reading<'a>(view: &'a View, target: &'a TableRef, account: &'a Account, top: u32) -> Reading<'a> {
-    Reading { view: &view.name, table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
+    Reading { view, table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
 }
 
 /// Everything, by lookups of `top` rows each that go on from one another's tokens.

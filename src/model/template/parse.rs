@@ -67,7 +67,20 @@ pub struct TemplateError {
 impl Template {
     /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        Parser { text, at: 0 }.template()
+        Parser { text, at: 0, of: Of::Key }.template()
+    }
+
+    /// Parses a template of a text that is no key: its literals may hold what Azure forbids in keys.
+    pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
+        Parser { text, at: 0, of: Of::Text }.template()
+    }
+
+    /// The property that the template is, whole and unfiltered; nothing where it is anything else.
+    pub fn bare_property(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [Part::Field(field)] if field.filters.is_empty() => Some(&field.property),
+            _ => None,
+        }
     }
 
     /// The parts, in order. No two literals stand side by side.
@@ -95,9 +108,17 @@ impl fmt::Display for Template {
     }
 }
 
+/// What a template is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Key,
+    Text,
+}
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    of: Of,
 }
 
 impl<'a> Parser<'a> {
@@ -127,7 +148,7 @@ impl<'a> Parser<'a> {
                 parts.push(Part::Field(self.field()?));
             } else if c == '}' {
                 return self.error(start..start + 1, "there is no '{' before this '}'; write }} for a literal brace");
-            } else if forbidden_in_key(c) {
+            } else if self.of == Of::Key && forbidden_in_key(c) {
                 return self.error(start..start + c.len_utf8(), format!("Azure Table storage forbids {c:?} in keys"));
             } else {
                 literal.push(c);
@@ -138,7 +159,7 @@ impl<'a> Parser<'a> {
             parts.push(Part::Literal(literal));
         }
         let fixed = parts.iter().map(|part| if let Part::Literal(text) = part { text.encode_utf16().count() } else { 0 }).sum::<usize>();
-        if fixed > limits::KEY_UTF16_UNITS {
+        if self.of == Of::Key && fixed > limits::KEY_UTF16_UNITS {
             return self.error(
                 0..self.text.len(),
                 format!("the literal text alone has {fixed} UTF-16 units; a key has at most {}", limits::KEY_UTF16_UNITS),

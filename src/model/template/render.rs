@@ -24,6 +24,33 @@ impl Template {
         })
     }
 
+    /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
+    /// is missing or empty.
+    pub fn render_text(&self, entity: &Entity) -> Result<Option<String>, RenderError> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => text.push_str(literal),
+                Part::Field(field) => {
+                    let value = match field.property() {
+                        "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
+                        "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
+                        name => entity.get(name).cloned(),
+                    };
+                    let rendered = match value {
+                        None => None,
+                        Some(value) => field.rendered(&value).map_err(|problem| self.problem(field, &problem))?,
+                    };
+                    match rendered {
+                        None => return Ok(None),
+                        Some(rendered) => text.push_str(&rendered),
+                    }
+                }
+            }
+        }
+        Ok(Some(text))
+    }
+
     /// Renders the key for values from elsewhere, as [`render`](Self::render) does.
     pub fn render_with(&self, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<Key>, RenderError> {
         let mut text = String::new();
@@ -50,14 +77,19 @@ impl Template {
 
     /// What a field of this template becomes in a key for a value, escaped. `None` where it is empty.
     pub fn render_field(&self, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
-        field.rendered(value).map_err(|problem| RenderError {
+        let rendered = field.rendered(value).map_err(|problem| self.problem(field, &problem))?;
+        Ok(rendered.map(|text| escape(&text)))
+    }
+
+    fn problem(&self, field: &Field, problem: &str) -> RenderError {
+        RenderError {
             message: format!(
                 "the template {:?} cannot be rendered: the property {:?} {problem}\n{}",
                 self.text,
                 field.property,
                 Caret::new(&self.text, &field.span)
             ),
-        })
+        }
     }
 }
 
@@ -72,6 +104,6 @@ impl Field {
             value = Value::Text(filter.apply(value)?);
         }
         let text = value.into_text()?;
-        Ok((!text.is_empty()).then(|| escape(&text)))
+        Ok((!text.is_empty()).then_some(text))
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct ItemReport {
     pub(crate) pk: String,
     /// Its RowKey.
     pub(crate) rk: String,
+    /// Which part of the row it is, where others have parts of it too: a member of a list, as JSON.
+    pub(crate) part: Option<String>,
     /// Whether a pass has announced to change it and not recorded how that ended.
     pub(crate) changing: bool,
 }
@@ -127,9 +129,10 @@ fn shown(footprint: &Footprint) -> FootprintReport {
         view: address.view.to_string(),
         generation: entry.generation,
         account: address.account.to_string(),
-        table: address.table.to_string(),
-        pk: address.key.pk.as_str().to_owned(),
-        rk: address.key.rk.as_str().to_owned(),
+        table: address.site.table().to_string(),
+        pk: address.site.key().pk.as_str().to_owned(),
+        rk: address.site.key().rk.as_str().to_owned(),
+        part: address.part.as_ref().map(ToString::to_string),
         changing: entry.changing,
     });
     FootprintReport {

@@ -99,12 +99,7 @@ fn shown(report: &EntityReport, visitor: Visitor) -> String {
     match &report.footprint {
         None => html.push_str("<p>Nothing is recorded of it.</p>"),
         Some(footprint) => {
-            let tainted = footprint.tainted_until.as_ref().map_or_else(String::new, |until| {
-                format!(" A forgotten request may still arrive until {} UTC.", Text(super::words::moment(until)))
-            });
-            let _ = write!(html, "<p class=\"hint\">Settled: <code>{}</code>.{tainted}</p>", Text(&footprint.settled));
-            html.push_str(&items(footprint));
-        }
+a        }
     }
     html
 }
@@ -121,17 +116,18 @@ fn items(footprint: &FootprintReport) -> String {
         let state = if item.changing { "<span class=\"state warn\">changing</span>" } else { "<span class=\"state good\">settled</span>" };
         let _ = write!(
             rows,
-            "<tr><th scope=\"row\">{}</th>{}{}{}{}</tr>",
+            "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>",
             Text(&item.view),
             cell("Table", Text(&item.table)),
             cell("PartitionKey", Text(&item.pk)),
             cell("RowKey", Text(&item.rk)),
+            cell("Part", Text(item.part.as_deref().unwrap_or_default())),
             cell("State", state)
         );
     }
     let more = footprint.items.len().saturating_sub(ITEMS);
     let more = if more > 0 { format!("<p class=\"hint\">And {more} more: the API has them all.</p>") } else { String::new() };
-    format!("{}{more}", table("Items", &["View", "Table", "PartitionKey", "RowKey", "State"], &rows))
+    format!("{}{more}", table("Items", &["View", "Table", "PartitionKey", "RowKey", "Part", "State"], &rows))
 }
 
 fn plan(report: &EntityReport) -> String {

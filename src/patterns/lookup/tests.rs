@@ -206,7 +206,7 @@ fn employee(name: &str, age: i32, hired: i64) -> Entity {
 /// How many ranges of the plan hold the copy of an entity.
 fn holding(view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
     let terms: Vec<Term> = texts.iter().map(|text| text.parse().unwrap()).collect();
-    let ViewKind::SecondaryIndex(index) = &view.kind;
+    let ViewKind::SecondaryIndex(index) = &view.kind else { panic!("no secondary index") };
     let key = EntityKey { pk: index.partition_key.render(entity).unwrap()?, rk: index.row_key.render(entity).unwrap()? };
     let plan = plan(view, &terms).ok()?;
     Some(plan.ranges.iter().filter(|range| range.accepts(&key)).count())

@@ -93,7 +93,7 @@ impl World {
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
             key_of: Arc::new(|job| match job {
-                Job::Sync(primary) | Job::Delete { primary, .. } | Job::Move { primary, .. } => Some(primary.clone()),
+                Job::Sync { primary, .. } | Job::Delete { primary, .. } | Job::Move { primary, .. } => Some(primary.clone()),
                 Job::Put(put) => Some(Primary { table: put.table.clone(), key: put.entity.key.clone() }),
                 Job::Archive { .. } | Job::Restore { .. } | Job::Backfill(_) => None,
             }),

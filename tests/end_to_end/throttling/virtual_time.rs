@@ -107,7 +107,13 @@ impl World {
         }
 
         let recheck_after = settings.worker.recheck_after;
-        let engine = Arc::new(Engine::new(EngineParts { stores: stores.clone(), catalog, clock: as_clock.clone(), recheck_after }));
+        let engine = Arc::new(Engine::new(EngineParts {
+            stores: stores.clone(),
+            catalog,
+            clock: as_clock.clone(),
+            chance: chance.clone(),
+            recheck_after,
+        }));
         let keys = engine.clone();
         let worker = Worker::new(WorkerParts {
             stores,

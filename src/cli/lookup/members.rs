@@ -1,0 +1,38 @@
+//! The members of lists.
+
+use anyhow::Context as _;
+
+use crate::catalog::IndexEntity;
+use crate::model::{EdmValue, Entity, EntityKey, Member, Row, Site, TableName};
+use crate::shared::List;
+
+/// The members of these lists, in order, each as a row: its texts under the names of their templates. Such a row has the
+/// primary's keys.
+pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for list in lists {
+        let site = Site::Row { table: table.clone(), key: list.entity.key.clone() };
+        for member in List::read(&site, &list.entity)?.members.into_keys() {
+            let entity = of(&member, index).with_context(|| format!("{site} has the member {member}, which is none of this view"))?;
+            rows.push(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp });
+        }
+    }
+    Ok(rows)
+}
+
+fn of(member: &Member, index: &IndexEntity) -> Option<Entity> {
+    if member.0.len() != index.member.len() {
+        return None;
+    }
+    let (mut pk, mut rk) = (None, None);
+    let mut properties = std::collections::BTreeMap::new();
+    for (template, text) in index.member.iter().zip(&member.0) {
+        match template.bare_property() {
+            Some("PartitionKey") => pk = Some(text.as_str()),
+            Some("RowKey") => rk = Some(text.as_str()),
+            Some(property) => drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str()))),
+            None => drop(properties.insert(template.to_string(), EdmValue::from(text.as_str()))),
+        }
+    }
+    Some(Entity { key: EntityKey::new(pk?, rk?).ok()?, properties })
+}

@@ -1,0 +1,97 @@
+//! What a view says because of its kind.
+
+use super::finding::Finding;
+use super::section::Section;
+use super::views::KindDraft;
+use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::template::Template;
+
+pub(super) fn secondary_index(section: &Section<'_>) -> Option<KindDraft> {
+    match section.has("select").then(|| select(section)) {
+        None => Some(KindDraft::SecondaryIndex { select: None }),
+        Some(select) => Some(KindDraft::SecondaryIndex { select: Some(select?) }),
+    }
+}
+
+pub(super) fn index_entity(section: &Section<'_>) -> Option<KindDraft> {
+    if section.has("on_conflict") {
+        section.error("on_conflict", "a list takes every primary, so there are no conflicts; expected no such key");
+    }
+    let store = section.word("store", &[("table", ())]);
+    if !section.has("store") {
+        section.error("store", "missing; expected \"table\"");
+    }
+    let member = member(section);
+    let property = section.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
+    store?;
+    Some(KindDraft::IndexEntity { member: member?, property: property? })
+}
+
+/// A property that evenkeel may write into an entity.
+fn own_property(name: &str) -> Result<String, String> {
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err(format!("{name:?} is one of evenkeel's own properties; expected another name"));
+    }
+    if !valid_property_name(name) {
+        return Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"));
+    }
+    Ok(name.to_owned())
+}
+
+/// The templates of a member. Both keys are among them, each by itself: a member must tell its primary, and whoever reads
+/// the list goes on to it.
+fn member(section: &Section<'_>) -> Option<Vec<Template>> {
+    const EXPECTED: &str = "a list of templates, such as [\"{PartitionKey}\", \"{RowKey}\"]";
+    if !section.has("member") {
+        section.error("member", format!("missing; expected {EXPECTED}"));
+    }
+    let mut templates = Vec::new();
+    let mut wrong = false;
+    for (text, origin) in section.texts("member")? {
+        match Template::parse_text(&text) {
+            Ok(template) => templates.push(template),
+            Err(error) => {
+                wrong = true;
+                section.cx.error(Finding::new(origin.as_ref(), section.path_of("member"), error.to_string()));
+            }
+        }
+    }
+    if wrong {
+        return None;
+    }
+    let lacks = |key: &&str| !templates.iter().any(|template| template.bare_property() == Some(key));
+    let missing: Vec<String> = ["PartitionKey", "RowKey"].iter().filter(|key| lacks(key)).map(|key| format!("\"{{{key}}}\"")).collect();
+    if !missing.is_empty() {
+        section.error("member", format!("a member must tell its primary: {} is missing from the list", missing.join(" and ")));
+        return None;
+    }
+    Some(templates)
+}
+
+fn select(section: &Section<'_>) -> Option<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    let mut wrong = false;
+    for (name, origin) in section.texts("select")? {
+        let problem = if name.starts_with(RESERVED_PREFIX) {
+            Some(format!("{name:?} is one of evenkeel's own properties, which are never copied"))
+        } else if matches!(name.as_str(), "PartitionKey" | "RowKey") {
+            Some(format!("{name} is no property to copy: every copy names its primary's keys in ek_source"))
+        } else if name == "Timestamp" {
+            Some("Timestamp is the service's own: every copy has one of its own".to_owned())
+        } else if !valid_property_name(&name) {
+            Some(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+        } else if names.contains(&name) {
+            Some(format!("{name:?} is selected twice"))
+        } else {
+            None
+        };
+        match problem {
+            None => names.push(name),
+            Some(problem) => {
+                wrong = true;
+                section.cx.error(Finding::new(origin.as_ref(), section.path_of("select"), problem));
+            }
+        }
+    }
+    (!wrong).then_some(names)
+}

@@ -1,0 +1,18 @@
+//! Documents that many primaries have parts of: read, changed as values (`crate::shared`), written under their ETag.
+//!
+//! ```text
+//!   pass A ── its changes ──┐
+//!   pass B ── its changes ──┤ waiting ──▶ whoever has the turn: read ─▶ change ─▶ write at the ETag ─▶ tell all
+//!   pass C ── its changes ──┘                                 ▲                        │ somebody was faster
+//!                                                             └────────────────────────┘ (what waits meanwhile rides along)
+//! ```
+//!
+//! In one process a document has at most one writer at a time, and every change that waits for it rides along in its next
+//! write: a list that everybody changes costs one read and one write for many changes. Between processes the ETag
+//! decides. Nothing rests on the turn: a writer that is dropped leaves the others without an answer, and they look again.
+
+mod turn;
+mod write;
+
+pub(super) use turn::Turns;
+pub(super) use write::{Answer, Document};

@@ -1,0 +1,107 @@
+//! Turns: one writer to a document in this process, and who waits rides along.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Mutex as Turn, oneshot};
+
+use super::write::{Answer, Document, Round};
+use crate::model::{AccountName, Site};
+use crate::shared::Change;
+
+/// Races with other processes that a writer loses before it tells everybody to look again.
+const ROUNDS: u32 = 20;
+
+/// Changes that one pass wants of a document, and where the answers go.
+struct Waiting {
+    changes: Vec<Change>,
+    tell: oneshot::Sender<Vec<Answer>>,
+}
+
+/// The queue for one document.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Vec<Waiting>>,
+    turn: Turn<()>,
+}
+
+type Place = (AccountName, Site);
+
+/// The queues of all documents that somebody is writing.
+#[derive(Default)]
+pub(in crate::reconcile) struct Turns(Mutex<BTreeMap<Place, Arc<Queue>>>);
+
+/// A place in a queue, which goes with the last one who has it.
+struct Seat<'a> {
+    turns: &'a Turns,
+    place: Place,
+    queue: Arc<Queue>,
+}
+
+/// Nothing here panics while it holds a lock.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Turns {
+    fn seat(&self, place: Place) -> Seat<'_> {
+        let queue = Arc::clone(locked(&self.0).entry(place.clone()).or_default());
+        Seat { turns: self, place, queue }
+    }
+
+    /// Has changes made by whoever writes the document next, oneself perhaps, and returns how they ended, in order.
+    pub(in crate::reconcile) async fn change(&self, document: &Document<'_>, changes: Vec<Change>) -> Vec<Answer> {
+        let count = changes.len();
+        let seat = self.seat(document.place());
+        let (tell, mut told) = oneshot::channel();
+        locked(&seat.queue.waiting).push(Waiting { changes, tell });
+        let _turn = seat.queue.turn.lock().await;
+        match told.try_recv() {
+            Ok(answers) => answers,
+            // A writer that was dropped has told nobody: its request may be on its way.
+            Err(TryRecvError::Closed) => vec![Answer::Unanswered; count],
+            Err(TryRecvError::Empty) => {
+                seat.queue.serve(document).await;
+                told.try_recv().unwrap_or_else(|_| vec![Answer::Unanswered; count])
+            }
+        }
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut queues = locked(&self.turns.0);
+        // The map's, and this one.
+        if Arc::strong_count(&self.queue) <= 2 {
+            queues.remove(&self.place);
+        }
+    }
+}
+
+impl Queue {
+    /// Writes the document until everybody aboard knows.
+    async fn serve(&self, document: &Document<'_>) {
+        let mut aboard: Vec<Waiting> = Vec::new();
+        for _ in 0..ROUNDS {
+            // Who has gone away meanwhile is not waited for, and its changes are not made.
+            aboard.extend(std::mem::take(&mut *locked(&self.waiting)));
+            aboard.retain(|waiting| !waiting.tell.is_closed());
+            let changes: Vec<Change> = aboard.iter().flat_map(|waiting| waiting.changes.iter().cloned()).collect();
+            if let Round::Over(answers) = document.round(&changes).await {
+                return tell(aboard, answers);
+            }
+        }
+        let lost = aboard.iter().flat_map(|waiting| &waiting.changes).map(|_| Answer::Lost).collect();
+        tell(aboard, lost);
+    }
+}
+
+fn tell(aboard: Vec<Waiting>, answers: Vec<Answer>) {
+    let mut answers = answers.into_iter();
+    for Waiting { changes, tell } in aboard {
+        let own: Vec<Answer> = answers.by_ref().take(changes.len()).collect();
+        // Who has gone away needs no answer.
+        drop(tell.send(own));
+    }
+}

@@ -1,0 +1,121 @@
+//! One read-modify-write of a document.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
+use crate::model::{AccountName, ETag, Site};
+use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
+use crate::reconcile::execute::Failure;
+use crate::reconcile::failure::{permanent, storage};
+use crate::shared::{self, Becomes, Change, Ended};
+
+/// A document and where it lies.
+pub(in crate::reconcile) struct Document<'e> {
+    pub(in crate::reconcile) account: AccountName,
+    pub(in crate::reconcile) site: Site,
+    pub(in crate::reconcile) tables: &'e dyn TableStore,
+    pub(in crate::reconcile) catalog: &'e Catalog,
+}
+
+/// How a change of a part ended.
+#[derive(Debug, Clone)]
+pub(in crate::reconcile) enum Answer {
+    /// As it was meant to.
+    Done,
+    /// The part is not what was expected: look again.
+    Lost,
+    /// Nobody knows: look again, it may still arrive.
+    Unanswered,
+    /// It cannot be, for everybody who wanted something of this document.
+    Failed(Shared),
+}
+
+/// A failure of everybody who wanted something of one document.
+#[derive(Debug, Clone)]
+pub(in crate::reconcile) struct Shared(Arc<Failure>);
+
+impl Shared {
+    /// The failure for one of them.
+    pub(in crate::reconcile) fn failure(&self) -> Failure {
+        Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0)))
+    }
+}
+
+/// The cause below a shared failure.
+#[derive(Debug)]
+struct Cause(Arc<Failure>);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.cause, f)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.cause.source()
+    }
+}
+
+/// How one round ended.
+pub(super) enum Round {
+    /// With an answer to each change.
+    Over(Vec<Answer>),
+    /// Somebody else was faster.
+    Again,
+}
+
+impl Document<'_> {
+    pub(super) fn place(&self) -> (AccountName, Site) {
+        (self.account.clone(), self.site.clone())
+    }
+
+    /// Reads the document, applies the changes, and writes it at the ETag read.
+    pub(super) async fn round(&self, changes: &[Change]) -> Round {
+        let all = |failure: Failure| Round::Over(vec![Answer::Failed(Shared(Arc::new(failure))); changes.len()]);
+        let (table, key) = (self.site.table(), self.site.key());
+        let row = match self.tables.get(table, key, None).await {
+            Ok(row) => row,
+            Err(error) => return all(storage(format!("reading {}", self.site), error)),
+        };
+        let changed = shared::change(self.catalog, &self.site, row.as_ref().map(|row| &row.entity), changes);
+        let (becomes, ended) = match changed {
+            Ok(changed) => changed,
+            Err(nonsense) => return all(permanent(format!("changing {}", self.site), nonsense)),
+        };
+        let Some(operation) = operation(becomes, row.map(|row| row.etag), &self.site) else {
+            return Round::Over(answers(&ended, &Answer::Done));
+        };
+        if let Some(entity) = operation.entity()
+            && let Err(error) = entity.check()
+        {
+            return all(permanent(format!("writing {}", self.site), error));
+        }
+        match self.tables.apply(table, &operation).await {
+            Ok(_) => Round::Over(answers(&ended, &Answer::Done)),
+            Err(error) if error.is_lost_race() => Round::Again,
+            Err(error) if error.class == ErrorClass::Ambiguous => Round::Over(answers(&ended, &Answer::Unanswered)),
+            Err(error) => all(storage(format!("writing {}", self.site), error)),
+        }
+    }
+}
+
+fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
+    let answer = |ended: &Ended| match ended {
+        Ended::Done => of_written.clone(),
+        Ended::Lost => Answer::Lost,
+    };
+    ended.iter().map(answer).collect()
+}
+
+/// What makes a document so; nothing where it is so already.
+fn operation(becomes: Becomes, etag: Option<ETag>, site: &Site) -> Option<TableOperation> {
+    match (becomes, etag) {
+        (Becomes::Same, _) | (Becomes::Gone, None) => None,
+        (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),
+        (Becomes::Entity(entity), Some(etag)) => Some(TableOperation::Replace(entity, Condition::Matches(etag))),
+        (Becomes::Gone, Some(etag)) => Some(TableOperation::Delete(site.key().clone(), Condition::Matches(etag))),
+    }
+}

@@ -1,0 +1,93 @@
+//! Lists: sorted, unique members, each with its token.
+//!
+//! | property | |
+//! |---|---|
+//! | as the view says, then `…_1`, `…_2` | JSON arrays of members, each complete |
+//! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
+//! | `ek_count` | how many members |
+//! | `ek_list` | the name of the property that holds the members |
+//! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
+
+use std::collections::BTreeMap;
+
+use super::Nonsense;
+use super::pieces;
+use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
+use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
+
+const TOKENS: &str = "ek_tokens";
+const COUNT: &str = "ek_count";
+/// The property that names the one that holds the members.
+const LIST: &str = "ek_list";
+
+/// The members of a list and their tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct List {
+    /// By member, in order.
+    pub members: BTreeMap<Member, ETag>,
+}
+
+/// Whether a row is a list of this view, and not a copy that the view made when it was of another kind.
+pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
+    entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
+}
+
+/// What a list says of itself: its source and the property that holds it.
+pub(super) fn description(entity: &Entity) -> Option<(TableName, String)> {
+    let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
+    Some((source, entity.text(LIST)?.to_owned()))
+}
+
+impl List {
+    /// Reads the list that an entity holds.
+    pub fn read(site: &Site, entity: &Entity) -> Result<Self, Nonsense> {
+        Self::parse(entity).map_err(|problem| Nonsense { site: site.clone(), problem })
+    }
+
+    fn parse(entity: &Entity) -> Result<Self, String> {
+        let property = entity.text(LIST).ok_or_else(|| format!("{LIST} is missing"))?;
+        let members: Vec<Member> = pieces::read(&entity.properties, property)?;
+        let tokens: Vec<ETag> = pieces::read(&entity.properties, TOKENS)?;
+        if let Some((one, next)) = members.iter().zip(members.iter().skip(1)).find(|(one, next)| one >= next) {
+            return Err(format!("the members of {property} are not sorted and unique: {one} comes before {next}"));
+        }
+        let count = match entity.get(COUNT) {
+            Some(EdmValue::Int64(count)) => usize::try_from(*count).ok(),
+            _ => None,
+        };
+        if count != Some(members.len()) || tokens.len() != members.len() {
+            let count = count.map_or_else(|| "nothing".to_owned(), |count| count.to_string());
+            return Err(format!("{property} has {} members, {TOKENS} has {} tokens, {COUNT} says {count}", members.len(), tokens.len()));
+        }
+        Ok(Self { members: members.into_iter().zip(tokens).collect() })
+    }
+
+    /// An entity with its list in one piece: the whole array in one property, however long, and without tokens.
+    pub fn join(site: &Site, mut entity: Entity) -> Result<Entity, Nonsense> {
+        let list = Self::read(site, &entity)?;
+        let property = entity.text(LIST).unwrap_or_default().to_owned();
+        pieces::remove(&mut entity.properties, &property);
+        pieces::remove(&mut entity.properties, TOKENS);
+        let members: Vec<&Member> = list.members.keys().collect();
+        // Texts always serialise.
+        let whole = serde_json::to_string(&members).unwrap_or_default();
+        entity.properties.insert(property, EdmValue::String(whole));
+        Ok(entity)
+    }
+
+    /// Writes the list on an entity, over the one that it holds. What others keep there stays.
+    pub(super) fn write(&self, mut entity: Entity, view: &ViewName, source: &TableName, property: &str) -> Entity {
+        if let Some(before) = entity.text(LIST).map(str::to_owned) {
+            pieces::remove(&mut entity.properties, &before);
+        }
+        pieces::remove(&mut entity.properties, TOKENS);
+        pieces::write(&mut entity.properties, property, self.members.keys());
+        pieces::write(&mut entity.properties, TOKENS, self.members.values());
+        // A list of more than 2^63 members does not fit anywhere.
+        entity
+            .with(COUNT, i64::try_from(self.members.len()).unwrap_or(i64::MAX))
+            .with(LIST, property)
+            .with(VIEW_PROPERTY, view.as_str())
+            .with(SOURCE_PROPERTY, shared_source_text(source))
+    }
+}

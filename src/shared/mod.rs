@@ -1,0 +1,45 @@
+//! Documents: entities that many primaries have parts of, as values.
+//!
+//! A part (a member of a list) has no ETag of its own. It carries a *token* in the document, new whenever the part
+//! is written, and each change of a part names the token that it expects. The document itself is changed by
+//! read-modify-write under its ETag, many changes in one.
+//!
+//! ```text
+//!   entity ──▶ find(part)             nothing, this part at its token, or somebody else's row
+//!   entity, changes ──▶ change        what the entity becomes, and how each change ended
+//! ```
+//!
+//! What cannot be read is [`Nonsense`], an error that says what is wrong: it is never guessed at and never
+//! overwritten. Documents describe themselves, so that parts of a view that is gone can still be taken out.
+
+mod change;
+mod list;
+mod pieces;
+
+pub use change::{Becomes, Change, Ended, Write, change, find};
+pub use list::{List, is_list_of};
+
+use crate::model::{ETag, Site};
+
+/// A document that does not say what evenkeel wrote.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{site} is no list that evenkeel wrote, or was edited by hand: {problem}. It is left as it is; delete the row, and send a thorough sync for each primary that belongs in it"
+)]
+pub struct Nonsense {
+    /// Where it lies.
+    pub site: Site,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// What lies where a part should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// The part, at this token.
+    Part(ETag),
+    /// Another view's row, or one that evenkeel did not write.
+    Foreign,
+}
