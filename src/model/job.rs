@@ -3,7 +3,6 @@
 //! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,6 +10,7 @@ use serde_json::{Map, Value};
 use super::backfill::{Backfill, BackfillCursor, BackfillScope};
 use super::body::{self, BodyError};
 use super::odata::{self, ODataError};
+pub use super::stamp::Stamp;
 use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
 
 /// The version of the message format that this program reads.
@@ -492,38 +492,6 @@ fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Resu
 
 fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
     text.map(ETag::new).transpose().map_err(|error| JobError::Field { op, problem: format!("\"if_match\": {error}") })
-}
-
-/// Which message wrote something: the value of `ek_job`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamp {
-    /// The message's id on the queue.
-    pub message_id: String,
-    /// When the message was first enqueued, by the queue's clock.
-    pub enqueued: Timestamp,
-}
-
-impl Stamp {
-    /// The property that carries a stamp.
-    pub const PROPERTY: &'static str = "ek_job";
-
-    /// Reads the stamp of an entity, where it has one.
-    pub fn of(entity: &Entity) -> Option<Self> {
-        let (message_id, enqueued) = entity.text(Self::PROPERTY)?.split_once(' ')?;
-        Some(Self { message_id: message_id.to_owned(), enqueued: enqueued.parse().ok()? })
-    }
-
-    /// Puts the stamp on an entity.
-    #[must_use]
-    pub fn on(&self, entity: Entity) -> Entity {
-        entity.with(Self::PROPERTY, self.to_string())
-    }
-}
-
-impl std::fmt::Display for Stamp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.message_id, self.enqueued)
-    }
 }
 
 /// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.

@@ -21,6 +21,7 @@ pub mod names;
 pub mod nearest;
 pub mod odata;
 mod shard;
+mod stamp;
 pub mod template;
 
 pub use datetime::EdmDateTime;
