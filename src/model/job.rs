@@ -3,6 +3,7 @@
 //! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

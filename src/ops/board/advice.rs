@@ -1,6 +1,6 @@
 //! What to change where a partition or queue is asked for more than it takes. Pure.
 
-use crate::catalog::{Catalog, View, ViewKind};
+use crate::catalog::{Catalog, View};
 use crate::model::AccountName;
 use crate::model::template::Template;
 use crate::reconcile::footprint;
@@ -38,13 +38,9 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 
 /// The template of the partitions that a view fills in this table.
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
-    match &view.kind {
-        ViewKind::SecondaryIndex(index) => {
-            let there =
-                index.target.account == *account && index.target.table.as_str().eq_ignore_ascii_case(name) && index.target != view.source;
-            there.then_some(&index.partition_key)
-        }
-    }
+    let target = view.target();
+    let there = target.account == *account && target.table.as_str().eq_ignore_ascii_case(name) && *target != view.source;
+    there.then(|| view.keys().0)
 }
 
 /// How many parts leave each with room: a power of two, at least two.
@@ -61,7 +57,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
     use crate::model::{TableName, ViewName};
 
     fn catalog() -> Catalog {

@@ -99,7 +99,12 @@ fn shown(report: &EntityReport, visitor: Visitor) -> String {
     match &report.footprint {
         None => html.push_str("<p>Nothing is recorded of it.</p>"),
         Some(footprint) => {
-a        }
+            let tainted = footprint.tainted_until.as_ref().map_or_else(String::new, |until| {
+                format!(" A forgotten request may still arrive until {} UTC.", Text(super::words::moment(until)))
+            });
+            let _ = write!(html, "<p class=\"hint\">Settled: <code>{}</code>.{tainted}</p>", Text(&footprint.settled));
+            html.push_str(&items(footprint));
+        }
     }
     html
 }
