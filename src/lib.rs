@@ -17,6 +17,7 @@ pub mod ops;
 pub mod patterns;
 pub mod ports;
 pub mod reconcile;
+pub mod retention;
 pub mod settings;
 pub mod shared;
 pub mod simulation;

@@ -177,3 +177,18 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
     }
     assert!(followed > 50, "{followed} links were followed");
 }
+
+#[test]
+fn every_catalog_in_the_pages_of_the_patterns_is_valid() {
+    let mut seen = 0;
+    for (path, text) in pages().unwrap().into_iter().filter(|(path, _)| path.parent().is_some_and(|folder| folder.ends_with("patterns"))) {
+        for block in blocks(&text, "toml") {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("default.toml"), block).unwrap();
+            let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+            config::load(&request).unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "{seen} catalogs were read");
+}

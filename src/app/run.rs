@@ -9,6 +9,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -17,14 +18,20 @@ use tokio_util::sync::CancellationToken;
 use super::condition::Condition;
 use super::{Parts, prepare, signals, watch};
 use crate::cli::run::RunArgs;
-use crate::cli::{Exit, Format, Output, Tone, UsageError};
+use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::config::Loaded;
 use crate::migrations::CatalogRecord;
 use crate::ops::board::{Board, Work};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
+use crate::retention::Keeper;
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
+
+/// How often the tables by date are seen to: an hour is the shortest period that tables are made for.
+const TEND_EVERY: Duration = Duration::from_hours(1);
+/// How soon again where that failed.
+const TEND_AGAIN: Duration = Duration::from_mins(2);
 
 /// Works off the queues until told to stop, or until idle.
 pub(super) async fn run(args: &RunArgs, loaded: Loaded, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
@@ -145,10 +152,22 @@ impl Daemon<'_> {
         Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
     }
 
+    /// Sees to the tables by date every hour.
+    async fn tend_on(&self, keeper: &Keeper) -> std::convert::Infallible {
+        let mut wait = TEND_EVERY;
+        loop {
+            tokio::time::sleep(wait.mul_f64(self.parts.chance.between(0.8, 1.0))).await;
+            wait = if tend(keeper).await { TEND_EVERY } else { TEND_AGAIN };
+        }
+    }
+
     /// Runs the worker under the recorded catalog.
     async fn receive(&self, migrator: &crate::migrations::Migrator, record: &CatalogRecord) -> anyhow::Result<RunReport> {
         let worker = self.parts.worker(record, self.board.as_ref())?;
         self.condition.working(worker.status());
+        let keeper = self.parts.keeper();
+        // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops what is over.
+        tend(&keeper).await;
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
         let stop = self.shutdown.child_token();
         let watching = async {
@@ -166,6 +185,7 @@ impl Daemon<'_> {
             biased;
             report = worker.run(self.mode, stop.clone()) => report?,
             () = watching => RunReport::default(),
+            never = self.tend_on(&keeper) => match never {},
         };
         if self.condition.is_outdated() && !self.shutdown.is_cancelled() {
             if self.mode != Mode::Forever {
@@ -181,7 +201,21 @@ impl Daemon<'_> {
     }
 }
 
+/// Sees to the tables by date, once; whether that succeeded.
+async fn tend(keeper: &Keeper) -> bool {
+    let Err(error) = keeper.tend().await else { return true };
+    let error = anyhow::Error::new(error);
+    tracing::warn!(error = %format_args!("{error:#}"), "the tables of a retention could not be seen to: trying again later");
+    false
+}
+
 impl Parts {
+    /// What sees to the tables by date.
+    fn keeper(&self) -> Keeper {
+        let Context { settings, catalog, stores, clock } = &self.context;
+        Keeper::new(Arc::clone(catalog), stores.clone(), Arc::clone(clock), &settings.queues)
+    }
+
     /// A worker whose catalog has the recorded generations; it tells the board what it does.
     pub(super) fn worker(&self, record: &CatalogRecord, board: Option<&Arc<Board>>) -> anyhow::Result<Worker> {
         let context = &self.context;

@@ -5,10 +5,14 @@
 
 mod archive;
 mod generation;
+mod known;
+mod retention;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 pub use generation::{Generations, ViewStatus};
+pub use known::DatedRefs;
+pub use retention::Retention;
 pub use view::{IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 
 use std::collections::BTreeMap;
@@ -27,6 +31,10 @@ pub struct Catalog {
     pub views: BTreeMap<ViewName, Arc<View>>,
     /// The archives, by name.
     pub archives: BTreeMap<ViewName, Arc<Archive>>,
+    /// The retentions, by name.
+    pub retentions: BTreeMap<ViewName, Arc<Retention>>,
+    /// Their tables, as far as they were named.
+    pub dated: DatedRefs,
     /// Which generation of each view this catalog is.
     pub generations: Generations,
 }
@@ -34,7 +42,7 @@ pub struct Catalog {
 impl Catalog {
     /// A known table, in whatever case it is spelled.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
-        self.tables.get(name)
+        self.tables.get(name).or_else(|| self.dated.table(name, self.retentions.values()))
     }
 
     /// The views whose source is this table, in order of their names.

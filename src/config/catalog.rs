@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::archives::{self, ArchiveDraft, TargetDraft};
-use super::catalog_rules;
 use super::section::Section;
 use super::views::{self, KindDraft, TableDraft, ViewDraft};
-use crate::catalog::{Archive, ArchiveTarget, Catalog, Generations, IndexEntity, SecondaryIndex, TableRef, View, ViewKind};
+use super::{catalog_rules, retention};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, DatedRefs, Generations, IndexEntity, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::{AccountName, TableName};
 
 /// Tables by name, with the account that was named for each, if any.
@@ -42,14 +42,17 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
     let declared = views::tables(root, accounts);
     let views = views::views(root, accounts);
     let archives = archives::archives(root, accounts);
-    views::retention(root);
+    let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
     let catalog = Catalog {
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
         views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
+        retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
+        dated: DatedRefs::default(),
         generations: Generations::default(),
     };
+    retention::check(&retentions, &declared);
     catalog_rules::check(&catalog, &declared, &views, &archives);
     catalog
 }

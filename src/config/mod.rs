@@ -31,6 +31,7 @@ mod origin;
 mod queues;
 mod report;
 mod request;
+mod retention;
 mod secret;
 mod section;
 mod settings;

@@ -1,4 +1,4 @@
-//! `[views.NAME]`, `[archives.NAME]`, `[tables.NAME]` and `[retention.NAME]`, each for itself.
+//! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
 
 use super::section::{Reported, Section};
 use super::units::parse_size;
@@ -72,13 +72,6 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
         Some(TableDraft { name, account: account.ok()?, section })
     };
     root.named("tables").into_iter().filter_map(table).collect()
-}
-
-/// Says that retention is for later versions.
-pub(super) fn retention(root: &Section<'_>) {
-    for (_, section) in root.named("retention") {
-        section.error("", format!("[retention] {UNSUPPORTED}"));
-    }
 }
 
 /// Reads the views.

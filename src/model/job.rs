@@ -3,6 +3,10 @@
 //! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
+mod schema;
+
+pub use schema::schema;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +21,7 @@ use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// Every operation, as `op` spells it.
-pub const OPS: [&str; 7] = ["sync", "put", "delete", "archive", "restore", "move", "backfill"];
+pub const OPS: [&str; 8] = ["sync", "put", "delete", "archive", "restore", "move", "backfill", "drop_table"];
 
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +67,8 @@ pub enum Job {
     },
     /// A `sync` of every primary of a table.
     Backfill(Backfill),
+    /// Drops a table by date, whole.
+    DropTable(TableName),
 }
 
 /// The address of a primary: the entity that is the source of truth.
@@ -126,6 +132,7 @@ impl Job {
             Self::Restore { .. } => "restore",
             Self::Move { .. } => "move",
             Self::Backfill(_) => "backfill",
+            Self::DropTable(_) => "drop_table",
         }
     }
 
@@ -135,7 +142,7 @@ impl Job {
             Self::Sync { primary, .. } | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
             Self::Put(put) => Some(&put.entity.key),
             Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
-            Self::Backfill(_) => None,
+            Self::Backfill(_) | Self::DropTable(_) => None,
         }
     }
 }
@@ -337,6 +344,14 @@ struct MoveFields {
     to_table: Option<String>,
 }
 
+/// Fields of a `drop_table` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "drop_table")]
+struct DropTableFields {
+    /// The table: one of a [retention] pattern.
+    table: String,
+}
+
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
 pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
     let object = decode_object(message)?;
@@ -390,6 +405,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "restore" => &["archive", "pk", "rk"],
         "move" => &["table", "pk", "rk", "to_pk", "to_rk", "to_table"],
         "backfill" => &["table", "view", "cursor"],
+        "drop_table" => &["table"],
         _ => &["table", "pk", "rk"],
     };
     if op == "put" {
@@ -420,6 +436,10 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         }
         "move" => moving(fields(op, object)?)?,
         "backfill" => backfill(fields(op, object)?)?,
+        "drop_table" => {
+            let fields: DropTableFields = fields(op, object)?;
+            Job::DropTable(table(op, fields.table)?)
+        }
         _ => {
             let fields: SyncFields = fields(op, object)?;
             let looks = if fields.thorough { Looks::Everything } else { Looks::Doubtful };
@@ -495,39 +515,6 @@ fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError
     text.map(ETag::new).transpose().map_err(|error| JobError::Field { op, problem: format!("\"if_match\": {error}") })
 }
 
-/// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.
-pub fn schema() -> Value {
-    fn of<T: JsonSchema>(op: &str) -> Value {
-        // Inlined: each alternative stands inside the whole, where a reference to its own root would point nowhere.
-        let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-        let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-        if let Some(object) = schema.as_object_mut() {
-            object.remove("$schema");
-            let properties = object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-            if let Some(properties) = properties.as_object_mut() {
-                properties.insert("op".to_owned(), serde_json::json!({"const": op}));
-                properties.insert(
-                    "v".to_owned(),
-                    serde_json::json!({"const": VERSION, "description": "Version of the message format; 1 when absent."}),
-                );
-                properties.insert("id".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "The client's own name for the job, echoed in logs and poison messages."}));
-                properties
-                    .insert("traceparent".to_owned(), serde_json::json!({"type": ["string", "null"], "description": "W3C trace context."}));
-            }
-            if let Some(Value::Array(required)) = object.get_mut("required") {
-                required.insert(0, Value::String("op".to_owned()));
-            }
-        }
-        schema
-    }
-    serde_json::json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "evenkeel job",
-        "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
-        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<MoveFields>("move"), of::<BackfillFields>("backfill")],
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -589,12 +576,5 @@ mod tests {
         let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
         assert_eq!(note(&object, "m1").map(|n| n.free), Some(3));
         assert_eq!(note(&object, "m2"), None);
-    }
-
-    #[test]
-    fn a_stamp_survives_on_its_entity() {
-        let stamp = Stamp { message_id: "m1".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap() };
-        let entity = stamp.on(Entity::new(EntityKey::new("p", "r").unwrap()));
-        assert_eq!(Stamp::of(&entity), Some(stamp));
     }
 }

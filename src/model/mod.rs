@@ -7,6 +7,7 @@ pub mod backfill;
 pub mod body;
 pub mod caret;
 pub mod condition;
+pub mod dated;
 pub mod datetime;
 pub mod document;
 pub mod edm;

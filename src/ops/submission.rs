@@ -57,10 +57,18 @@ fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
         Job::Sync { primary, .. } | Job::Delete { primary, .. } => known_table(&primary.table, catalog),
         Job::Put(put) => known_table(&put.table, catalog),
         Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
+        Job::DropTable(table) => dated_table(table, catalog),
         Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog),
         Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) => known_table(table, catalog),
         Job::Backfill(Backfill { scope: BackfillScope::View(view), .. }) => known_view(view, catalog),
     }
+}
+
+fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.retentions.values().find_map(|retention| retention.table(name)).ok_or_else(|| {
+        let known: Vec<String> = catalog.retentions.values().map(|retention| retention.tables.to_string()).collect();
+        format!("the table {name} is of no [retention] pattern, and no other is ever dropped; patterns are {}", listed(&known))
+    })
 }
 
 fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {

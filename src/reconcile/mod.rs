@@ -10,14 +10,15 @@
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, and `backfill` (a pass for every primary). Each writes its
-//! primary by `commit`, in one transaction with the items in the primary's own partition.
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every primary), and
+//! `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's own partition.
 
 mod archive;
 mod backfill;
 mod commit;
 mod delete;
 mod document;
+mod drop_table;
 mod engine;
 mod execute;
 mod failure;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use source::Source;
 
 /// Every room of `src/` and the rooms that it may name. A new folder or file in `src/` needs a line here.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 19] = [
     ("model", &[]),
     ("telemetry", &[]),
     ("settings", &["model"]),
@@ -23,6 +23,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ("shared", &["model", "catalog"]),
     ("reconcile", &["model", "catalog", "ports", "patterns", "shared"]),
     ("migrations", &["model", "catalog", "settings", "ports"]),
+    ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["model", "settings", "ports", "telemetry"]),
     ("config", &["model", "settings", "catalog", "patterns"]),
@@ -37,7 +38,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ("bin", &["ports", "adapters", "simulation"]),
 ];
 
-const EVERYTHING: [&str; 15] = [
+const EVERYTHING: [&str; 16] = [
     "model",
     "telemetry",
     "settings",
@@ -47,6 +48,7 @@ const EVERYTHING: [&str; 15] = [
     "shared",
     "reconcile",
     "migrations",
+    "retention",
     "worker",
     "adapters",
     "config",

@@ -12,6 +12,7 @@
 mod support;
 
 mod oracle;
+mod retention;
 mod sdk;
 mod site;
 mod worker;

@@ -1,0 +1,67 @@
+//! Retention: tables by date that are created ahead, kept for a time, and then dropped whole.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::TableRef;
+use crate::model::dated::DatedTables;
+use crate::model::{AccountName, TableName, ViewName};
+
+/// `[retention.NAME]`: the tables of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Its name.
+    pub name: ViewName,
+    /// The account of its tables.
+    pub account: AccountName,
+    /// Which tables.
+    pub tables: DatedTables,
+    /// How long a table is kept after its period has ended.
+    pub keep: Duration,
+    /// How many tables are created ahead of the present one.
+    pub ahead: u32,
+}
+
+impl Retention {
+    /// A table of this pattern, spelled as the pattern does; nothing for another name.
+    pub fn table(&self, name: &TableName) -> Option<TableRef> {
+        let (begins, _) = self.tables.period(name)?;
+        Some(TableRef { account: self.account.clone(), table: self.tables.name_at(begins) })
+    }
+
+    /// Whether a table of this pattern has been kept long enough.
+    pub fn is_over(&self, name: &TableName, now: Timestamp) -> bool {
+        let kept_until = |ends: Timestamp| ends.saturating_add(self.keep).unwrap_or(Timestamp::MAX);
+        self.tables.period(name).is_some_and(|(_, ends)| kept_until(ends) <= now)
+    }
+
+    /// The tables that are to exist: the present one and those ahead.
+    pub fn wanted(&self, now: Timestamp) -> Vec<TableName> {
+        self.tables.from(now, self.ahead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_over_when_it_was_kept_for_its_time_after_its_last_moment() {
+        let retention = Retention {
+            name: ViewName::new("logins").unwrap(),
+            account: AccountName::main(),
+            tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
+            keep: Duration::from_hours(48),
+            ahead: 1,
+        };
+        let name = TableName::new("logins20261120").unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert!(!retention.is_over(&name, at("2026-11-22T23:59:59Z")));
+        assert!(retention.is_over(&name, at("2026-11-23T00:00:00Z")));
+        assert!(!retention.is_over(&TableName::new("Employees").unwrap(), Timestamp::MAX));
+        assert_eq!(retention.table(&name).map(|table| table.to_string()).as_deref(), Some("Logins20261120"));
+        let wanted: Vec<String> = retention.wanted(at("2026-11-20T12:00:00Z")).iter().map(ToString::to_string).collect();
+        assert_eq!(wanted, ["Logins20261120", "Logins20261121"]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Tables by date: one per hour, day, month or year, dropped whole when their time is over.
+//!
+//! ```text
+//!   "LoginAttempts%Y%m%d"  ── name_at(2026-11-20T15:04Z) ──▶  LoginAttempts20261120
+//!                          ◀─ period(LoginAttempts20261120) ─  2026-11-20T00:00Z to 2026-11-21T00:00Z
+//! ```
+//!
+//! Names sort as their periods do, and each name stands for exactly one period, in UTC.
+
+use std::fmt;
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use super::TableName;
+
+/// Longest name of a table (Azure).
+const NAME: usize = 63;
+
+/// What a pattern's tables are named after, from large to small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Period {
+    /// `%Y`
+    Year,
+    /// `%Y%m`
+    Month,
+    /// `%Y%m%d`
+    Day,
+    /// `%Y%m%d%H`
+    Hour,
+}
+
+impl Period {
+    const ALL: [(Self, &'static str, usize); 4] =
+        [(Self::Year, "%Y", 4), (Self::Month, "%Y%m", 6), (Self::Day, "%Y%m%d", 8), (Self::Hour, "%Y%m%d%H", 10)];
+
+    const fn digits(self) -> usize {
+        match self {
+            Self::Year => 4,
+            Self::Month => 6,
+            Self::Day => 8,
+            Self::Hour => 10,
+        }
+    }
+}
+
+/// A pattern of table names: a prefix, and a date.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatedTables {
+    prefix: String,
+    period: Period,
+}
+
+/// Why a text is no pattern of table names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no tables by date: expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H at the end")]
+pub struct DatedTablesError(String);
+
+impl DatedTables {
+    /// Reads a pattern.
+    pub fn parse(text: &str) -> Result<Self, DatedTablesError> {
+        let wrong = || DatedTablesError(text.to_owned());
+        let (prefix, date) = text.split_at(text.find('%').ok_or_else(wrong)?);
+        let (period, ..) = Period::ALL.into_iter().find(|(_, directives, _)| *directives == date).ok_or_else(wrong)?;
+        let named = prefix.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && prefix.starts_with(|first: char| first.is_ascii_alphabetic())
+            // `Log1%Y%m` and `Log%Y%m` could give one name to two months.
+            && !prefix.ends_with(|last: char| last.is_ascii_digit())
+            && prefix.len() + period.digits() <= NAME;
+        if named { Ok(Self { prefix: prefix.to_owned(), period }) } else { Err(wrong()) }
+    }
+
+    /// The text before the date.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The table of a moment.
+    pub fn name_at(&self, moment: Timestamp) -> TableName {
+        let at = moment.to_zoned(TimeZone::UTC);
+        let digits = format!("{:04}{:02}{:02}{:02}", at.year(), at.month(), at.day(), at.hour());
+        #[expect(clippy::expect_used, reason = "parse let only prefixes through that make a name")]
+        TableName::new(format!("{}{}", self.prefix, &digits[..self.period.digits()])).expect("a valid table name")
+    }
+
+    /// When the period of a table begins, and when the next one does; nothing for a name of another pattern. Prefixes are
+    /// matched without regard to case, as the service does it.
+    pub fn period(&self, name: &TableName) -> Option<(Timestamp, Timestamp)> {
+        let digits = name.as_str().get(self.prefix.len()..)?;
+        if !name.as_str().get(..self.prefix.len())?.eq_ignore_ascii_case(&self.prefix)
+            || digits.len() != self.period.digits()
+            || !digits.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            return None;
+        }
+        let part = |range: std::ops::Range<usize>, otherwise: i8| digits.get(range).map_or(Some(otherwise), |text| text.parse().ok());
+        let date = Date::new(digits[..4].parse().ok()?, part(4..6, 1)?, part(6..8, 1)?).ok()?;
+        let begins = DateTime::from_parts(date, jiff::civil::Time::new(part(8..10, 0)?, 0, 0, 0).ok()?);
+        let ends = begins.checked_add(match self.period {
+            Period::Year => 1.year(),
+            Period::Month => 1.month(),
+            Period::Day => 1.day(),
+            Period::Hour => 1.hour(),
+        });
+        let at = |moment: DateTime| TimeZone::UTC.to_timestamp(moment).ok();
+        Some((at(begins)?, at(ends.ok()?)?))
+    }
+
+    /// The table of a moment and those of so many periods after it.
+    pub fn from(&self, moment: Timestamp, periods: u32) -> Vec<TableName> {
+        let mut names = vec![self.name_at(moment)];
+        for _ in 0..periods {
+            let Some((_, next)) = names.last().and_then(|name| self.period(name)) else { break };
+            names.push(self.name_at(next));
+        }
+        names
+    }
+
+    /// Whether some table could belong to both patterns.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.prefix.eq_ignore_ascii_case(&other.prefix) && self.period == other.period
+    }
+}
+
+impl fmt::Display for DatedTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directives = Period::ALL.into_iter().find(|(period, ..)| *period == self.period).map_or("", |(_, directives, _)| directives);
+        write!(f, "{}{directives}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn dated(text: &str) -> DatedTables {
+        DatedTables::parse(text).unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_pattern_is_a_prefix_and_a_date_from_large_to_small() {
+        for text in ["LoginAttempts%Y%m%d", "L%Y", "Log2x%Y%m", "Hits%Y%m%d%H"] {
+            assert_eq!(dated(text).to_string(), text);
+        }
+        for text in [
+            "Logins",
+            "%Y%m%d",
+            "Logins%d%m%Y",
+            "Logins%Y-%m",
+            "Logins%Y%m%dx",
+            "1Logins%Y",
+            "Log1%Y",
+            "Lögins%Y",
+            &format!("{}%Y", "x".repeat(60)),
+        ] {
+            assert!(DatedTables::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_stands_for_one_period() {
+        let logins = dated("Logins%Y%m%d");
+        let name = logins.name_at(at("2026-11-20T15:04:05Z"));
+        assert_eq!(name.as_str(), "Logins20261120");
+        assert_eq!(logins.period(&name), Some((at("2026-11-20T00:00:00Z"), at("2026-11-21T00:00:00Z"))));
+        assert!(logins.period(&TableName::new("LOGINS20261120").unwrap()).is_some());
+        for other in ["Logins", "Logins2026112", "Logins20261399", "Logins20260230", "LoginsX0261120", "Other20261120", "Logins2026112012"]
+        {
+            assert_eq!(logins.period(&TableName::new(other).unwrap()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_tables_ahead_pass_the_ends_of_months_and_years() {
+        let names = |text: &str, from: &str| dated(text).from(at(from), 2).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names("L%Y%m%d", "2026-12-30T23:59:59Z"), ["L20261230", "L20261231", "L20270101"]);
+        assert_eq!(names("L%Y%m", "2026-12-31T23:59:59Z"), ["L202612", "L202701", "L202702"]);
+        assert_eq!(names("L%Y%m%d%H", "2024-02-28T23:00:00Z"), ["L2024022823", "L2024022900", "L2024022901"]);
+        assert_eq!(names("L%Y", "2026-06-01T00:00:00Z"), ["L2026", "L2027", "L2028"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_lies_in_the_period_of_its_table(seconds in 0_i64..4_000_000_000, which in 0_usize..4) {
+            let moment = Timestamp::from_second(seconds).unwrap();
+            let tables = dated(["L%Y", "L%Y%m", "L%Y%m%d", "L%Y%m%d%H"][which]);
+            let (begins, ends) = tables.period(&tables.name_at(moment)).unwrap();
+            prop_assert!(begins <= moment && moment < ends);
+            prop_assert_eq!(tables.name_at(begins), tables.name_at(moment));
+            prop_assert_ne!(tables.name_at(ends), tables.name_at(moment));
+        }
+
+        #[test]
+        fn any_text_is_a_pattern_or_not(text in "\\PC{0,20}") {
+            let _ = DatedTables::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Retention: the tables of a date pattern are created ahead, kept for a time, and dropped whole.
+//!
+//! ```text
+//!   every hour:   [retention] × tables there are × now ── plan (pure) ──▶ create   the present table and those ahead
+//!                                                                       └▶ drop     a drop_table job for each that is over
+//! ```
+//!
+//! Dropping a table is one request, however many rows it has, where deleting them would be a request for every hundred. What
+//! it keeps: a table that no pattern has is never dropped, and a name is not used again, since names follow the date.
+//! Every worker does this; twice is harmless, since a table is created or dropped once.
+
+mod keeper;
+mod plan;
+
+pub use keeper::{Keeper, KeeperError};

@@ -1,0 +1,73 @@
+//! Tables by date: created ahead, dropped whole, and nothing else ever.
+
+use std::collections::BTreeSet;
+
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::dated::DatedTables;
+use evenkeel::model::{Entity, EntityKey, TableName};
+use evenkeel::ports::Clock as _;
+use serde_json::json;
+
+use crate::site::{EMPLOYEES, Site};
+
+fn tables(site: &Site) -> BTreeSet<String> {
+    site.with(async |account| {
+        let mut names = BTreeSet::new();
+        let mut continuation: Option<String> = None;
+        loop {
+            let page = account.tables.list_tables(continuation.as_deref()).await.unwrap();
+            names.extend(page.tables.iter().map(ToString::to_string));
+            continuation = page.continuation;
+            if continuation.is_none() {
+                return names;
+            }
+        }
+    })
+}
+
+fn kept(place: fn(&str) -> Site) {
+    let site = place(&format!("{EMPLOYEES}\n[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\nahead = 3\n"));
+    site.migrate();
+    let login = Entity::new(EntityKey::new("jun", "1").unwrap()).with("Ok", true);
+    for table in ["Logins20200101", "Logins20200102", "Logins", "LoginsOfOld20200101"] {
+        site.write(table, std::slice::from_ref(&login));
+    }
+    let summary = site.run_until_idle(&[]);
+    assert_eq!((summary.done, summary.poisoned), (2, 0), "two drops");
+    let there = tables(&site);
+    assert!(there.contains("Logins") && there.contains("LoginsOfOld20200101") && there.contains("Employees"), "{there:?}");
+    assert!(!there.contains("Logins20200101") && !there.contains("Logins20200102"), "{there:?}");
+    let wanted = DatedTables::parse("Logins%Y%m%d").unwrap();
+    // Midnight may pass meanwhile: what was ahead of the first table is there either way.
+    let ahead = wanted.from(SystemClock::new().now(), 2);
+    assert!(ahead.iter().all(|table| there.contains(table.as_str())), "{there:?} lack some of {ahead:?}");
+
+    let today = &ahead[1];
+    site.submit(&[json!({"op": "put", "table": today, "entity": {"PartitionKey": "jun", "RowKey": "1", "Ok": true}})]);
+    site.run_until_idle(&[]);
+    assert!(site.row(today.as_str(), "jun", "1").is_some());
+    site.submit(&[json!({"op": "drop_table", "table": today.as_str().to_lowercase()})]);
+    site.run_until_idle(&[]);
+    assert!(!site.with(async |account| account.tables.get(today, &login.key, None).await.is_ok_and(|row| row.is_some())));
+
+    // A table of a time that is over is not made again, and one of no pattern is not dropped.
+    site.submit(&[json!({"op": "put", "table": "Logins20200101", "entity": {"PartitionKey": "jun", "RowKey": "1"}})]);
+    site.put_texts([r#"{"op":"drop_table","table":"Employees"}"#]);
+    let summary = site.run_until_idle(&[]);
+    assert_eq!(summary.poisoned, 2);
+    let errors: Vec<String> = site.poison().iter().map(|message| message["error"].to_string()).collect();
+    assert!(errors.iter().any(|error| error.contains("the table Employees is of no [retention] pattern")), "{errors:?}");
+    assert!(errors.iter().any(|error| error.contains("Logins20200101") && error.contains("does not exist")), "{errors:?}");
+    assert!(tables(&site).contains("Employees"));
+    assert!(!tables(&site).contains(TableName::new("Logins20200101").unwrap().as_str()));
+}
+
+#[test]
+fn tables_by_date_come_and_go_and_no_others_on_the_embedded_store() {
+    kept(Site::embedded);
+}
+
+#[test]
+fn tables_by_date_come_and_go_and_no_others_on_azurite() {
+    kept(Site::azurite);
+}
