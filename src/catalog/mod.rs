@@ -4,16 +4,18 @@
 //! `reconcile` keeps them.
 
 mod archive;
+mod figure;
 mod generation;
 mod known;
 mod retention;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget};
+pub use figure::{Figure, FigureError, contributed};
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
 pub use retention::Retention;
-pub use view::{IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+pub use view::{Aggregate, Denormalize, IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! Views: declared kinds of derived data.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::figure::Figure;
 use crate::model::condition::Condition;
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
@@ -41,6 +44,10 @@ pub enum ViewKind {
     SecondaryIndex(SecondaryIndex),
     /// Lists of primaries that share a value.
     IndexEntity(IndexEntity),
+    /// Properties on other entities.
+    Denormalize(Denormalize),
+    /// Figures of groups.
+    Aggregate(Aggregate),
 }
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
@@ -69,6 +76,39 @@ pub struct IndexEntity {
     pub member: Vec<Template>,
     /// The property that holds the list.
     pub property: String,
+}
+
+/// `kind = "denormalize"`: properties of a primary, kept on an entity that is there for other reasons.
+#[derive(Debug, Clone)]
+pub struct Denormalize {
+    /// Where the entities lie.
+    pub target: TableRef,
+    /// The entity's partition key.
+    pub partition_key: Template,
+    /// The entity's row key.
+    pub row_key: Template,
+    /// The properties, by name.
+    pub set: BTreeMap<String, Template>,
+}
+
+/// `kind = "aggregate"`: an entity for each group, with figures of its members.
+#[derive(Debug, Clone)]
+pub struct Aggregate {
+    /// Where the groups lie.
+    pub target: TableRef,
+    /// A group's partition key.
+    pub partition_key: Template,
+    /// A group's row key.
+    pub row_key: Template,
+    /// The figures, by the names of their properties.
+    pub set: BTreeMap<String, Figure>,
+}
+
+impl Aggregate {
+    /// The properties that members contribute, each once.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        self.set.values().filter_map(Figure::property).collect()
+    }
 }
 
 /// What happens when two primaries want one key.
@@ -110,6 +150,22 @@ impl View {
                 index.member.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 index.property
             ),
+            ViewKind::Denormalize(_) | ViewKind::Aggregate(_) => {
+                let (target, (partition_key, row_key)) = (self.target(), self.keys());
+                format!(
+                    "{} {} {}/{} when {when} to {}/{} {:?} {:?} set {:?} {:?}",
+                    self.name,
+                    self.kind_name(),
+                    self.source.account,
+                    self.source.table.canonical(),
+                    target.account,
+                    target.table.canonical(),
+                    partition_key.to_string(),
+                    row_key.to_string(),
+                    self.settings(),
+                    self.on_conflict
+                )
+            }
         }
     }
 
@@ -118,6 +174,8 @@ impl View {
         match &self.kind {
             ViewKind::SecondaryIndex(index) => &index.target,
             ViewKind::IndexEntity(index) => &index.target,
+            ViewKind::Denormalize(denormalize) => &denormalize.target,
+            ViewKind::Aggregate(aggregate) => &aggregate.target,
         }
     }
 
@@ -126,6 +184,17 @@ impl View {
         match &self.kind {
             ViewKind::SecondaryIndex(index) => (&index.partition_key, &index.row_key),
             ViewKind::IndexEntity(index) => (&index.partition_key, &index.row_key),
+            ViewKind::Denormalize(denormalize) => (&denormalize.partition_key, &denormalize.row_key),
+            ViewKind::Aggregate(aggregate) => (&aggregate.partition_key, &aggregate.row_key),
+        }
+    }
+
+    /// What it sets, by name.
+    fn settings(&self) -> BTreeMap<&str, String> {
+        match &self.kind {
+            ViewKind::SecondaryIndex(_) | ViewKind::IndexEntity(_) => BTreeMap::new(),
+            ViewKind::Denormalize(denormalize) => denormalize.set.iter().map(|(name, set)| (name.as_str(), set.to_string())).collect(),
+            ViewKind::Aggregate(aggregate) => aggregate.set.iter().map(|(name, set)| (name.as_str(), set.to_string())).collect(),
         }
     }
 
@@ -134,6 +203,8 @@ impl View {
         match self.kind {
             ViewKind::SecondaryIndex(_) => "secondary_index",
             ViewKind::IndexEntity(_) => "index_entity",
+            ViewKind::Denormalize(_) => "denormalize",
+            ViewKind::Aggregate(_) => "aggregate",
         }
     }
 }

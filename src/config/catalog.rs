@@ -7,7 +7,9 @@ use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{self, KindDraft, TableDraft, ViewDraft};
 use super::{catalog_rules, retention};
-use crate::catalog::{Archive, ArchiveTarget, Catalog, DatedRefs, Generations, IndexEntity, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{
+    Aggregate, Archive, ArchiveTarget, Catalog, DatedRefs, Denormalize, Generations, IndexEntity, SecondaryIndex, TableRef, View, ViewKind,
+};
 use crate::model::{AccountName, TableName};
 
 /// Tables by name, with the account that was named for each, if any.
@@ -97,6 +99,8 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> ViewKind {
         KindDraft::SecondaryIndex { select } => {
             ViewKind::SecondaryIndex(SecondaryIndex { target, partition_key, row_key, select: select.clone() })
         }
+        KindDraft::Denormalize { set } => ViewKind::Denormalize(Denormalize { target, partition_key, row_key, set: set.clone() }),
+        KindDraft::Aggregate { set } => ViewKind::Aggregate(Aggregate { target, partition_key, row_key, set: set.clone() }),
         KindDraft::IndexEntity { member, property } => {
             ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
         }

@@ -3,7 +3,7 @@
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{KindDraft, TableDraft, ViewDraft};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Figure};
 use crate::model::TableName;
 use crate::model::nearest::nearest;
 use crate::model::template::{Crowding, Part, Template};
@@ -18,7 +18,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     for view in views {
         reserved(&view.source, &view.section, "source");
-        reserved(&view.target, &view.section, "table");
+        reserved(&view.target, &view.section, view.kind.table_key());
         own_row(view);
         collisions(view);
         crowding(&view.section, "partition_key", &view.partition_key);
@@ -55,6 +55,8 @@ fn own_row(view: &ViewDraft<'_>) {
             "row_key",
             "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
         );
+    } else if matches!(view.kind, KindDraft::Denormalize { .. }) {
+        // It makes no rows.
     } else if !starts_literally(&view.partition_key) && !starts_literally(&view.row_key) {
         view.section.warning(
             "row_key",
@@ -76,7 +78,8 @@ fn starts_literally(template: &Template) -> bool {
 
 /// Says where two primaries can want one key, unless the catalog says what is to happen then.
 fn collisions(view: &ViewDraft<'_>) {
-    if view.on_conflict.is_some() || !matches!(view.kind, KindDraft::SecondaryIndex { .. }) {
+    // Lists and groups take everybody.
+    if view.on_conflict.is_some() || matches!(view.kind, KindDraft::IndexEntity { .. } | KindDraft::Aggregate { .. }) {
         return;
     }
     let covered = |property: &str| view.partition_key.covers(&[property]) || view.row_key.covers(&[property]);
@@ -114,11 +117,16 @@ fn spelling(view: &ViewDraft<'_>) {
     let templates = [("partition_key", view.partition_key.properties()), ("row_key", view.row_key.properties())];
     let when = view.when.iter().map(|when| ("when", when.properties()));
     let member = match &view.kind {
-        KindDraft::SecondaryIndex { .. } => &[],
+        KindDraft::SecondaryIndex { .. } | KindDraft::Denormalize { .. } | KindDraft::Aggregate { .. } => &[],
         KindDraft::IndexEntity { member, .. } => member.as_slice(),
     };
     let member = member.iter().map(|template| ("member", template.properties()));
-    for (key, properties) in templates.into_iter().chain(when).chain(member) {
+    let set = match &view.kind {
+        KindDraft::Denormalize { set } => Some(("set", set.values().flat_map(Template::properties).collect())),
+        KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).collect())),
+        KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } => None,
+    };
+    for (key, properties) in templates.into_iter().chain(when).chain(member).chain(set) {
         for property in properties {
             for known in ["PartitionKey", "RowKey"] {
                 if property != known && property.eq_ignore_ascii_case(known) {
@@ -136,8 +144,16 @@ fn same_rows(views: &[ViewDraft<'_>]) {
                 && other.partition_key.to_string() == view.partition_key.to_string()
                 && other.row_key.to_string() == view.row_key.to_string()
         };
-        if let Some(other) = views[..at].iter().find(same) {
-            view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, other.target));
+        let Some(other) = views[..at].iter().find(same) else { continue };
+        match (&view.kind, &other.kind) {
+            (KindDraft::Denormalize { set }, KindDraft::Denormalize { set: others }) => {
+                if let Some(name) = set.keys().find(|name| others.contains_key(*name)) {
+                    view.section.error("set", format!("the view {} sets {name} on the same entities of {}", other.name, other.target));
+                }
+            }
+            _ => {
+                view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, other.target));
+            }
         }
     }
 }

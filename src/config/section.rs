@@ -265,6 +265,21 @@ impl<'a> Section<'a> {
         table.table.iter().map(text).collect()
     }
 
+    /// The texts of a table, by name: `set = { Name = "…" }`. With it the table itself, to report at its keys.
+    pub(super) fn texts_by_name(&self, key: &'static str) -> Option<(Self, Vec<(&'a str, &'a str)>)> {
+        let inner = self.section(key)?;
+        let mut texts = Vec::new();
+        for (name, node) in inner.table {
+            match &node.kind {
+                Kind::Text(text) => texts.push((name.as_str(), text.as_str())),
+                Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                    inner.mistyped(name, node, "a string");
+                }
+            }
+        }
+        Some((inner, texts))
+    }
+
     /// The tables of a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else { return Vec::new() };

@@ -299,7 +299,7 @@ auto = "yes"
         "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
         "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
         "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
-        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -509,12 +509,55 @@ fn a_list_is_read_and_its_mistakes_are_said() {
     }
 }
 
+const SET: &str = "[views.manager]\nkind = \"denormalize\"\nsource = \"Employees\"\nwhen = \"IsManager == true\"\ntable = \"Departments\"\n\
+    partition_key = \"{PartitionKey}\"\nrow_key = \"department\"\non_conflict = \"reject\"\n\
+    set = { ManagerName = \"{FirstName} / {LastName}\", Salary = \"{Salary}\" }\n";
+
+#[test]
+fn denormalized_properties_are_read_and_their_mistakes_are_said() {
+    let loaded = load_text(SET).unwrap();
+    let ViewKind::Denormalize(denormalize) = &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind else { panic!("other") };
+    assert_eq!(denormalize.set.keys().collect::<Vec<_>>(), ["ManagerName", "Salary"]);
+    let twice = format!("{SET}{}", SET.replace("views.manager", "views.deputy"));
+    for (text, expected) in [
+        (SET.replace("views.manager", "views.the-manager"), "expected one without dashes"),
+        (SET.replace("set = {", "sets = {"), "did you mean \"set\"?"),
+        (SET.replace("ManagerName =", "ek_name ="), "one of evenkeel's own properties"),
+        (SET.replace("\"{Salary}\"", "7"), "views.manager.set.Salary: expected a string, found"),
+        (SET.replace("{LastName}", "{LastName|lowr}"), "did you mean \"lower\"?"),
+        (SET.replace("{LastName}", "{LastName"), "this '{' is not closed"),
+        (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
+        (twice, "sets ManagerName on the same entities of Departments"),
+    ] {
+        let errors = mistakes(&text);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+#[test]
+fn figures_are_read_and_their_mistakes_are_said() {
+    let text = "[views.headcount]\nkind = \"aggregate\"\nsource = \"Employees\"\ngroup_table = \"Headcount\"\npartition_key = \"headcount\"\n\
+        row_key = \"{PartitionKey}\"\nset = { Headcount = \"count()\", Payroll = \"sum(Salary)\" }\n";
+    let loaded = load_text(text).unwrap();
+    let ViewKind::Aggregate(aggregate) = &loaded.catalog.views[&ViewName::new("headcount").unwrap()].kind else { panic!("other") };
+    assert_eq!(aggregate.properties().into_iter().collect::<Vec<_>>(), ["Salary"]);
+    for (right, wrong, expected) in [
+        ("sum(Salary)", "total(Salary)", "\"total(Salary)\" is no figure: \"total\" is unknown; expected count()"),
+        ("count()", "count(Salary)", "count takes nothing"),
+        ("group_table", "table", "group_table: missing"),
+        ("set = {", "on_conflict = \"reject\"\nset = {", "there are no conflicts"),
+        ("{ Headcount = \"count()\", Payroll = \"sum(Salary)\" }", "{}", "expected at least one property"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let errors = mistakes(&text.replace(right, wrong));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
 #[test]
 fn what_later_versions_will_do_is_said_so() {
     for text in [
-        "[views.v]\nkind = \"denormalize\"",
         "[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"",
-        "[views.v]\nkind = \"aggregate\"",
         "[archives.a]\nsource = \"Employees\"\nto = { kind = \"append_blob\", container = \"logs\", path = \"%Y\" }",
         "[tables.Employees]\nwide = true",
     ] {

@@ -1,8 +1,13 @@
 //! What a view says because of its kind.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
 use super::finding::Finding;
 use super::section::Section;
 use super::views::KindDraft;
+use crate::catalog::Figure;
+use crate::model::ViewName;
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::template::Template;
 
@@ -25,6 +30,44 @@ pub(super) fn index_entity(section: &Section<'_>) -> Option<KindDraft> {
     let property = section.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
     store?;
     Some(KindDraft::IndexEntity { member: member?, property: property? })
+}
+
+pub(super) fn denormalize(section: &Section<'_>, name: Option<&ViewName>) -> Option<KindDraft> {
+    if name.is_some_and(|name| name.as_str().contains('-')) {
+        section.error("", "the name of a view that denormalizes is part of a property's name (ek_owner_NAME); expected one without dashes");
+        return None;
+    }
+    Some(KindDraft::Denormalize { set: set(section, "{ ManagerName = \"{FirstName} {LastName}\" }", Template::parse_text)? })
+}
+
+pub(super) fn aggregate(section: &Section<'_>) -> Option<KindDraft> {
+    if section.has("on_conflict") {
+        section.error("on_conflict", "a group takes every primary, so there are no conflicts; expected no such key");
+    }
+    Some(KindDraft::Aggregate { set: set(section, "{ Headcount = \"count()\" }", str::parse::<Figure>)? })
+}
+
+/// What a view sets: properties by name, at least one.
+fn set<T, E: Display>(section: &Section<'_>, example: &str, parse: impl Fn(&str) -> Result<T, E>) -> Option<BTreeMap<String, T>> {
+    if !section.has("set") {
+        section.error("set", format!("missing; expected a table such as {example}"));
+    }
+    let (inner, texts) = section.texts_by_name("set")?;
+    if texts.is_empty() {
+        inner.error("", format!("expected at least one property, such as {example}"));
+        return None;
+    }
+    let mut values = BTreeMap::new();
+    let mut wrong = false;
+    for (name, text) in texts {
+        let named = own_property(name).map_err(|problem| inner.error(name, problem));
+        let parsed = parse(text).map_err(|problem| inner.error(name, problem));
+        match (named, parsed) {
+            (Ok(name), Ok(value)) => drop(values.insert(name, value)),
+            _ => wrong = true,
+        }
+    }
+    (!wrong).then_some(values)
 }
 
 /// A property that evenkeel may write into an entity.

@@ -1,9 +1,11 @@
 //! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
 
+use std::collections::BTreeMap;
+
 use super::section::{Reported, Section};
 use super::units::parse_size;
 use super::view_kinds;
-use crate::catalog::OnConflict;
+use crate::catalog::{Figure, OnConflict};
 use crate::model::condition::Condition;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
@@ -12,9 +14,9 @@ use crate::model::{AccountName, TableName, ViewName};
 pub(super) const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
 
 /// Kinds of views.
-const KINDS: [&str; 2] = ["secondary_index", "index_entity"];
+const KINDS: [&str; 4] = ["secondary_index", "index_entity", "denormalize", "aggregate"];
 /// Kinds of views that the format has and this version does not.
-const OTHER_KINDS: [&str; 3] = ["denormalize", "large_entity", "aggregate"];
+const OTHER_KINDS: [&str; 1] = ["large_entity"];
 
 /// A view without mistakes of its own.
 pub(super) struct ViewDraft<'a> {
@@ -34,6 +36,18 @@ pub(super) struct ViewDraft<'a> {
 pub(super) enum KindDraft {
     SecondaryIndex { select: Option<Vec<String>> },
     IndexEntity { member: Vec<Template>, property: String },
+    Denormalize { set: BTreeMap<String, Template> },
+    Aggregate { set: BTreeMap<String, Figure> },
+}
+
+impl KindDraft {
+    /// The key that names the table of its items.
+    pub(super) const fn table_key(&self) -> &'static str {
+        match self {
+            Self::SecondaryIndex { .. } | Self::IndexEntity { .. } | Self::Denormalize { .. } => "table",
+            Self::Aggregate { .. } => "group_table",
+        }
+    }
 }
 
 /// A declared table.
@@ -88,13 +102,18 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
     };
     let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
-    let target = section.required("table", "the table that its items lie in", str::parse::<TableName>);
+    let table = if kind == "aggregate" { "group_table" } else { "table" };
+    let target = section.required(table, "the table that its items lie in", str::parse::<TableName>);
     let account = account(&section, accounts, "account");
     let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
     let row_key = section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse);
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
     let (kind, on_conflict) = match kind {
         "index_entity" => (view_kinds::index_entity(&section), None),
+        "aggregate" => (view_kinds::aggregate(&section), None),
+        "denormalize" => {
+            (view_kinds::denormalize(&section, name.as_ref()), section.has("on_conflict").then(|| section.word("on_conflict", &words)))
+        }
         _ => (view_kinds::secondary_index(&section), section.has("on_conflict").then(|| section.word("on_conflict", &words))),
     };
     section.finish();

@@ -50,6 +50,8 @@ pub enum Site {
 pub enum Part {
     /// A member of a list, which says all there is to say of it.
     Member(Member),
+    /// The properties that its view keeps on an entity that is somebody else's.
+    Properties,
 }
 
 /// A member of a list: some texts, by which the list is sorted.
@@ -73,6 +75,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Member(member) => fmt::Display::fmt(member, f),
+            Self::Properties => f.write_str("properties"),
         }
     }
 }
@@ -107,10 +110,15 @@ impl ItemAddress {
         Self { view, account, site: Site::Row { table, key }, part: None }
     }
 
-    /// What lies at this site as a whole, under another view.
+    /// What somebody else has where this item would lie, under its view: as much of what lies there.
     #[must_use]
-    pub fn whole_of(&self, view: &ViewName) -> Self {
-        Self { view: view.clone(), account: self.account.clone(), site: self.site.clone(), part: None }
+    pub fn met(&self, view: &ViewName) -> Self {
+        let part = match &self.part {
+            Some(Part::Properties) => Some(Part::Properties),
+            // A list takes everybody: who is in its way has the row as a whole.
+            Some(Part::Member(_)) | None => None,
+        };
+        Self { view: view.clone(), account: self.account.clone(), site: self.site.clone(), part }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::catalog::{Catalog, OnConflict, TableRef, ViewKind};
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
 use crate::model::template::RenderError;
-use crate::model::{Entity, ItemAddress, ViewName, limits};
+use crate::model::{EdmValue, Entity, ItemAddress, Part, ViewName, limits};
 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +26,8 @@ pub enum Content {
     Row(Entity),
     /// The member that its address names: there is no more to it.
     Member,
+    /// Properties that are kept on somebody else's entity.
+    Properties(BTreeMap<String, EdmValue>),
 }
 
 /// Why a primary's items cannot be derived: a permanent error of its job.
@@ -54,6 +56,20 @@ pub enum DeriveError {
         /// Which limit.
         #[source]
         source: EntityError,
+    },
+    /// A property that no figure can be made of.
+    #[error(
+        "view {view}: the property {property:?} of {primary} is an {found}; a sum takes numbers, min and max take numbers or an Edm.DateTime"
+    )]
+    Contribution {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// The property.
+        property: String,
+        /// Its type.
+        found: &'static str,
     },
     /// A member over its limit.
     #[error("view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed")]
@@ -109,6 +125,13 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
                 .map(|(address, entity)| (address, Content::Row(entity)))
                 .into_iter()
                 .collect(),
+            ViewKind::Denormalize(denormalize) => super::denormalize::derive(view, denormalize, &primary, entity)?
+                .map(|(address, values)| (address, Content::Properties(values)))
+                .into_iter()
+                .collect(),
+            ViewKind::Aggregate(aggregate) => {
+                super::aggregate::derive(view, aggregate, &primary, entity)?.map(|address| (address, Content::Member)).into_iter().collect()
+            }
             ViewKind::IndexEntity(index) => {
                 super::index_entity::derive(view, index, &primary, entity)?.map(|address| (address, Content::Member)).into_iter().collect()
             }
@@ -117,7 +140,7 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
             if *address.site.table() == source.table && address.account == source.account && *address.site.key() == primary.key {
                 return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
             }
-            if let Some(other) = items.keys().find(|other| other.account == address.account && other.site == address.site) {
+            if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {
                 return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
             }
             if let Content::Row(entity) = &content {
@@ -131,4 +154,10 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));
     }
     Ok(items)
+}
+
+/// Whether two items cannot both lie where they would. Properties of two views get along on one entity.
+fn in_the_way(one: &ItemAddress, other: &ItemAddress) -> bool {
+    let both_set = one.part == Some(Part::Properties) && other.part == Some(Part::Properties);
+    one.account == other.account && one.site == other.site && !both_set
 }

@@ -4,6 +4,8 @@
 //! give the same items, which is what lets `reconcile` act on what a primary *is* rather than on what
 //! happened to it.
 
+mod aggregate;
+mod denormalize;
 mod derive;
 mod index_entity;
 pub mod lookup;

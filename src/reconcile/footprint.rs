@@ -48,6 +48,13 @@ pub enum Settled {
         /// `Catalog::fingerprint`.
         fingerprint: String,
     },
+    /// As `At`, but for properties of entities that do not exist.
+    Waiting {
+        /// The primary's ETag.
+        etag: ETag,
+        /// `Catalog::fingerprint`.
+        fingerprint: String,
+    },
 }
 
 /// An item in a footprint.
@@ -140,6 +147,9 @@ impl Footprint {
             Settled::At { etag, fingerprint } => {
                 entity = entity.with("Settled", format!("at {etag}")).with("Fingerprint", fingerprint.as_str());
             }
+            Settled::Waiting { etag, fingerprint } => {
+                entity = entity.with("Settled", format!("waiting at {etag}")).with("Fingerprint", fingerprint.as_str());
+            }
         }
         if let Some(until) = self.tainted_until
             && let Ok(until) = EdmDateTime::from_timestamp(until)
@@ -180,9 +190,11 @@ impl Footprint {
             None => Settled::Never,
             Some("absent") => Settled::Absent,
             Some(text) => {
+                let (waiting, at) = text.strip_prefix("waiting ").map_or((false, text), |at| (true, at));
                 let etag =
-                    text.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok()).ok_or_else(|| wrong(format!("Settled is {text:?}")))?;
-                Settled::At { etag, fingerprint: entity.text("Fingerprint").unwrap_or_default().to_owned() }
+                    at.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok()).ok_or_else(|| wrong(format!("Settled is {text:?}")))?;
+                let fingerprint = entity.text("Fingerprint").unwrap_or_default().to_owned();
+                if waiting { Settled::Waiting { etag, fingerprint } } else { Settled::At { etag, fingerprint } }
             }
         };
         let tainted_until = match entity.get("TaintedUntil") {
@@ -345,11 +357,12 @@ mod tests {
         fn any_footprint_survives(
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
             members in proptest::collection::btree_set(".{0,12}", 0..6),
-            settled in 0..3_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
+            settled in 0..4_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
                 0 => Settled::Never,
                 1 => Settled::Absent,
+                2 => Settled::Waiting { etag: ETag::new("W/\"x\"").unwrap(), fingerprint: "abc".to_owned() },
                 _ => Settled::At { etag: ETag::new("W/\"x\"").unwrap(), fingerprint: "abc".to_owned() },
             };
             let rows = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true }));

@@ -190,7 +190,11 @@ impl Pass<'_> {
             Deed::Write(write) => shared::Write::Put { over: write.over.clone(), token: ETag::token(self.engine.chance.next_u64()) },
             Deed::Drop(_, token) => shared::Write::Drop(token.clone()),
         };
-        Change { address: deed.address().clone(), write }
+        let says = match deed {
+            Deed::Write(Write { content: Content::Properties(values), .. }) => Some((self.primary.clone(), values.clone())),
+            Deed::Write(_) | Deed::Drop(..) => None,
+        };
+        Change { address: deed.address().clone(), write, says }
     }
 }
 

@@ -98,7 +98,7 @@ impl Pass<'_> {
         let row = self.target(account)?.get(site.table(), site.key(), select).await.map_err(|error| storage(step(), error))?;
         let look = |address: &ItemAddress| match &address.part {
             None => Ok(plan::look(address, &self.primary, row.clone())),
-            Some(_) => plan::look_into(address, row.as_ref().map(|row| &row.entity)),
+            Some(_) => plan::look_into(address, &self.primary, row.as_ref().map(|row| &row.entity)),
         };
         let looks = addresses.into_iter().map(|address| Ok((address.clone(), look(address)?)));
         looks.collect::<Result<_, Nonsense>>().map_err(|nonsense| permanent(step(), nonsense))

@@ -22,7 +22,7 @@ use super::observation::Observation;
 use super::plan::{self, Plan, Situation, State};
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
-use crate::model::{AccountName, ETag, Entity, ItemAddress};
+use crate::model::{AccountName, ETag, Entity, ItemAddress, Part};
 use crate::patterns::{self, Item};
 use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
 
@@ -233,7 +233,9 @@ impl<'e> Pass<'e> {
             plan.writes.iter().map(|write| &write.address).chain(plan.drops.iter().map(|(address, _)| address)).chain(&plan.forget);
         for address in changed {
             let target = TableRef { account: address.account.clone(), table: address.site.table().clone() };
-            if target != *self.source && self.engine.catalog.has_views(&target) {
+            // Rows that are derived within their own table are no primaries there; what has properties set on it is one.
+            let is_primary = target != *self.source || address.part == Some(Part::Properties);
+            if is_primary && self.engine.catalog.has_views(&target) {
                 let derived = Primary { table: target.table.clone(), key: address.site.key().clone() };
                 self.engine.nested(&derived, None, self.delivery, self.depth + 1).await?;
             }

@@ -22,6 +22,8 @@ pub(super) enum Look {
     Absent,
     /// This primary's item, at this ETag or token.
     Ours(ETag),
+    /// There is no entity on which it could be kept.
+    Homeless,
     /// Somebody else's.
     Taken {
         /// Its ETag or token; nothing where it cannot be written over.
@@ -89,6 +91,8 @@ pub(super) struct Plan {
     pub(super) forget: Vec<ItemAddress>,
     /// Wanted keys that somebody else has.
     pub(super) taken: Vec<Taken>,
+    /// Wanted properties of entities that do not exist.
+    pub(super) waiting: Vec<ItemAddress>,
 }
 
 /// One item to write.
@@ -116,7 +120,7 @@ pub(super) struct Taken {
 impl Taken {
     /// The item of somebody else that was met.
     pub(super) fn met(&self) -> Option<ItemAddress> {
-        self.owner.as_ref().map(|owner| self.address.whole_of(&owner.view))
+        self.owner.as_ref().map(|owner| self.address.met(&owner.view))
     }
 }
 
@@ -164,18 +168,30 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look));
 
     let disturbed = situation.disturbed;
-    let mut plan =
-        Plan { settled: false, disturbed, announce: None, writes: Vec::new(), drops: Vec::new(), forget: Vec::new(), taken: Vec::new() };
+    let mut plan = Plan {
+        settled: false,
+        disturbed,
+        announce: None,
+        writes: Vec::new(),
+        drops: Vec::new(),
+        forget: Vec::new(),
+        taken: Vec::new(),
+        waiting: Vec::new(),
+    };
+    let mut waits_only = false;
     if let State::Present(Some(etag)) = state
-        && let Settled::At { etag: settled, fingerprint } = &footprint.settled
+        && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
         && settled == etag
         && *fingerprint == catalog.fingerprint(source)
         && !changing
         && !differed
         && !disturbed
     {
-        plan.settled = true;
-        return Ok(plan);
+        waits_only = matches!(footprint.settled, Settled::Waiting { .. });
+        if !waits_only {
+            plan.settled = true;
+            return Ok(plan);
+        }
     }
 
     let known = |address: &ItemAddress| match looks.get(address) {
@@ -186,6 +202,9 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         let write = |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over };
         match known(address) {
             Look::Absent => plan.writes.push(write(None)),
+            Look::Homeless => plan.waiting.push(address.clone()),
+            // All but what waits is as this state wants it.
+            Look::Ours(_) if waits_only => {}
             Look::Ours(etag) if is_kept(own.get(address).copied(), &etag, item) => {}
             Look::Ours(etag) => plan.writes.push(write(Some(etag))),
             Look::Taken { etag, owner } => match (item.on_conflict, etag) {
@@ -198,8 +217,8 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     for address in unwanted.filter(|address| !wanted.contains_key(*address)) {
         match known(address) {
             Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
-            Look::Absent | Look::Taken { .. } if own.contains_key(address) => plan.forget.push(address.clone()),
-            Look::Absent | Look::Taken { .. } => {}
+            Look::Absent | Look::Homeless | Look::Taken { .. } if own.contains_key(address) => plan.forget.push(address.clone()),
+            Look::Absent | Look::Homeless | Look::Taken { .. } => {}
         }
     }
 
@@ -216,15 +235,15 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     match (&item.content, entry) {
         (Content::Member, Some(entry)) => !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag),
-        (Content::Member, None) | (Content::Row(_), _) => false,
+        (Content::Member, None) | (Content::Row(_) | Content::Properties(_), _) => false,
     }
 }
 
 /// Whether a look found something else than the footprint says.
 fn differs(entry: Option<&Entry>, look: &Look) -> bool {
     match (entry, look) {
-        (None, Look::Absent | Look::Taken { .. }) => false,
-        (None, Look::Ours(_)) | (Some(_), Look::Absent | Look::Taken { .. }) => true,
+        (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
+        (None, Look::Ours(_)) | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
         (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
     }
 }
@@ -272,7 +291,8 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         let entry = Entry { generation: write.generation, etag: written.get(&write.address).cloned(), changing: false };
         footprint.items.insert(write.address.clone(), entry);
     }
-    let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(plan.taken.iter().map(|taken| &taken.address));
+    let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(&plan.waiting);
+    let gone = gone.chain(plan.taken.iter().map(|taken| &taken.address));
     for address in gone {
         if footprint.items.remove(address).is_some() {
             removed.push(address.clone());
@@ -283,7 +303,10 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         _ if !plan.taken.is_empty() => Settled::Never,
         State::Absent => Settled::Absent,
         State::Present(None) => Settled::Never,
-        State::Present(Some(etag)) => Settled::At { etag: etag.clone(), fingerprint: situation.catalog.fingerprint(situation.source) },
+        State::Present(Some(etag)) => {
+            let (etag, fingerprint) = (etag.clone(), situation.catalog.fingerprint(situation.source));
+            if plan.waiting.is_empty() { Settled::At { etag, fingerprint } } else { Settled::Waiting { etag, fingerprint } }
+        }
     };
     if !footprint.is_tainted(situation.now) {
         footprint.tainted_until = None;
@@ -300,11 +323,15 @@ pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -
     }
 }
 
-/// What a part of a document at an item's address is to this primary: a member belongs to whom it names.
-pub(super) fn look_into(address: &ItemAddress, entity: Option<&Entity>) -> Result<Look, Nonsense> {
+/// What a part of a document at an item's address is to this primary. A member belongs to whom it names, properties say
+/// whose they are.
+pub(super) fn look_into(address: &ItemAddress, primary: &Primary, entity: Option<&Entity>) -> Result<Look, Nonsense> {
     Ok(match shared::find(address, entity)? {
         Found::Absent => Look::Absent,
         Found::Part(token) => Look::Ours(token),
+        Found::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        Found::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
+        Found::Homeless => Look::Homeless,
         Found::Foreign => Look::Taken { etag: None, owner: entity.and_then(Owner::of) },
     })
 }

@@ -10,6 +10,7 @@ use super::observation::Observation;
 use crate::model::filter::compare_values;
 use crate::model::job::{Primary, Put, PutMode, Stamp};
 use crate::model::{Row, ViewName};
+use crate::shared;
 
 /// What a `put` does about the row it finds.
 #[derive(Debug)]
@@ -88,7 +89,8 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
     let entity = stamp.on(put.entity.clone());
     Ok(Decision::Write(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
-        (Some(row), PutMode::Replace) => Change::Replace(entity, row.etag.clone()),
+        // What views keep on it is theirs.
+        (Some(row), PutMode::Replace) => Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone()),
         (Some(row), PutMode::Merge) => {
             let merged = row.entity.clone().merged(&entity);
             Change::Merge { changes: entity, merged, etag: row.etag.clone() }

@@ -33,6 +33,9 @@ pub struct PlanReport {
     pub forget: Vec<ItemAddress>,
     /// Wanted keys that somebody else has, and whose they are.
     pub taken: Vec<TakenItem>,
+    /// Wanted properties of entities that do not exist: they are set by a sync once those are there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<ItemAddress>,
 }
 
 /// A wanted key that somebody else has.
@@ -75,8 +78,8 @@ impl Pass<'_> {
             |fresh: bool| plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect();
         let idle =
             plan.writes.is_empty() && plan.drops.is_empty() && plan.forget.is_empty() && plan.taken.is_empty() && plan.announce.is_none();
-        // An absent primary that never had a footprint needs none.
-        let nothing = !self.has_views() || (seen.row.is_none() && idle);
+        // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
+        let nothing = !self.has_views() || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
         Ok(PlanReport {
             table: self.primary.table.to_string(),
             key: self.primary.key.clone(),
@@ -86,6 +89,7 @@ impl Pass<'_> {
             update: writes(false),
             delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
             forget: plan.forget.clone(),
+            waiting: plan.waiting.clone(),
             taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(&taken.owner) }).collect(),
         })
     }
@@ -95,6 +99,9 @@ impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let presence = if self.present { "present" } else { "absent" };
         writeln!(f, "{}{} is {presence}", self.table, self.key)?;
+        for item in &self.waiting {
+            writeln!(f, "waiting {item}: the entity does not exist")?;
+        }
         if self.in_step {
             return writeln!(f, "in step: nothing to do");
         }

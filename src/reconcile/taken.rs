@@ -31,7 +31,7 @@ impl Pass<'_> {
             if owner.primary == self.primary {
                 // An old item of this very primary, under another view or of another kind: it goes in this pass if the
                 // footprint lists it, and is looked at in the next round if not.
-                let own = address.whole_of(&owner.view);
+                let own = address.met(&owner.view);
                 let declared = self.engine.catalog.views.contains_key(&own.view);
                 if self.engine.catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer && !self.touched.contains(&own) {
                     self.touched.insert(own);
@@ -41,7 +41,7 @@ impl Pass<'_> {
                 // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
                 // at all the same. Whatever else keeps the owner from being wholly in step is its own job's matter,
                 // unless the store is at fault.
-                let met = address.whole_of(&owner.view);
+                let met = address.met(&owner.view);
                 match self.engine.nested(&owner.primary, Some(met), self.delivery, self.depth + 1).await {
                     Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
                     Ok(_) | Err(_) => {}
@@ -64,7 +64,7 @@ impl Pass<'_> {
         let row = row.map_err(|error| storage(format!("reading {}, which owns {address}", owner.primary), error))?;
         let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
         let Ok(wanted) = patterns::derive(&self.engine.catalog, source, row.as_ref().map(|row| &row.entity)) else { return Ok(true) };
-        Ok(wanted.contains_key(&address.whole_of(&owner.view)))
+        Ok(wanted.contains_key(&address.met(&owner.view)))
     }
 
     /// The failure of a job whose primary wants a key that somebody else keeps.

@@ -1,11 +1,13 @@
 //! Changing documents: many changes of their parts at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::list::{self, List};
+use super::list::{self, Description, List};
+use super::properties::Owned;
 use super::{Found, Nonsense};
-use crate::catalog::{Catalog, ViewKind};
-use crate::model::{ETag, Entity, ItemAddress, Part, Site, ViewName};
+use crate::catalog::Catalog;
+use crate::model::job::Primary;
+use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName};
 
 /// A change of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct Change {
     pub address: ItemAddress,
     /// What happens to it.
     pub write: Write,
+    /// Whose it is and what it says, where that is not all in its address: properties.
+    pub says: Option<(Primary, BTreeMap<String, EdmValue>)>,
 }
 
 /// What happens to a part.
@@ -62,13 +66,23 @@ pub enum Becomes {
 
 /// What lies where a part should.
 pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<Found, Nonsense> {
+    let member = match &address.part {
+        Some(Part::Member(member)) => member,
+        Some(Part::Properties) => return find_properties(address, entity),
+        None => return Ok(Found::Foreign),
+    };
     let Some(entity) = entity else { return Ok(Found::Absent) };
     if !list::is_list_of(&address.view, entity) {
         return Ok(Found::Foreign);
     }
     let list = List::read(&address.site, entity)?;
-    let Some(Part::Member(member)) = &address.part else { return Ok(Found::Foreign) };
     Ok(list.members.get(member).cloned().map_or(Found::Absent, Found::Part))
+}
+
+fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<Found, Nonsense> {
+    let Some(entity) = entity else { return Ok(Found::Homeless) };
+    let owned = Owned::read(&address.site, entity, &address.view)?;
+    Ok(owned.map_or(Found::Absent, |owned| Found::Owned(owned.primary, owned.token)))
 }
 
 /// Applies changes to a document, one after the other. Returns what it becomes and how each ended, in order.
@@ -77,24 +91,13 @@ pub fn change(catalog: &Catalog, site: &Site, entity: Option<&Entity>, changes: 
     let mut current = entity.cloned();
     let views: BTreeSet<&ViewName> = changes.iter().map(|change| &change.address.view).collect();
     for view in views {
-        let own = || changes.iter().enumerate().filter(|(_, change)| change.address.view == *view);
-        let mut list = match &current {
-            None => List::default(),
-            Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
-            // Somebody else's row: what is to be written is not, and what is to be taken out is not there.
-            Some(_) => {
-                own().filter(|(_, change)| matches!(change.write, Write::Drop(_))).for_each(|(at, _)| ended[at] = Ended::Done);
-                continue;
-            }
-        };
-        let before = list.clone();
-        for (at, change) in own() {
-            ended[at] = apply(&mut list, change);
+        let own: Vec<(usize, &Change)> = changes.iter().enumerate().filter(|(_, change)| change.address.view == *view).collect();
+        let (members, properties): (Vec<_>, Vec<_>) =
+            own.into_iter().partition(|(_, change)| matches!(change.address.part, Some(Part::Member(_))));
+        change_list(catalog, site, view, &mut current, &members, &mut ended)?;
+        for (at, change) in properties {
+            ended[at] = change_properties(site, current.as_mut(), change)?;
         }
-        if list == before {
-            continue;
-        }
-        current = if list.members.is_empty() { None } else { Some(written(catalog, site, view, current.as_ref(), &list)?) };
     }
     let becomes = match current {
         None if entity.is_some() => Becomes::Gone,
@@ -104,18 +107,75 @@ pub fn change(catalog: &Catalog, site: &Site, entity: Option<&Entity>, changes: 
     Ok((becomes, ended))
 }
 
+fn change_list(
+    catalog: &Catalog,
+    site: &Site,
+    view: &ViewName,
+    current: &mut Option<Entity>,
+    changes: &[(usize, &Change)],
+    ended: &mut [Ended],
+) -> Result<(), Nonsense> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut list = match current {
+        None => List::default(),
+        Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
+        // Somebody else's row: what is to be written is not, and what is to be taken out is not there.
+        Some(_) => {
+            let drops = changes.iter().filter(|(_, change)| matches!(change.write, Write::Drop(_)));
+            drops.for_each(|(at, _)| ended[*at] = Ended::Done);
+            return Ok(());
+        }
+    };
+    let before = list.clone();
+    for (at, change) in changes {
+        ended[*at] = apply(&mut list, change);
+    }
+    if list == before {
+        return Ok(());
+    }
+    *current = if list.members.is_empty() { None } else { Some(written(catalog, site, view, current.as_ref(), &list)?) };
+    Ok(())
+}
+
 /// The entity that holds a list. What the catalog says of its view counts, or what the list says of itself where the
 /// view is gone.
 fn written(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>, list: &List) -> Result<Entity, Nonsense> {
-    let declared = catalog.views.get(view).and_then(|view| match &view.kind {
-        ViewKind::IndexEntity(index) => Some((view.source.table.clone(), index.property.clone())),
-        ViewKind::SecondaryIndex(_) => None,
-    });
-    let Some((source, property)) = declared.or_else(|| entity.and_then(list::description)) else {
+    let declared = catalog.views.get(view).and_then(|view| Description::of(view));
+    let Some(description) = declared.or_else(|| entity.and_then(Description::read)) else {
         return Err(Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") });
     };
     let base = entity.cloned().unwrap_or_else(|| Entity::new(site.key().clone()));
-    Ok(list.write(base, view, &source, &property))
+    Ok(list.write(base, view, &description))
+}
+
+fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &Change) -> Result<Ended, Nonsense> {
+    let view = &change.address.view;
+    let Some(entity) = entity else {
+        // There is nothing to take them off, and nothing to put them on.
+        return Ok(if matches!(change.write, Write::Drop(_)) { Ended::Done } else { Ended::Lost });
+    };
+    let there = Owned::read(site, entity, view)?;
+    let token = there.as_ref().map(|owned| &owned.token);
+    match (&change.write, &change.says) {
+        (Write::Put { over, token: new }, Some((primary, values))) if over.as_ref() == token => {
+            if let Some(there) = &there {
+                there.remove(entity, view);
+            }
+            Owned::write(entity, view, primary, new, values);
+            Ok(Ended::Done)
+        }
+        (Write::Drop(at), _) => match &there {
+            Some(owned) if owned.token == *at => {
+                owned.remove(entity, view);
+                Ok(Ended::Done)
+            }
+            Some(_) => Ok(Ended::Lost),
+            None => Ok(Ended::Done),
+        },
+        (Write::Put { .. }, _) => Ok(Ended::Lost),
+    }
 }
 
 fn apply(list: &mut List, change: &Change) -> Ended {
@@ -137,13 +197,12 @@ fn apply(list: &mut List, change: &Change) -> Ended {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use super::*;
-    use crate::catalog::{IndexEntity, OnConflict, TableRef, View};
+    use crate::catalog::{Aggregate, IndexEntity, OnConflict, TableRef, View, ViewKind};
     use crate::model::template::Template;
-    use crate::model::{AccountName, EdmValue, EntityKey, Member, TableName};
+    use crate::model::{AccountName, EntityKey, Member, TableName};
     use proptest::prelude::*;
 
     fn catalog() -> Catalog {
@@ -178,11 +237,11 @@ mod tests {
     }
 
     fn put(rk: &str, over: Option<u64>, token: u64) -> Change {
-        Change { address: address(rk), write: Write::Put { over: over.map(ETag::token), token: ETag::token(token) } }
+        Change { address: address(rk), write: Write::Put { over: over.map(ETag::token), token: ETag::token(token) }, says: None }
     }
 
     fn drop_of(rk: &str, at: u64) -> Change {
-        Change { address: address(rk), write: Write::Drop(ETag::token(at)) }
+        Change { address: address(rk), write: Write::Drop(ETag::token(at)), says: None }
     }
 
     fn changed(entity: Option<&Entity>, changes: &[Change]) -> (Becomes, Vec<Ended>) {
@@ -279,6 +338,112 @@ mod tests {
         let entity = entity_of(changed(None, &[put("7", None, 1), put("8", None, 2)]).0);
         let (becomes, _) = change(&Catalog::default(), &site(), Some(&entity), &[drop_of("7", 1)]).unwrap();
         assert_eq!(entity_of(becomes).text("Employees"), Some(r#"[["Sales","8"]]"#));
+    }
+
+    fn group() -> Catalog {
+        let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+        let set = [("Headcount", "count()"), ("Payroll", "sum(Salary)"), ("Least", "min(Salary)")];
+        let kind = ViewKind::Aggregate(Aggregate {
+            target: table("Lists"),
+            partition_key: Template::parse("p").unwrap(),
+            row_key: Template::parse("{PartitionKey}").unwrap(),
+            set: set.map(|(name, figure)| (name.to_owned(), figure.parse().unwrap())).into(),
+        });
+        let view = View { name: view(), source: table("Employees"), when: None, kind, on_conflict: OnConflict::Reject };
+        Catalog { views: BTreeMap::from([(view.name.clone(), Arc::new(view))]), ..Catalog::default() }
+    }
+
+    fn contribution(rk: &str, salary: Option<i64>) -> ItemAddress {
+        let texts = ["Sales".to_owned(), rk.to_owned()].into_iter().chain(salary.map(|salary| format!("Salary=i{salary}")));
+        ItemAddress { part: Some(Part::Member(Member(texts.collect()))), ..address(rk) }
+    }
+
+    #[test]
+    fn figures_are_those_of_the_members_that_are_there() {
+        let put = |rk, salary, token| Change {
+            address: contribution(rk, salary),
+            write: Write::Put { over: None, token: ETag::token(token) },
+            says: None,
+        };
+        let (becomes, _) = change(&group(), &site(), None, &[put("7", Some(100), 1), put("8", Some(20), 2), put("9", None, 3)]).unwrap();
+        let entity = entity_of(becomes);
+        let figure = |entity: &Entity, name: &str| entity.get(name).cloned();
+        assert_eq!(figure(&entity, "Headcount"), Some(3_i64.into()));
+        assert_eq!((figure(&entity, "Payroll"), figure(&entity, "Least")), (Some(120_i64.into()), Some(20_i64.into())));
+
+        let drop_of = |rk, salary, at| Change { address: contribution(rk, salary), write: Write::Drop(ETag::token(at)), says: None };
+        let changes = [drop_of("7", Some(100), 1), drop_of("8", Some(20), 2)];
+        for catalog in [group(), Catalog::default()] {
+            let (becomes, _) = change(&catalog, &site(), Some(&entity), &changes).unwrap();
+            let entity = entity_of(becomes);
+            assert_eq!(figure(&entity, "Headcount"), Some(1_i64.into()), "also where the view is gone");
+            assert_eq!((figure(&entity, "Payroll"), figure(&entity, "Least")), (Some(0_i64.into()), None));
+        }
+    }
+
+    fn owned(name: &str) -> ItemAddress {
+        ItemAddress { view: ViewName::new(name).unwrap(), part: Some(Part::Properties), ..address("") }
+    }
+
+    fn says(rk: &str, values: &[(&str, &str)]) -> (Primary, BTreeMap<String, EdmValue>) {
+        let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", rk).unwrap() };
+        (primary, values.iter().map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value))).collect())
+    }
+
+    fn set(name: &str, rk: &str, over: Option<u64>, token: u64, values: &[(&str, &str)]) -> Change {
+        let write = Write::Put { over: over.map(ETag::token), token: ETag::token(token) };
+        Change { address: owned(name), write, says: Some(says(rk, values)) }
+    }
+
+    #[test]
+    fn properties_are_set_and_taken_away_and_those_of_others_stay() {
+        let row = Entity::new(key()).with("Name", "Sales");
+        let changes = [
+            set("manager", "7", None, 1, &[("ManagerName", "Ada"), ("ManagerPhone", "1")]),
+            set("deputy", "8", None, 2, &[("Deputy", "Eve")]),
+        ];
+        let both = entity_of(changed(Some(&row), &changes).0);
+        assert_eq!((both.text("ManagerName"), both.text("Deputy"), both.text("Name")), (Some("Ada"), Some("Eve"), Some("Sales")));
+        let Ok(Found::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else { panic!("not found") };
+        assert_eq!((primary.key.rk.as_str(), token), ("7", ETag::token(1)));
+        assert_eq!(find(&owned("other"), Some(&both)), Ok(Found::Absent));
+
+        let (becomes, ended) = changed(Some(&both), &[set("manager", "7", Some(1), 3, &[("ManagerName", "Grace")])]);
+        let renamed = entity_of(becomes);
+        assert_eq!((ended, renamed.text("ManagerName"), renamed.get("ManagerPhone")), (vec![Ended::Done], Some("Grace"), None));
+        let (becomes, ended) =
+            changed(Some(&renamed), &[set("manager", "9", None, 4, &[("ManagerName", "Eve")]), set("manager", "9", Some(1), 4, &[])]);
+        assert_eq!((becomes, ended), (Becomes::Same, vec![Ended::Lost, Ended::Lost]));
+
+        let drop_of = |name, at| Change { address: owned(name), write: Write::Drop(ETag::token(at)), says: None };
+        let (becomes, ended) = changed(Some(&renamed), &[drop_of("manager", 3), drop_of("deputy", 2), drop_of("deputy", 2)]);
+        assert_eq!((becomes, ended), (Becomes::Entity(row), vec![Ended::Done; 3]));
+    }
+
+    #[test]
+    fn properties_without_an_entity_have_no_home_and_make_none() {
+        assert_eq!(find(&owned("manager"), None), Ok(Found::Homeless));
+        let drop_of = Change { address: owned("manager"), write: Write::Drop(ETag::token(1)), says: None };
+        let (becomes, ended) = changed(None, &[set("manager", "7", None, 1, &[("ManagerName", "Ada")]), drop_of]);
+        assert_eq!((becomes, ended), (Becomes::Same, vec![Ended::Lost, Ended::Done]));
+    }
+
+    #[test]
+    fn properties_whose_owner_is_nonsense_are_left_alone() {
+        for owner in ["{}", "Ada", r#"{"source":["Employees","Sales","7"],"token":"x","set":["ek_view"]}"#] {
+            let row = Entity::new(key()).with("ek_owner_manager", owner);
+            assert!(find(&owned("manager"), Some(&row)).is_err(), "{owner}");
+            assert!(change(&catalog(), &site(), Some(&row), &[set("manager", "7", None, 1, &[])]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_replaces_an_entity_keeps_what_views_have_set_on_it() {
+        let row = Entity::new(key()).with("Name", "Sales");
+        let stored = entity_of(changed(Some(&row), &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])]).0);
+        let new = crate::shared::carried_over(&stored, Entity::new(key()).with("Name", "Sales and more").with("ManagerName", "nobody"));
+        assert_eq!((new.text("Name"), new.text("ManagerName")), (Some("Sales and more"), Some("Ada")));
+        assert!(matches!(find(&owned("manager"), Some(&new)), Ok(Found::Owned(..))));
     }
 
     proptest! {

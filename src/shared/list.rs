@@ -6,12 +6,14 @@
 //! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
 //! | `ek_count` | how many members |
 //! | `ek_list` | the name of the property that holds the members |
+//! | `ek_figures`, and the properties that it names | of a group: JSON of what each figure is, and the figures |
 //! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
 
 use std::collections::BTreeMap;
 
 use super::Nonsense;
 use super::pieces;
+use crate::catalog::{Figure, View, ViewKind};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
 use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
@@ -19,6 +21,10 @@ const TOKENS: &str = "ek_tokens";
 const COUNT: &str = "ek_count";
 /// The property that names the one that holds the members.
 const LIST: &str = "ek_list";
+/// The property that holds the members of a group.
+const MEMBERS: &str = "ek_members";
+/// The property that says what the figures of a group are.
+const FIGURES: &str = "ek_figures";
 
 /// The members of a list and their tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,10 +38,37 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
 
-/// What a list says of itself: its source and the property that holds it.
-pub(super) fn description(entity: &Entity) -> Option<(TableName, String)> {
-    let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
-    Some((source, entity.text(LIST)?.to_owned()))
+/// What is listed, and what is made of it.
+pub(super) struct Description {
+    /// The table of the primaries.
+    source: TableName,
+    /// The property that holds the members.
+    property: String,
+    /// The figures that are made of them.
+    figures: BTreeMap<String, Figure>,
+}
+
+impl Description {
+    /// What a view says; nothing where it makes no lists.
+    pub(super) fn of(view: &View) -> Option<Self> {
+        let source = view.source.table.clone();
+        match &view.kind {
+            ViewKind::IndexEntity(index) => Some(Self { source, property: index.property.clone(), figures: BTreeMap::new() }),
+            ViewKind::Aggregate(aggregate) => Some(Self { source, property: MEMBERS.to_owned(), figures: aggregate.set.clone() }),
+            ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) => None,
+        }
+    }
+
+    /// What a list says of itself.
+    pub(super) fn read(entity: &Entity) -> Option<Self> {
+        let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
+        let figures: BTreeMap<String, String> = match entity.text(FIGURES) {
+            None => BTreeMap::new(),
+            Some(text) => serde_json::from_str(text).ok()?,
+        };
+        let figures = figures.into_iter().map(|(name, figure)| Some((name, figure.parse().ok()?))).collect::<Option<_>>()?;
+        Some(Self { source, property: entity.text(LIST)?.to_owned(), figures })
+    }
 }
 
 impl List {
@@ -76,18 +109,27 @@ impl List {
     }
 
     /// Writes the list on an entity, over the one that it holds. What others keep there stays.
-    pub(super) fn write(&self, mut entity: Entity, view: &ViewName, source: &TableName, property: &str) -> Entity {
-        if let Some(before) = entity.text(LIST).map(str::to_owned) {
-            pieces::remove(&mut entity.properties, &before);
+    pub(super) fn write(&self, mut entity: Entity, view: &ViewName, description: &Description) -> Entity {
+        if let Some(before) = Description::read(&entity) {
+            pieces::remove(&mut entity.properties, &before.property);
+            before.figures.keys().for_each(|name| drop(entity.properties.remove(name)));
+            entity.properties.remove(FIGURES);
         }
         pieces::remove(&mut entity.properties, TOKENS);
-        pieces::write(&mut entity.properties, property, self.members.keys());
+        pieces::write(&mut entity.properties, &description.property, self.members.keys());
         pieces::write(&mut entity.properties, TOKENS, self.members.values());
+        let figures = description.figures.iter().filter_map(|(name, figure)| Some((name.clone(), figure.of(self.members.keys())?)));
+        entity.properties.extend(figures);
+        if !description.figures.is_empty() {
+            let texts: BTreeMap<&String, String> = description.figures.iter().map(|(name, figure)| (name, figure.to_string())).collect();
+            // Texts always serialise.
+            entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
+        }
         // A list of more than 2^63 members does not fit anywhere.
         entity
             .with(COUNT, i64::try_from(self.members.len()).unwrap_or(i64::MAX))
-            .with(LIST, property)
+            .with(LIST, description.property.as_str())
             .with(VIEW_PROPERTY, view.as_str())
-            .with(SOURCE_PROPERTY, shared_source_text(source))
+            .with(SOURCE_PROPERTY, shared_source_text(&description.source))
     }
 }

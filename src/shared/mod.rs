@@ -1,6 +1,6 @@
 //! Documents: entities that many primaries have parts of, as values.
 //!
-//! A part (a member of a list) has no ETag of its own. It carries a *token* in the document, new whenever the part
+//! A part (a member of a list or of a group, properties that a view keeps on somebody else's entity) has no ETag of its own. It carries a *token* in the document, new whenever the part
 //! is written, and each change of a part names the token that it expects. The document itself is changed by
 //! read-modify-write under its ETag, many changes in one.
 //!
@@ -15,16 +15,19 @@
 mod change;
 mod list;
 mod pieces;
+mod properties;
 
 pub use change::{Becomes, Change, Ended, Write, change, find};
 pub use list::{List, is_list_of};
+pub use properties::{Owned, carried_over, owner_property};
 
+use crate::model::job::Primary;
 use crate::model::{ETag, Site};
 
 /// A document that does not say what evenkeel wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{site} is no list that evenkeel wrote, or was edited by hand: {problem}. It is left as it is; delete the row, and send a thorough sync for each primary that belongs in it"
+    "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; delete the row, or take the property away that is wrong, and send a thorough sync for each primary that belongs there"
 )]
 pub struct Nonsense {
     /// Where it lies.
@@ -40,6 +43,10 @@ pub enum Found {
     Absent,
     /// The part, at this token.
     Part(ETag),
+    /// The properties of this view, at this token: this primary's, or another's.
+    Owned(Primary, ETag),
+    /// No entity on which properties could be kept.
+    Homeless,
     /// Another view's row, or one that evenkeel did not write.
     Foreign,
 }

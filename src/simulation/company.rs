@@ -7,17 +7,20 @@
 //! | `managers` | Employees | Managers | conditional |
 //! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
 //! | `by_last_name` | Employees | Lists | an index entity for each last name (where the shape says so) |
+//! | `department_manager` | Employees | Departments | properties on an entity that is there anyway; two managers collide |
+//! | `headcount` | Employees | Groups | figures of each department |
 //! | `managers_by_name` | Managers | ManagersByName | a view of a view (where the shape says so) |
 
 use std::sync::Arc;
 
 use crate::catalog::{
-    Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget, IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, OnConflict, SecondaryIndex, TableRef,
+    View, ViewKind,
 };
 use crate::model::condition::Condition;
 use crate::model::document::{DEFAULT_PATH, DocumentPath};
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, QueueName, TableName, ViewName};
+use crate::model::{AccountName, ContainerName, Entity, EntityKey, QueueName, TableName, ViewName};
 use crate::reconcile::footprint::FOOTPRINTS;
 
 /// The archive's name.
@@ -31,11 +34,22 @@ pub const CONTAINER: &str = "former-employees";
 /// The folder of [`FILE_ARCHIVE`].
 pub const FOLDER: &str = "/mnt/former";
 /// Every table, footprints included.
-pub const TABLES: [&str; 8] =
-    ["Employees", "ByEmail", "Managers", "FormerEmployees", "FormerByEmail", "ManagersByName", "Lists", FOOTPRINTS];
+pub const TABLES: [&str; 10] = [
+    "Employees",
+    "ByEmail",
+    "Managers",
+    "FormerEmployees",
+    "FormerByEmail",
+    "ManagersByName",
+    "Lists",
+    "Departments",
+    "Groups",
+    FOOTPRINTS,
+];
 
 /// Which of the optional views there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
 pub struct Shape {
     /// The archive has an index of its own.
     pub former_index: bool,
@@ -43,6 +57,10 @@ pub struct Shape {
     pub chain: bool,
     /// Employees are listed by their last names.
     pub lists: bool,
+    /// Departments say who their manager is. The one of Ops does not exist.
+    pub sets: bool,
+    /// Employees are counted.
+    pub groups: bool,
 }
 
 /// A table's name. The names here are constants.
@@ -92,6 +110,48 @@ impl Index<'_> {
             on_conflict: OnConflict::Reject,
         })
     }
+}
+
+/// The department that there is.
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+pub fn department() -> Entity {
+    Entity::new(EntityKey::new("Sales", "department").expect("a key")).with("Name", "Sales")
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn department_manager() -> Arc<View> {
+    let template = |text| Template::parse_text(text).expect("a template");
+    let set = [("ManagerName", "{LastName}"), ("ManagerEmail", "mailto:{Email|lower}")];
+    Arc::new(View {
+        name: view_name("department_manager"),
+        source: table_ref("Employees"),
+        when: Some(Condition::parse("IsManager == true").expect("a condition")),
+        kind: ViewKind::Denormalize(Denormalize {
+            target: table_ref("Departments"),
+            partition_key: template("{PartitionKey}"),
+            row_key: template("department"),
+            set: set.map(|(name, text)| (name.to_owned(), template(text))).into(),
+        }),
+        on_conflict: OnConflict::Reject,
+    })
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn headcount() -> Arc<View> {
+    let template = |text| Template::parse(text).expect("a template");
+    let set = [("Headcount", "count()"), ("Versions", "sum(Version)")];
+    Arc::new(View {
+        name: view_name("headcount"),
+        source: table_ref("Employees"),
+        when: None,
+        kind: ViewKind::Aggregate(Aggregate {
+            target: table_ref("Groups"),
+            partition_key: template("group"),
+            row_key: template("{PartitionKey}"),
+            set: set.map(|(name, text)| (name.to_owned(), text.parse().expect("a figure"))).into(),
+        }),
+        on_conflict: OnConflict::Reject,
+    })
 }
 
 /// The lists of employees by last name.
@@ -158,10 +218,10 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: Some(&["LastName"]),
     };
     let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
-    let lists = shape.lists.then(lists);
+    let (lists, sets, groups) = (shape.lists.then(lists), shape.sets.then(department_manager), shape.groups.then(headcount));
     Catalog {
-        tables: TABLES[..7].iter().map(|name| (table(name), table_ref(name))).collect(),
-        views: views.map(Index::view).chain(lists).map(|view| (view.name.clone(), view)).collect(),
+        tables: TABLES[..9].iter().map(|name| (table(name), table_ref(name))).collect(),
+        views: views.map(Index::view).chain(lists).chain(sets).chain(groups).map(|view| (view.name.clone(), view)).collect(),
         archives: archives().into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
         ..Catalog::default()
     }

@@ -32,7 +32,7 @@ pub(super) struct History {
     restored: BTreeSet<(EntityKey, i64)>,
     /// Messages whose stamp was seen on a row of a table.
     stamped: BTreeSet<(&'static str, String)>,
-    /// Who has ever wanted an e-mail address.
+    /// Who has ever wanted an e-mail address, or to be named as manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     /// What arrived late and created something.
     pub(super) resurrections: u64,
@@ -96,6 +96,9 @@ impl History {
                 let address = (key.pk.to_string(), email.to_lowercase());
                 self.wanted.entry(address).or_default().insert(key.clone());
             }
+            if table == SOURCE && row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
+                self.wanted.entry((key.pk.to_string(), "manager".to_owned())).or_default().insert(key.clone());
+            }
             if table == SOURCE
                 && let Some(version) = version
                 && self.known(TARGET, key).version == Some(version)
@@ -144,7 +147,7 @@ impl History {
         self.stamped.contains(&(table, message.to_owned()))
     }
 
-    /// Whether this employee has ever wanted an address that another wanted as well.
+    /// Whether this employee has ever wanted what another wanted as well.
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
         self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
     }

@@ -61,14 +61,15 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
 }
 
 /// The part that a member is.
-pub(super) fn member(texts: &[&str]) -> String {
+pub(super) fn member(texts: &[String]) -> String {
     serde_json::json!({"member": texts}).to_string()
 }
 
-/// The items that lie in a row. An error where it is a list that contradicts itself.
+/// The items that lie in a row. An error where it contradicts itself.
 pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
+    let sets = sets(table, row)?;
     if row.text("ek_view").is_none() {
-        return Ok(Vec::new());
+        return Ok(sets);
     }
     let source: Vec<String> = row.text("ek_source").and_then(|source| serde_json::from_str(source).ok()).unwrap_or_default();
     match source.as_slice() {
@@ -82,19 +83,52 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
     }
 }
 
+/// The properties that somebody else keeps on a row.
+fn sets(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
+    let wrong = || format!("what is set on {table}{} contradicts itself: {row:?}", row.key);
+    let mut held = Vec::new();
+    let mut known = BTreeSet::from(["Name".to_owned()]);
+    for (_, owner) in row.properties.iter().filter(|(name, _)| name.starts_with("ek_owner_")) {
+        let owner: serde_json::Value = owner.as_str().and_then(|owner| serde_json::from_str(owner).ok()).ok_or_else(wrong)?;
+        let texts = |name: &str| serde_json::from_value::<Vec<String>>(owner[name].clone()).map_err(|_| wrong());
+        let (source, names) = (texts("source")?, texts("set")?);
+        let [source, pk, rk] = source.as_slice() else { return Err(wrong()) };
+        let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
+        let says: Option<Properties> = names.iter().map(|name| Some((name.clone(), row.get(name)?.clone()))).collect();
+        let item = (table.to_owned(), row.key.clone(), set_part());
+        held.push(Held { item, owner: (source.clone(), key), says: says.ok_or_else(wrong)? });
+        known.extend(names);
+    }
+    let nobodys = |name: &String| !name.starts_with("ek_") && !known.contains(name);
+    if table == "Departments" && row.properties.keys().any(nobodys) { Err(wrong()) } else { Ok(held) }
+}
+
+/// The part that properties are.
+pub(super) fn set_part() -> String {
+    "\"properties\"".to_owned()
+}
+
 fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<Held>, String> {
     let wrong = || format!("the list {table}{} contradicts itself: {row:?}", row.key);
     let list = row.text("ek_list").and_then(|property| row.text(property)).ok_or_else(wrong)?;
-    let members: Vec<(String, String)> = serde_json::from_str(list).map_err(|_| wrong())?;
+    let members: Vec<Vec<String>> = serde_json::from_str(list).map_err(|_| wrong())?;
     let tokens: Vec<String> = row.text("ek_tokens").and_then(|tokens| serde_json::from_str(tokens).ok()).ok_or_else(wrong)?;
-    let sorted: BTreeSet<&(String, String)> = members.iter().collect();
+    let sorted: BTreeSet<&Vec<String>> = members.iter().collect();
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     if !members.iter().eq(sorted) || tokens.len() != members.len() || row.get("ek_count") != Some(&EdmValue::Int64(count)) || count == 0 {
         return Err(wrong());
     }
-    let held = members.iter().map(|(pk, rk)| {
+    if table == "Groups" {
+        let versions = members.iter().flatten().filter_map(|text| text.strip_prefix("Version=i")?.parse::<i64>().ok()).sum();
+        let wanted = [("Headcount", EdmValue::Int64(count)), ("Versions", EdmValue::Int64(versions))];
+        if wanted.iter().any(|(name, value)| row.get(name) != Some(value)) {
+            return Err(wrong());
+        }
+    }
+    let held = members.iter().map(|texts| {
+        let [pk, rk, ..] = texts.as_slice() else { return Err(wrong()) };
         let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
-        let item = (table.to_owned(), row.key.clone(), member(&[pk, rk]));
+        let item = (table.to_owned(), row.key.clone(), member(texts));
         Ok(Held { item, owner: (source.to_owned(), key), says: Properties::new() })
     });
     held.collect()

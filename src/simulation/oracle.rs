@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::company::Shape;
-use super::items::{Address, Held, Item, Properties, held, listed, member, primary_of};
+use super::items::{Address, Held, Item, Properties, held, listed, member, primary_of, set_part};
 use crate::model::{EdmValue, EntityKey, Row};
 use crate::reconcile::footprint::FOOTPRINTS;
 
@@ -27,14 +27,14 @@ fn own(row: &Row) -> Properties {
 }
 
 /// What should exist because of a row, by the rules of the company.
-fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Item, Properties)> {
+fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityKey>) -> Vec<(Item, Properties)> {
     let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
     let own = own(row);
     let only =
         |names: &[&str]| own.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(n, v)| (n.clone(), v.clone())).collect();
     let text = |name: &str| row.entity.text(name).filter(|text| !text.is_empty());
     let mut items: Vec<((&str, String, String), Properties)> = Vec::new();
-    let mut members: Vec<((&str, String, String), String)> = Vec::new();
+    let mut parts: Vec<((&str, String, String), String, Properties)> = Vec::new();
     match table {
         "Employees" => {
             if let Some(email) = text("Email") {
@@ -43,11 +43,27 @@ fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Item, Properties)> {
             if let Some(name) = text("LastName") {
                 items.push((("Employees", pk.to_owned(), format!("name_{name}_{rk}")), own.clone()));
                 if shape.lists {
-                    members.push((("Lists", format!("list_{name}"), "list".to_owned()), member(&[pk, rk])));
+                    let list = ("Lists", format!("list_{name}"), "list".to_owned());
+                    parts.push((list, member(&[pk.to_owned(), rk.to_owned()]), Properties::new()));
                 }
             }
             if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
                 items.push((("Managers", "managers".to_owned(), format!("{pk}_{rk}")), only(&["LastName"])));
+                let name = text("LastName").map(|name| ("ManagerName".to_owned(), EdmValue::from(name)));
+                let email =
+                    text("Email").map(|email| ("ManagerEmail".to_owned(), EdmValue::from(format!("mailto:{}", email.to_lowercase()))));
+                let set: Properties = name.into_iter().chain(email).collect();
+                let home = EntityKey::new(pk, "department").is_ok_and(|key| departments.contains(&key));
+                if shape.sets && home && !set.is_empty() {
+                    parts.push((("Departments", pk.to_owned(), "department".to_owned()), set_part(), set));
+                }
+            }
+            if shape.groups {
+                let version =
+                    row.entity.get("Version").and_then(|version| if let EdmValue::Int64(version) = version { Some(version) } else { None });
+                let texts: Vec<String> =
+                    [pk.to_owned(), rk.to_owned()].into_iter().chain(version.map(|version| format!("Version=i{version}"))).collect();
+                parts.push((("Groups", "group".to_owned(), pk.to_owned()), member(&texts), Properties::new()));
             }
         }
         "FormerEmployees" if shape.former_index => {
@@ -63,8 +79,7 @@ fn expected(table: &str, row: &Row, shape: Shape) -> Vec<(Item, Properties)> {
         _ => {}
     }
     let rows = items.into_iter().map(|(row, says)| (row, String::new(), says));
-    let members = members.into_iter().map(|(row, part)| (row, part, Properties::new()));
-    let keyed = rows.chain(members).filter_map(|((table, pk, rk), part, says)| {
+    let keyed = rows.chain(parts).filter_map(|((table, pk, rk), part, says)| {
         let key = EntityKey::new(pk, rk).ok()?;
         Some(((table.to_owned(), key, part), says))
     });
@@ -79,6 +94,7 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     let mut found: BTreeMap<Item, (Address, Properties)> = BTreeMap::new();
     let sources = ["Employees"].into_iter().chain(shape.former_index.then_some("FormerEmployees")).chain(shape.chain.then_some("Managers"));
     let sources: BTreeSet<&str> = sources.collect();
+    let departments = tables.get("Departments").into_iter().flatten().map(|row| row.entity.key.clone()).collect();
     for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
         for row in rows {
             let address = (table.clone(), row.entity.key.clone());
@@ -86,7 +102,7 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
             let within = held.iter().any(|held| held.owner.0 == *table);
             if sources.contains(table.as_str()) && !within {
                 judgement.primaries.insert(address.clone());
-                for (item, properties) in expected(table, row, shape) {
+                for (item, properties) in expected(table, row, shape, &departments) {
                     wanting.entry(item.clone()).or_default().push(address.clone());
                     wanted.insert(item, (address.clone(), properties));
                 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Step, script};
 use super::climate::{Climate, JOBS, chance};
-use super::company::{TABLES, catalog, queue, table};
+use super::company::{TABLES, catalog, department, queue, table};
 use super::crew::Crew;
 use super::fault::{Fault, FaultCounts};
 use super::history::CLIENT;
@@ -30,7 +30,7 @@ use crate::adapters::sim::{SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey};
-use crate::ports::{Clock, Stores};
+use crate::ports::{Clock, Stores, TableOperation};
 use crate::reconcile::{Engine, EngineParts, Recheck};
 use crate::worker::poison::{PoisonFilter, PoisonQueue, Reason};
 use crate::worker::{Mode, Rechecks};
@@ -166,6 +166,7 @@ impl Play {
         for name in TABLES {
             drop(account.tables.create_table(&table(name)).await);
         }
+        drop(account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await);
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }

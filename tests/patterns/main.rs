@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod derived;
 mod documents;
 mod moving;
 mod site;
@@ -31,6 +32,13 @@ macro_rules! patterns {
 }
 
 patterns! {
+    derived:
+        what_is_shared_follows_its_primaries_through_their_lives
+        the_same_job_again_changes_no_figure
+        two_who_claim_one_entity_are_a_conflict_that_names_the_other
+        an_entity_that_is_missing_is_not_made_and_gets_its_properties_once_it_is_there
+        a_put_that_replaces_the_entity_keeps_what_a_view_has_set_on_it
+        what_a_job_costs;
     documents:
         an_employee_leaves_into_a_container_and_comes_back
         an_employee_leaves_into_a_folder_and_comes_back

@@ -14,7 +14,7 @@ use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName};
 use evenkeel::ports::{Account, Blob, Chance, Clock, Query, Stores, TableOperation};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Work, footprint};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
 use serde_json::Value;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -129,6 +129,12 @@ impl Site {
             Err(failure) if failure.class == FailureClass::Permanent => failure.chain(),
             ended => panic!("{json} ended as {ended:?}"),
         }
+    }
+
+    /// What reconciling a primary would do now.
+    pub(crate) async fn plan(&self, table: &str, pk: &str, rk: &str) -> PlanReport {
+        let primary = Primary { table: self.table(table), key: EntityKey::new(pk, rk).unwrap() };
+        self.engine.plan(&primary).await.unwrap()
     }
 
     /// How many storage requests a job takes.

@@ -14,8 +14,9 @@ mod scenarios;
 mod world;
 
 use evenkeel::model::Job;
+use evenkeel::simulation::company::Shape;
 use scenarios::{Scenario, all};
-use world::{Disturbance, Lab};
+use world::{Disturbance, Lab, SHAPE, SMALL};
 
 const DISTURBANCES: [Disturbance; 6] = [
     Disturbance::Crash,
@@ -34,8 +35,8 @@ const PAIRS: [(Disturbance, Disturbance); 4] = [
     (Disturbance::ArriveLater(4), Disturbance::ArriveLater(4)),
 ];
 
-async fn undisturbed(scenario: &Scenario) -> u64 {
-    let lab = Lab::new();
+async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
+    let lab = Lab::of(shape);
     (scenario.prepare)(lab.clone()).await;
     lab.weather.arm(u64::MAX, Disturbance::Crash);
     lab.deliver(&(scenario.job)(), 1).await.expect("not disturbed").expect("the scenario's job succeeds");
@@ -49,7 +50,7 @@ async fn undisturbed(scenario: &Scenario) -> u64 {
 #[tokio::test]
 async fn every_job_undisturbed_leaves_everything_in_step() {
     for scenario in all() {
-        assert!(undisturbed(&scenario).await > 0, "{}", scenario.name);
+        assert!(undisturbed(&scenario, SHAPE).await > 0, "{}", scenario.name);
     }
 }
 
@@ -57,7 +58,7 @@ async fn every_job_undisturbed_leaves_everything_in_step() {
 async fn every_job_disturbed_at_every_operation_converges() {
     let mut runs = 0_u32;
     for scenario in all() {
-        let operations = undisturbed(&scenario).await;
+        let operations = undisturbed(&scenario, SHAPE).await;
         for disturbance in DISTURBANCES {
             // One beyond the last: the worker stops after the job and before the message is deleted.
             for at in 1..=operations + 1 {
@@ -80,11 +81,11 @@ async fn every_job_disturbed_at_every_operation_converges() {
 async fn every_job_disturbed_twice_converges() {
     let mut runs = 0_u32;
     for scenario in all() {
-        let operations = undisturbed(&scenario).await;
+        let operations = undisturbed(&scenario, SMALL).await;
         for (first, second) in PAIRS {
             for at in 1..=operations {
                 for gap in 1..=operations {
-                    let lab = Lab::new();
+                    let lab = Lab::of(SMALL);
                     (scenario.prepare)(lab.clone()).await;
                     lab.weather.arm(at, first);
                     lab.weather.arm(at + gap, second);
@@ -103,7 +104,7 @@ async fn every_job_disturbed_twice_converges() {
 #[tokio::test]
 async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
     let scenario = all().into_iter().find(|scenario| scenario.name == "archive").unwrap();
-    let operations = undisturbed(&scenario).await;
+    let operations = undisturbed(&scenario, SHAPE).await;
     for at in 1..=operations {
         let lab = Lab::new();
         (scenario.prepare)(lab.clone()).await;
@@ -127,7 +128,7 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
 async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing() {
     let mut runs = 0_u32;
     for scenario in all() {
-        let operations = undisturbed(&scenario).await;
+        let operations = undisturbed(&scenario, SHAPE).await;
         for (name, meddle) in scenarios::meddlers() {
             for at in 1..=operations {
                 let lab = Lab::new();

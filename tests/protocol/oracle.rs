@@ -4,7 +4,7 @@ use evenkeel::model::job::Primary;
 use evenkeel::simulation::company::TABLES;
 use evenkeel::simulation::oracle::{Tables, judge};
 
-use crate::world::{Lab, SHAPE, table};
+use crate::world::{Lab, table};
 
 /// Derived rows, footprints and plans agree with the primaries.
 pub(crate) async fn check(lab: &Lab, story: &str) {
@@ -12,7 +12,7 @@ pub(crate) async fn check(lab: &Lab, story: &str) {
     for name in TABLES {
         tables.insert(name.to_owned(), lab.sim.rows(&table(name)));
     }
-    let judgement = judge(&tables, SHAPE).unwrap_or_else(|wrong| panic!("{story}: {wrong}"));
+    let judgement = judge(&tables, lab.shape).unwrap_or_else(|wrong| panic!("{story}: {wrong}"));
     for (name, key) in judgement.primaries.difference(&judgement.losers) {
         let primary = Primary { table: table(name), key: key.clone() };
         let plan = lab.engine.plan(&primary).await.unwrap();

@@ -11,7 +11,7 @@ use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
-use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog};
+use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -153,11 +153,14 @@ impl Chance for Dice {
 }
 
 /// The views of the laboratory.
-pub(crate) const SHAPE: Shape = Shape { former_index: false, chain: false, lists: true };
+pub(crate) const SHAPE: Shape = Shape { former_index: false, chain: false, lists: true, sets: true, groups: true };
+/// Fewer of them, where each operation more is many runs more.
+pub(crate) const SMALL: Shape = Shape { sets: false, groups: false, ..SHAPE };
 
 /// Everything that a test needs.
 #[derive(Clone)]
 pub(crate) struct Lab {
+    pub(crate) shape: Shape,
     pub(crate) sim: SimWorld,
     pub(crate) account: Account,
     pub(crate) engine: Arc<Engine>,
@@ -182,18 +185,23 @@ fn recheck_queue() -> QueueName {
 
 impl Lab {
     pub(crate) fn new() -> Self {
+        Self::of(SHAPE)
+    }
+
+    pub(crate) fn of(shape: Shape) -> Self {
         let (clock, weather) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
         weather.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
         let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(sim.files());
-        let catalog = Arc::new(catalog(SHAPE));
+        let catalog = Arc::new(catalog(shape));
         let engine = || {
             let (stores, catalog, clock, chance) = (stores.clone(), catalog.clone(), clock.clone(), Arc::new(Dice));
             Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
         };
         let lab = Self {
             sim,
+            shape,
             account,
             engine: engine(),
             meddler: engine(),
@@ -204,10 +212,13 @@ impl Lab {
             sync_later: Arc::default(),
         };
         futures::executor::block_on(async {
-            for name in ["Employees", "ByEmail", "Managers", "FormerEmployees", "Lists", footprint::FOOTPRINTS] {
+            for name in ["Employees", "ByEmail", "Managers", "FormerEmployees", "Lists", "Departments", "Groups", footprint::FOOTPRINTS] {
                 lab.account.tables.create_table(&table(name)).await.unwrap();
             }
-            lab.account.queues.create_queue(&recheck_queue()).await.unwrap();
+            lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await.unwrap();
+            for queue in [recheck_queue(), QueueName::new("jobs").unwrap()] {
+                lab.account.queues.create_queue(&queue).await.unwrap();
+            }
             lab.account.blobs.create_container(&ContainerName::new(CONTAINER).unwrap()).await.unwrap();
         });
         lab

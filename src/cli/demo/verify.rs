@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use crate::catalog::{Catalog, TableRef};
+use crate::catalog::{Catalog, TableRef, ViewKind};
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
-use crate::model::{Entity, EntityKey, ItemAddress, Part, Row, Site};
+use crate::model::{Entity, EntityKey, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
 use crate::ports::{Query, Stores};
-use crate::shared::{self, List};
+use crate::shared::{self, List, Owned};
 
 /// What a comparison found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,21 +65,33 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     Ok(Findings { primaries, ..compare(expected, found) })
 }
 
-/// Where an item lies, and which part of what lies there it is.
-type Place = (TableRef, EntityKey, Option<Part>);
+/// Where an item lies, which part of what lies there it is, and whose properties: several views may keep some on one entity.
+type Place = (TableRef, EntityKey, Option<Part>, Option<ViewName>);
 /// Derived items: whose each is, and what it says where it is a whole row. A member names its primary.
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
 /// The items that lie in a row.
 fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
+    let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
+    let mut found = Found::new();
+    for view in catalog.views.values().filter(|view| matches!(view.kind, ViewKind::Denormalize(_)) && view.target() == table) {
+        let Some(owned) = Owned::read(&site, &entity, &view.name)? else { continue };
+        let values = owned.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect();
+        let owner = Owner { primary: owned.primary, view: view.name.clone() };
+        let place = (table.clone(), entity.key.clone(), Some(Part::Properties), Some(view.name.clone()));
+        found.insert(place, Some((owner, Entity { key: entity.key.clone(), properties: values })));
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
     if let Some(owner) = Owner::of(&entity) {
-        return Ok(Found::from([((table.clone(), entity.key.clone(), None), Some((owner, entity)))]));
+        return Ok(Found::from([((table.clone(), entity.key.clone(), None, None), Some((owner, entity)))]));
     }
     if !catalog.views.keys().any(|view| shared::is_list_of(view, &entity)) {
         return Ok(Found::new());
     }
-    let list = List::read(&Site::Row { table: table.table.clone(), key: entity.key.clone() }, &entity)?;
-    let place = |member| (table.clone(), entity.key.clone(), Some(Part::Member(member)));
+    let list = List::read(&site, &entity)?;
+    let place = |member| (table.clone(), entity.key.clone(), Some(Part::Member(member)), None);
     Ok(list.members.into_keys().map(|member| (place(member), None)).collect())
 }
 
@@ -88,17 +100,19 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
     let mut wanted = BTreeSet::new();
     for (primary, address, item) in expected {
         let table = TableRef { account: address.account.clone(), table: address.site.table().clone() };
-        let place = (table, address.site.key().clone(), address.part.clone());
+        let set_by = (address.part == Some(Part::Properties)).then(|| address.view.clone());
+        let place = (table, address.site.key().clone(), address.part.clone(), set_by);
         match (found.get(&place), &item.content) {
             (None, _) => findings.missing.push(address),
             (Some(Some((owner, _))), _) if owner.primary != primary => findings.taken.push((primary, address)),
             (Some(Some((_, entity))), Content::Row(wanted)) if entity.properties != wanted.properties => findings.different.push(address),
+            (Some(Some((_, entity))), Content::Properties(wanted)) if entity.properties != *wanted => findings.different.push(address),
             (Some(_), _) => findings.right += 1,
         }
         wanted.insert(place);
     }
     found.retain(|place, _| !wanted.contains(place));
-    findings.stale = found.into_keys().map(|(table, key, _)| (table, key)).collect();
+    findings.stale = found.into_keys().map(|(table, key, ..)| (table, key)).collect();
     findings
 }
 

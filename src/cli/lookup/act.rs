@@ -12,8 +12,9 @@ use crate::catalog::{View, ViewKind};
 use crate::cli::row::RowJson;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
-use crate::model::{EntityKey, Row};
+use crate::model::{EntityKey, Row, Site};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, Term};
+use crate::shared::Owned;
 
 /// Primaries read at once.
 const PARALLEL: usize = 16;
@@ -43,6 +44,16 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
     let (rows, keys): (Vec<Row>, Vec<EntityKey>) = match &view.kind {
         ViewKind::SecondaryIndex(_) => {
             let keys = found.rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect();
+            (found.rows, keys)
+        }
+        ViewKind::Denormalize(_) => {
+            let site = |key: &EntityKey| Site::Row { table: plan.table.table.clone(), key: key.clone() };
+            let owned = found.rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
+            let owned: Vec<Option<Owned>> = owned.collect::<Result<_, _>>()?;
+            (found.rows, owned.into_iter().flatten().map(|owned| owned.primary.key).collect())
+        }
+        ViewKind::Aggregate(_) => {
+            let keys = members::keys(&found.rows, &plan.table.table)?;
             (found.rows, keys)
         }
         ViewKind::IndexEntity(index) => {
@@ -78,7 +89,7 @@ fn plan(args: &LookupArgs, view: &View) -> Result<LookupPlan, UsageError> {
 
 /// What is read of copies: what was asked for, and what says whose they are.
 fn copy_select(args: &LookupArgs, view: &View) -> Option<Vec<String>> {
-    if matches!(view.kind, ViewKind::IndexEntity(_)) {
+    if !matches!(view.kind, ViewKind::SecondaryIndex(_)) {
         return None;
     }
     let own = [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned);

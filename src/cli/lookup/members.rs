@@ -20,6 +20,19 @@ pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> a
     Ok(rows)
 }
 
+/// The keys of the primaries that are in these groups, in order. The first two texts of a contribution are those keys.
+pub(super) fn keys(groups: &[Row], table: &TableName) -> anyhow::Result<Vec<EntityKey>> {
+    let mut keys = Vec::new();
+    for group in groups {
+        let site = Site::Row { table: table.clone(), key: group.entity.key.clone() };
+        for member in List::read(&site, &group.entity)?.members.into_keys() {
+            let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
+            keys.push(key.with_context(|| format!("{site} has the member {member}, which tells no primary"))?);
+        }
+    }
+    Ok(keys)
+}
+
 fn of(member: &Member, index: &IndexEntity) -> Option<Entity> {
     if member.0.len() != index.member.len() {
         return None;

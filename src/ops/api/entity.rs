@@ -36,7 +36,8 @@ pub(crate) struct EntityReport {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "footprint")]
 pub(crate) struct FootprintReport {
-    /// Whether the last pass closed: `never`, `absent` (when the primary was) or the primary's ETag then.
+    /// Whether the last pass closed: `never`, `absent` (when the primary was) or the primary's ETag then, with
+    /// `waiting at` before it where an entity was missing that something should be kept on.
     pub(crate) settled: String,
     /// Until when a forgotten insert may still arrive (RFC 3339).
     pub(crate) tainted_until: Option<String>,
@@ -140,6 +141,7 @@ fn shown(footprint: &Footprint) -> FootprintReport {
             Settled::Never => "never".to_owned(),
             Settled::Absent => "absent".to_owned(),
             Settled::At { etag, .. } => etag.to_string(),
+            Settled::Waiting { etag, .. } => format!("waiting at {etag}"),
         },
         tainted_until: footprint.tainted_until.map(|until| until.to_string()),
         items: items.collect(),

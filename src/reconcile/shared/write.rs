@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
-use crate::model::{AccountName, ETag, Site};
+use crate::model::{AccountName, Row, Site};
 use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
@@ -85,12 +85,11 @@ impl Document<'_> {
             Ok(changed) => changed,
             Err(nonsense) => return all(permanent(format!("changing {}", self.site), nonsense)),
         };
-        let Some(operation) = operation(becomes, row.map(|row| row.etag), &self.site) else {
+        let whole = if let Becomes::Entity(entity) = &becomes { Some(entity.clone()) } else { None };
+        let Some(operation) = operation(becomes, row.as_ref(), &self.site) else {
             return Round::Over(answers(&ended, &Answer::Done));
         };
-        if let Some(entity) = operation.entity()
-            && let Err(error) = entity.check()
-        {
+        if let Some(Err(error)) = whole.map(|entity| entity.check()) {
             return all(permanent(format!("writing {}", self.site), error));
         }
         match self.tables.apply(table, &operation).await {
@@ -110,12 +109,21 @@ fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
     ended.iter().map(answer).collect()
 }
 
-/// What makes a document so; nothing where it is so already.
-fn operation(becomes: Becomes, etag: Option<ETag>, site: &Site) -> Option<TableOperation> {
-    match (becomes, etag) {
+/// What makes a document so; nothing where it is so already. A merge sends what has changed only, where nothing is taken
+/// away.
+fn operation(becomes: Becomes, row: Option<&Row>, site: &Site) -> Option<TableOperation> {
+    let at = |row: &Row| Condition::Matches(row.etag.clone());
+    match (becomes, row) {
         (Becomes::Same, _) | (Becomes::Gone, None) => None,
         (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),
-        (Becomes::Entity(entity), Some(etag)) => Some(TableOperation::Replace(entity, Condition::Matches(etag))),
-        (Becomes::Gone, Some(etag)) => Some(TableOperation::Delete(site.key().clone(), Condition::Matches(etag))),
+        (Becomes::Entity(mut entity), Some(row)) => {
+            let before = &row.entity.properties;
+            if before.keys().any(|name| !entity.properties.contains_key(name)) {
+                return Some(TableOperation::Replace(entity, at(row)));
+            }
+            entity.properties.retain(|name, value| before.get(name) != Some(value));
+            Some(TableOperation::Merge(entity, at(row)))
+        }
+        (Becomes::Gone, Some(row)) => Some(TableOperation::Delete(site.key().clone(), at(row))),
     }
 }

@@ -1,0 +1,204 @@
+//! Figures of a group: count, sum, least and greatest of what its members contribute.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::model::entity::valid_property_name;
+use crate::model::filter::compare_values;
+use crate::model::{EdmDateTime, EdmValue, Entity, Member};
+
+/// How one figure is made of the members' contributions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Figure {
+    /// `count()`: how many members.
+    Count,
+    /// `sum(P)`: Int64 where every value is an integer and the sum fits, else Double; 0 where nobody has the property.
+    Sum(String),
+    /// `min(P)`: of numbers or of moments; nothing where nobody has the property.
+    Min(String),
+    /// `max(P)`
+    Max(String),
+}
+
+/// Why a text is no figure.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no figure: {problem}; expected count(), sum(Property), min(Property) or max(Property)")]
+pub struct FigureError {
+    /// The text.
+    pub text: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl Figure {
+    /// The property that it is made of.
+    pub fn property(&self) -> Option<&str> {
+        match self {
+            Self::Count => None,
+            Self::Sum(property) | Self::Min(property) | Self::Max(property) => Some(property),
+        }
+    }
+
+    /// The figure for these members; nothing where there is none.
+    pub fn of<'m>(&self, members: impl Iterator<Item = &'m Member>) -> Option<EdmValue> {
+        match self {
+            Self::Count => Some(EdmValue::Int64(i64::try_from(members.count()).unwrap_or(i64::MAX))),
+            Self::Sum(property) => Some(sum(members.filter_map(|member| contribution(member, property)))),
+            Self::Min(property) => extreme(members.filter_map(|member| contribution(member, property)), Ordering::Less),
+            Self::Max(property) => extreme(members.filter_map(|member| contribution(member, property)), Ordering::Greater),
+        }
+    }
+}
+
+impl FromStr for Figure {
+    type Err = FigureError;
+
+    fn from_str(text: &str) -> Result<Self, FigureError> {
+        let error = |problem: String| FigureError { text: text.to_owned(), problem };
+        let inner = text.trim().strip_suffix(')').and_then(|text| text.split_once('('));
+        let Some((name, argument)) = inner else { return Err(error("it is no call".to_owned())) };
+        let (name, argument) = (name.trim(), argument.trim());
+        if name == "count" {
+            return if argument.is_empty() { Ok(Self::Count) } else { Err(error("count takes nothing: every member counts".to_owned())) };
+        }
+        let make: fn(String) -> Self = match name {
+            "sum" => Self::Sum,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            _ => return Err(error(format!("{name:?} is unknown"))),
+        };
+        if valid_property_name(argument) {
+            Ok(make(argument.to_owned()))
+        } else {
+            Err(error(format!("{argument:?} is not the name of a property")))
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count => f.write_str("count()"),
+            Self::Sum(property) => write!(f, "sum({property})"),
+            Self::Min(property) => write!(f, "min({property})"),
+            Self::Max(property) => write!(f, "max({property})"),
+        }
+    }
+}
+
+/// What a primary contributes of a property, as a member tells it: `Salary=i1200`. Nothing where it has none; an error
+/// where it is neither a number nor a moment.
+pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'static str> {
+    match entity.get(property) {
+        None => Ok(None),
+        Some(EdmValue::Int32(number)) => Ok(Some(format!("{property}=i{number}"))),
+        Some(EdmValue::Int64(number)) => Ok(Some(format!("{property}=i{number}"))),
+        Some(EdmValue::Double(number)) => Ok(Some(format!("{property}=d{number:?}"))),
+        Some(EdmValue::DateTime(moment)) => Ok(Some(format!("{property}=t{moment}"))),
+        Some(other) => Err(other.type_name()),
+    }
+}
+
+/// What a member contributes of a property. The first two texts of a member are its primary's keys.
+fn contribution(member: &Member, property: &str) -> Option<EdmValue> {
+    let text = member.0.iter().skip(2).find_map(|text| text.strip_prefix(property)?.strip_prefix('='))?;
+    let value = text.get(1..)?;
+    match text.get(..1)? {
+        "i" => value.parse().ok().map(EdmValue::Int64),
+        "d" => value.parse().ok().map(EdmValue::Double),
+        "t" => EdmDateTime::parse(value).ok().map(EdmValue::DateTime),
+        _ => None,
+    }
+}
+
+/// In the order of the members, so that rounding is the same whoever adds up.
+fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
+    let (mut whole, mut broken, mut all_whole) = (0_i128, 0.0_f64, true);
+    for value in values {
+        match value {
+            EdmValue::Int64(number) => {
+                whole += i128::from(number);
+                broken += float(number);
+            }
+            EdmValue::Double(number) => {
+                all_whole = false;
+                broken += number;
+            }
+            // Moments have no sum; they are refused where a sum is asked for.
+            _ => {}
+        }
+    }
+    match i64::try_from(whole) {
+        Ok(whole) if all_whole => EdmValue::Int64(whole),
+        _ => EdmValue::Double(broken),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a sum with a Double in it is a Double, as precise as those are")]
+const fn float(number: i64) -> f64 {
+    number as f64
+}
+
+/// The least or the greatest. Numbers of both kinds are compared as Doubles; a moment is never compared with a number: the
+/// first kind met counts.
+fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<EdmValue> {
+    let order = |a: &EdmValue, b: &EdmValue| match (a, b) {
+        (EdmValue::Int64(a), EdmValue::Double(b)) => float(*a).partial_cmp(b),
+        (EdmValue::Double(a), EdmValue::Int64(b)) => a.partial_cmp(&float(*b)),
+        (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => compare_values(a, b),
+        _ => None,
+    };
+    values.reduce(|best, value| if order(&value, &best) == Some(wanted) { value } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::EntityKey;
+
+    fn member(texts: &[&str]) -> Member {
+        Member(["Sales", "7"].iter().chain(texts).map(|text| (*text).to_owned()).collect())
+    }
+
+    #[test]
+    fn figures_are_read_as_they_are_written() {
+        for text in ["count()", "sum(Salary)", "min(Hired)", "max(Hired)"] {
+            assert_eq!(text.parse::<Figure>().unwrap().to_string(), text);
+        }
+        assert_eq!(" sum( Salary ) ".parse(), Ok(Figure::Sum("Salary".to_owned())));
+        for text in ["count", "count(Salary)", "sum()", "sum(a b)", "avg(Salary)", "sum(Salary"] {
+            assert!(text.parse::<Figure>().unwrap_err().to_string().contains("expected count()"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_contributed_is_what_is_added_up() {
+        let moment = EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap();
+        let entity = Entity::new(EntityKey::new("Sales", "7").unwrap())
+            .with("Age", 42)
+            .with("Salary", 1.5)
+            .with("Big", i64::MAX)
+            .with("Hired", moment)
+            .with("Name", "Ada");
+        assert_eq!(contributed(&entity, "Name"), Err("Edm.String"));
+        assert_eq!(contributed(&entity, "Nothing"), Ok(None));
+        let texts: Vec<String> =
+            ["Age", "Salary", "Big", "Hired"].iter().map(|name| contributed(&entity, name).unwrap().unwrap()).collect();
+        let members = [member(&texts.iter().map(String::as_str).collect::<Vec<_>>()), member(&["Age=i-2", "Big=i1"]), member(&[])];
+        let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
+        assert_eq!(figure("count()"), Some(3_i64.into()));
+        assert_eq!(figure("sum(Age)"), Some(40_i64.into()));
+        assert_eq!(figure("sum(Salary)"), Some(1.5.into()));
+        assert_eq!(figure("sum(Big)"), Some(9_223_372_036_854_775_808.0.into()), "what no Int64 holds is a Double");
+        assert_eq!(figure("sum(Nothing)"), Some(0_i64.into()));
+        assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some((-2_i64).into()), Some(42_i64.into())));
+        assert_eq!((figure("min(Hired)"), figure("max(Nothing)")), (Some(moment.into()), None));
+    }
+
+    #[test]
+    fn a_name_that_another_one_begins_with_is_told_apart() {
+        let members = [member(&["SalaryMax=i9", "Salary=i1"])];
+        assert_eq!(Figure::Sum("Salary".to_owned()).of(members.iter()), Some(1_i64.into()));
+    }
+}

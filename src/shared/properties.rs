@@ -1,0 +1,92 @@
+//! Properties that a view keeps on somebody else's entity, and whose they are.
+//!
+//! `ek_owner_<view>` = `{"source": [table, pk, rk], "token": …, "set": [names]}`. It names what was set, so that this can
+//! be taken away again whatever the view says by then.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Nonsense;
+use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::job::Primary;
+use crate::model::{ETag, EdmValue, Entity, EntityKey, Site, TableName, ViewName};
+
+/// What the name of an owner's property begins with.
+const OWNER: &str = "ek_owner_";
+
+/// Properties that a view has set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    /// The primary that they come from.
+    pub primary: Primary,
+    /// Their token.
+    pub token: ETag,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    source: (TableName, String, String),
+    token: ETag,
+    set: Vec<String>,
+}
+
+/// The property that says whose properties of a view an entity has.
+pub fn owner_property(view: &ViewName) -> String {
+    format!("{OWNER}{view}")
+}
+
+impl Owned {
+    /// What a view has set on an entity; nothing where it has set nothing.
+    pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
+        let name = owner_property(view);
+        let wrong = |problem: String| Nonsense { site: site.clone(), problem: format!("{name} {problem}") };
+        let text = match entity.get(&name) {
+            None => return Ok(None),
+            Some(EdmValue::String(text)) => text,
+            Some(other) => return Err(wrong(format!("is an {}", other.type_name()))),
+        };
+        let wire: Wire = serde_json::from_str(text).map_err(|error| wrong(format!("does not say whose it is: {error}")))?;
+        if let Some(name) = wire.set.iter().find(|name| !valid_property_name(name) || name.starts_with(RESERVED_PREFIX)) {
+            return Err(wrong(format!("names the property {name:?}")));
+        }
+        let (table, pk, rk) = wire.source;
+        let key = EntityKey::new(pk, rk).map_err(|error| wrong(error.to_string()))?;
+        Ok(Some(Self { primary: Primary { table, key }, token: wire.token, names: wire.set }))
+    }
+
+    /// Sets properties on an entity, and says whose they are.
+    pub(super) fn write(entity: &mut Entity, view: &ViewName, primary: &Primary, token: &ETag, values: &BTreeMap<String, EdmValue>) {
+        let source = (primary.table.clone(), primary.key.pk.as_str().to_owned(), primary.key.rk.as_str().to_owned());
+        let wire = Wire { source, token: token.clone(), set: values.keys().cloned().collect() };
+        // Texts always serialise.
+        let text = serde_json::to_string(&wire).unwrap_or_default();
+        entity.properties.insert(owner_property(view), EdmValue::String(text));
+        entity.properties.extend(values.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+
+    /// Takes them away.
+    pub(super) fn remove(&self, entity: &mut Entity, view: &ViewName) {
+        entity.properties.remove(&owner_property(view));
+        for name in &self.names {
+            entity.properties.remove(name);
+        }
+    }
+}
+
+/// Keeps on an entity that replaces another what views have set on that one: it is theirs, and not the writer's.
+#[must_use]
+pub fn carried_over(stored: &Entity, mut entity: Entity) -> Entity {
+    for (name, value) in stored.properties.iter().filter(|(name, _)| name.starts_with(OWNER)) {
+        let set = value.as_str().and_then(|text| serde_json::from_str::<Wire>(text).ok()).map(|wire| wire.set).unwrap_or_default();
+        entity.properties.insert(name.clone(), value.clone());
+        for name in set {
+            if let Some(value) = stored.get(&name) {
+                entity.properties.insert(name, value.clone());
+            }
+        }
+    }
+    entity
+}
