@@ -1,4 +1,5 @@
-//! The same requests in a bare loop: what the store and its client take, without a worker around them.
+//! The same work in a bare loop, one request after the other for each job: what the store and its client take, without
+//! a worker around them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ pub(crate) async fn run(account: &Account, work: Work, jobs: usize, concurrency:
             done += 1;
         }
     }
-    Effort { seconds: started.elapsed().as_secs_f64(), requests: requests.load(Ordering::Relaxed) }
+    Effort { seconds: started.elapsed().as_secs_f64(), requests: requests.load(Ordering::Relaxed), store_ms: 0.0 }
 }
 
 async fn handle(account: &Account, work: Work, message: Message, requests: &AtomicU64) {

@@ -1,7 +1,7 @@
 //! A contest: the same jobs for every contender, in turn, over some rounds.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +14,22 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::bare;
-use crate::support::azurite::{Azurite, Ports};
+use crate::emulator::Emulator;
 
 /// Where the contest is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Embedded,
     Azurite,
+}
+
+/// Whether the emulator's services share a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Services {
+    /// Queues and tables answer each on a thread of its own, as on Azure neither waits for the other.
+    Apart,
+    /// As Azurite starts by default.
+    Together,
 }
 
 /// What the jobs ask for.
@@ -40,6 +49,7 @@ enum Contender {
 
 pub(crate) struct Contest {
     pub(crate) store: StoreKind,
+    pub(crate) services: Services,
     pub(crate) work: Work,
     pub(crate) jobs: usize,
     pub(crate) concurrency: usize,
@@ -48,16 +58,21 @@ pub(crate) struct Contest {
 /// What a contender needed.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Effort {
+    /// From asking for the first message to deleting the last, for every contender alike.
+    #[serde(alias = "working_seconds")]
     pub(crate) seconds: f64,
     #[serde(alias = "storage_requests")]
     pub(crate) requests: u64,
+    /// Processor time of the emulator, in milliseconds.
+    #[serde(skip)]
+    pub(crate) store_ms: f64,
 }
 
 /// A fresh store with entities and messages.
 pub(crate) struct Field {
     pub(crate) account: Account,
     folder: TempDir,
-    azurite: Option<Azurite>,
+    emulator: Option<Emulator>,
 }
 
 pub(crate) fn queue() -> QueueName {
@@ -79,30 +94,40 @@ impl Contest {
     }
 
     pub(crate) async fn hold(&self, rounds: usize) {
-        println!("\n{:?} on {:?}: {} jobs, {} in flight, {rounds} rounds", self.work, self.store, self.jobs, self.concurrency);
+        let services =
+            if self.store == StoreKind::Azurite { format!(" (services {:?})", self.services).to_lowercase() } else { String::new() };
+        println!(
+            "\n{:?} on {:?}{services}: {} jobs, {} in flight, {rounds} rounds, medians",
+            self.work, self.store, self.jobs, self.concurrency
+        );
         let contenders = self.contenders();
         let mut efforts: Vec<Vec<Effort>> = vec![Vec::new(); contenders.len()];
-        for _ in 0..rounds {
-            for (contender, efforts) in contenders.iter().zip(&mut efforts) {
+        for round in 0..rounds {
+            // Each goes first in turn: what a machine does beside changes slowly.
+            for place in 0..contenders.len() {
+                let index = (round + place) % contenders.len();
                 let field = Field::prepare(self).await;
-                efforts.push(self.run(*contender, &field).await);
+                efforts[index].push(self.run(contenders[index], &field).await);
             }
         }
-        println!("  {:<28}{:>12}{:>16}{:>28}", "", "jobs/s", "requests/job", "evenkeel's jobs/s: times");
+        println!("  {:<28}{:>10}{:>15}{:>19}{:>27}", "", "jobs/s", "requests/job", "store CPU ms/job", "evenkeel's jobs/s: times");
         for (index, contender) in contenders.iter().enumerate() {
+            let each = |of: fn(&Effort) -> f64| median(efforts[index].iter().map(|effort| of(effort) / self.jobs as f64));
             let speed = median(efforts[index].iter().map(|effort| self.jobs as f64 / effort.seconds));
-            let requests = median(efforts[index].iter().map(|effort| effort.requests as f64 / self.jobs as f64));
+            let (requests, store) = (each(|effort| effort.requests as f64), each(|effort| effort.store_ms));
             let ratio = median(efforts[0].iter().zip(&efforts[index]).map(|(own, other)| other.seconds / own.seconds));
-            println!("  {:<28}{speed:>12.0}{requests:>16.2}{ratio:>28.2}", contender.name());
+            println!("  {:<28}{speed:>10.0}{requests:>15.2}{store:>19.2}{ratio:>27.2}", contender.name());
         }
     }
 
     async fn run(&self, contender: Contender, field: &Field) -> Effort {
-        let effort = match contender {
+        let before = field.store_ms();
+        let mut effort = match contender {
             Contender::Evenkeel => evenkeel(field, self.concurrency),
             Contender::Bare => bare::run(&field.account, self.work, self.jobs, self.concurrency).await,
             Contender::Handwritten(work) => self.handwritten(field, work),
         };
+        effort.store_ms = field.store_ms() - before;
         field.check(self).await;
         effort
     }
@@ -112,7 +137,7 @@ impl Contest {
         let mut node = Command::new("node");
         node.arg(script).args(["--work", work, "--queue", queue().as_str()]);
         node.args(["--count", &self.jobs.to_string(), "--concurrency", &self.concurrency.to_string()]);
-        node.env("AZURE_STORAGE_CONNECTION_STRING", field.ports().connection_string());
+        node.env("AZURE_STORAGE_CONNECTION_STRING", field.connection_string());
         answer(node)
     }
 }
@@ -121,8 +146,8 @@ impl Contender {
     fn name(self) -> &'static str {
         match self {
             Self::Evenkeel => "evenkeel",
-            Self::Bare => "bare loop, same requests",
-            Self::Handwritten("sync-same") => "Node.js SDK, same requests",
+            Self::Bare => "bare loop, one by one",
+            Self::Handwritten("sync-same") => "Node.js SDK, same work",
             Self::Handwritten(_) => "Node.js SDK, by hand",
         }
     }
@@ -140,7 +165,13 @@ fn evenkeel(field: &Field, concurrency: usize) -> Effort {
 fn answer(mut command: Command) -> Effort {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)))
+    let mut answer: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)));
+    if answer.get("working_seconds").is_some() {
+        // evenkeel says beside how long the program ran.
+        answer.as_object_mut().unwrap().remove("seconds");
+    }
+    serde_json::from_value(answer).unwrap()
 }
 
 const CONFIG: &str = r#"
@@ -169,19 +200,19 @@ impl Field {
             Work::Sync => CONFIG.replace("\"Staff\"", "\"Employees\""),
         };
         std::fs::write(folder.path().join("default.toml"), config).unwrap();
-        let (account, azurite) = match contest.store {
+        let (account, emulator) = match contest.store {
             StoreKind::Embedded => {
                 let account =
                     EmbeddedStore::open(&folder.path().join("bench.db"), AccountName::main(), Arc::new(SystemClock::new())).unwrap();
                 (account, None)
             }
             StoreKind::Azurite => {
-                let azurite = Azurite::in_memory();
-                (azurite.ports.connect(), Some(azurite))
+                let emulator = Emulator::start(contest.services);
+                (emulator.ports().connect(), Some(emulator))
             }
         };
-        let field = Self { account, folder, azurite };
-        let migrated = field.program().args(["-q", "migrate", "up"]).status().unwrap();
+        let field = Self { account, folder, emulator };
+        let migrated = field.program().args(["-q", "migrate", "up"]).stdout(Stdio::null()).status().unwrap();
         assert!(migrated.success());
         field.account.tables.create_table(&table("HandFootprints")).await.unwrap();
         field.fill(contest.work, contest.jobs).await;
@@ -209,22 +240,26 @@ impl Field {
         futures::stream::iter(each).buffer_unordered(32).collect::<Vec<()>>().await;
     }
 
-    fn ports(&self) -> Ports {
-        self.azurite.as_ref().expect("on Azurite").ports
+    fn connection_string(&self) -> String {
+        self.emulator.as_ref().expect("on Azurite").ports().connection_string()
+    }
+
+    fn store_ms(&self) -> f64 {
+        self.emulator.as_ref().map_or(0.0, Emulator::processor_ms)
     }
 
     /// The program, configured for this field.
     pub(crate) fn program(&self) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         program.arg("--config").arg(self.folder.path()).env_remove("EVENKEEL_PROFILE");
-        match &self.azurite {
+        match &self.emulator {
             None => {
                 program.env("EVENKEEL__ACCOUNTS__MAIN__PATH", self.folder.path().join("bench.db"));
             }
-            Some(azurite) => {
+            Some(emulator) => {
                 program.env("EVENKEEL__ACCOUNTS__MAIN__KIND", "azure");
                 program.env("EVENKEEL__ACCOUNTS__MAIN__CONNECTION_STRING_ENV", "BENCH_CONNECTION");
-                program.env("BENCH_CONNECTION", azurite.ports.connection_string());
+                program.env("BENCH_CONNECTION", emulator.ports().connection_string());
             }
         }
         program

@@ -1,13 +1,15 @@
 //! Jobs per second and storage requests per job, side by side in one run.
 //!
 //! ```text
-//! cargo bench --bench jobs -- [--jobs 3000] [--concurrency 64] [--rounds 3] [--store azurite|embedded|all]
+//! cargo bench --bench jobs -- [--jobs 2000] [--concurrency 64] [--rounds 5] [--store azurite|embedded|all]
+//!                             [--services apart|together]
 //! ```
 //!
-//! Each round lets every contender do the same jobs in turn, on the same store: the `evenkeel` program; a bare loop
-//! on the same adapter with the same requests and nothing else; and, on Azurite, a worker written by hand on the
-//! official SDK for JavaScript. Figures of one round are compared with each other only: the printed ratio is the
-//! median over the rounds. Needs what `scripts/test` installs (Azurite, the SDK for JavaScript).
+//! Each round lets every contender do the same jobs in turn, each on a fresh store: the `evenkeel` program; a bare loop
+//! on the same adapter that sends one request after the other for each job, and nothing else; and, on Azurite, a
+//! worker written by hand on the official SDK for JavaScript. All are measured from asking for the first message to
+//! deleting the last. Figures of one round are compared with each other only: the printed ratio is the median over the
+//! rounds. Azurite's queues and tables run in a process each (`--services together`: in one). Needs what `scripts/test` installs (Azurite, the SDK for JavaScript).
 //!
 //! `--backlog N` instead measures the program's resident memory while it works off a backlog on the embedded store.
 
@@ -24,9 +26,10 @@ mod support;
 
 mod bare;
 mod contest;
+mod emulator;
 mod memory;
 
-use contest::{Contest, StoreKind, Work};
+use contest::{Contest, Services, StoreKind, Work};
 
 fn main() {
     let options = Options::parse();
@@ -36,7 +39,7 @@ fn main() {
     }
     for store in options.stores {
         for work in [Work::Archive, Work::Sync] {
-            let contest = Contest { store, work, jobs: options.jobs, concurrency: options.concurrency };
+            let contest = Contest { store, services: options.services, work, jobs: options.jobs, concurrency: options.concurrency };
             runtime.block_on(contest.hold(options.rounds));
         }
     }
@@ -47,13 +50,20 @@ struct Options {
     concurrency: usize,
     rounds: usize,
     stores: Vec<StoreKind>,
+    services: Services,
     backlog: Option<usize>,
 }
 
 impl Options {
     fn parse() -> Self {
-        let mut options =
-            Self { jobs: 3_000, concurrency: 64, rounds: 3, stores: vec![StoreKind::Embedded, StoreKind::Azurite], backlog: None };
+        let mut options = Self {
+            jobs: 2_000,
+            concurrency: 64,
+            rounds: 5,
+            stores: vec![StoreKind::Embedded, StoreKind::Azurite],
+            services: Services::Apart,
+            backlog: None,
+        };
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
         while let Some(name) = arguments.next() {
             let value = arguments.next().unwrap_or_else(|| panic!("{name} needs a value"));
@@ -70,7 +80,13 @@ impl Options {
                         _ => vec![StoreKind::Embedded, StoreKind::Azurite],
                     };
                 }
-                _ => panic!("{name} is none of --jobs, --concurrency, --rounds, --store, --backlog"),
+                "--services" => {
+                    options.services = match value.as_str() {
+                        "together" => Services::Together,
+                        _ => Services::Apart,
+                    };
+                }
+                _ => panic!("{name} is none of --jobs, --concurrency, --rounds, --store, --services, --backlog"),
             }
         }
         options

@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::contest::{Contest, Field, StoreKind, Work, queue};
+use crate::contest::{Contest, Field, Services, StoreKind, Work, queue};
 
 /// Lets the program work on a backlog on the embedded store and reports the most memory it held.
 pub(crate) async fn measure(messages: usize) {
-    let contest = Contest { store: StoreKind::Embedded, work: Work::Archive, jobs: messages, concurrency: 64 };
+    let contest = Contest { store: StoreKind::Embedded, services: Services::Apart, work: Work::Archive, jobs: messages, concurrency: 64 };
     let field = Field::prepare(&contest).await;
     let mut program = field.program();
     program.args(["-q", "run", "--until-idle=0", "--no-http"]).stdout(Stdio::null()).stderr(Stdio::null());

@@ -91,7 +91,9 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     };
     let settlement = decide(&end, &situation, &engine.limits());
     let settled = settle(engine, source, &mut lease, message, examined, &settlement).await;
-    let times = Times { age: situation.age, took: engine.now().saturating_sub(began) };
+    let now = engine.now();
+    engine.tally.worked(sent, now);
+    let times = Times { age: situation.age, took: now.saturating_sub(began) };
     let outcome = record(engine, source, examined, &end, settled, &times);
     if let Some(observer) = &engine.observer {
         observer.ended(delivered(engine, source, &Ended { message, examined, end: &end, settled, outcome, times }));

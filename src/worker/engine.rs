@@ -1,7 +1,7 @@
 //! What all parts of one run of the worker share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -64,6 +64,8 @@ pub(crate) struct Tally {
     pub(crate) released: AtomicU64,
     pub(crate) poisoned: AtomicU64,
     pub(crate) lost: AtomicU64,
+    /// From when to when messages were worked on, by the monotonic clock.
+    working: Mutex<Option<(Duration, Duration)>>,
 }
 
 /// What a run of the worker did.
@@ -79,11 +81,30 @@ pub struct RunReport {
     pub poisoned: u64,
     /// Deliveries that ended without a settlement: the lease was lost, or a store kept it from going through.
     pub lost: u64,
+    /// From asking for the first message that was received to settling the last: without the start of the program, and
+    /// without noticing that there is nothing left to do.
+    #[serde(rename = "working_seconds", serialize_with = "as_seconds")]
+    pub working: Duration,
+}
+
+fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 impl Tally {
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A message that was asked for at `sent` is settled now.
+    pub(crate) fn worked(&self, sent: Duration, now: Duration) {
+        let mut working = self.working();
+        let (from, to) = working.unwrap_or((sent, now));
+        *working = Some((from.min(sent), to.max(now)));
+    }
+
+    fn working(&self) -> MutexGuard<'_, Option<(Duration, Duration)>> {
+        self.working.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn report(&self) -> RunReport {
@@ -94,6 +115,7 @@ impl Tally {
             released: read(&self.released),
             poisoned: read(&self.poisoned),
             lost: read(&self.lost),
+            working: self.working().map(|(from, to)| to.saturating_sub(from)).unwrap_or_default(),
         }
     }
 }

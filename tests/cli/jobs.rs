@@ -16,6 +16,8 @@ fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
     let summary = place.work();
     assert_eq!((&summary["done"], &summary["poisoned"], &summary["lost"]), (&json!(1), &json!(0), &json!(0)));
     assert!(summary["storage_requests"].as_u64().unwrap() > 5 && summary["seconds"].as_f64().unwrap() > 0.0);
+    let working = summary["working_seconds"].as_f64().unwrap();
+    assert!(working > 0.0 && working < summary["seconds"].as_f64().unwrap());
 
     let employee = &json_lines(&place.run(&["--json", "get", "employees", "Sales", "7"]).success())[0];
     assert_eq!((&employee["Age"], &employee["Age@odata.type"]), (&json!("41"), &json!("Edm.Int64")));

@@ -82,6 +82,11 @@ impl Azurite {
         Self::start(Some(location.into()), None)
     }
 
+    /// Its process, while it runs.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(|(child, _)| child.id())
+    }
+
     /// Stops it: from now on connections are refused. Waits until it has saved its data.
     pub fn stop(&mut self) {
         if let Some((mut child, input)) = self.process.take() {
