@@ -1,5 +1,5 @@
 //! The contract of the storage ports, on stores that wear what every store wears in production: observation,
-//! circuits, pacing and retries must not change what a port promises.
+//! circuits, pacing, grouping and retries must not change what a port promises.
 
 #![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
 
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use evenkeel::adapters::embedded::{EmbeddedStore, Options};
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use evenkeel::adapters::system::SeededChance;
-use evenkeel::adapters::wear::wear;
+use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::model::AccountName;
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass};
 use evenkeel::settings::{Backoff, RetryPolicy};
@@ -20,8 +20,10 @@ use jiff::Timestamp;
 
 #[macro_use]
 mod conformance;
+mod support;
 
 use conformance::World;
+use support::azurite;
 
 /// A clock that a test moves.
 #[derive(Default)]
@@ -61,7 +63,7 @@ fn dressed(bare: &Account, clock: Arc<StillClock>) -> Account {
     let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = clock;
-    wear(&AccountName::main(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).account
+    wear(&AccountName::main(), bare, Grouping::Together, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).account
 }
 
 fn pass(clock: Arc<StillClock>) -> impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync {
@@ -83,6 +85,17 @@ fn gusty_world() -> World {
     let clock = Arc::new(StillClock::default());
     let bare = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Gusty)).account();
     World::new(dressed(&bare, clock.clone()), pass(clock), ())
+}
+
+/// On the emulator, where transactions and ranges are real requests.
+fn azurite_world() -> World {
+    let bare = azurite::shared().connect();
+    let account = dressed(&bare, Arc::new(StillClock::default()));
+    World::new(account, |time| Box::pin(tokio::time::sleep(time)), ())
+}
+
+mod azurite_worn {
+    contract_suite!(crate::azurite_world());
 }
 
 mod embedded {

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --bin simulate -- --seeds 10000` runs more, and tells the story of one that fails.
 
-use evenkeel::simulation::{Report, Request, Tally, run};
+use evenkeel::simulation::{Report, Request, Tally, Together, run};
 
 /// How many seeds an ordinary test runs.
 const SEEDS: u64 = 300;
@@ -27,6 +27,8 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
         tally.add(&report);
     }
     assert_eq!(tally.never_hit(), [], "these kinds of faults were never met");
+    let Together { writes, late, reads } = tally.together;
+    assert!(writes > 0 && late > 0 && reads > 0, "jobs of one partition never met in one request: {:?}", tally.together);
     let median = tally.median();
     assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
 }

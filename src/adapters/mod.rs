@@ -4,9 +4,11 @@
 //! depends on them but `app`, the place that puts the program together.
 
 pub mod azure;
+mod check;
 pub mod circuit;
 pub mod embedded;
 pub mod files;
+pub mod group;
 pub mod heat;
 pub mod layer;
 pub mod observe;

@@ -1,16 +1,19 @@
-//! An account dressed for work: observed, paced, guarded by circuits, with retries.
+//! An account dressed for work: observed, paced, guarded by circuits, its table requests grouped, with retries.
 //!
 //! ```text
-//! caller ─▶ retry ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
+//! caller ─▶ retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! Observation is innermost, so that it counts what is really sent. A request that pace or circuit withhold
-//! fails at once and passes through retry like an answer of the service: a short hold is waited for, a long one
-//! ends the request, and the job goes back to its queue.
+//! Observation is innermost, so that it counts what is really sent, and pace and circuit see it too: a group is one
+//! request about many entities of one partition. Retry is outermost, so that each caller's own operation decides
+//! whether it may be repeated, and what is repeated is grouped anew (`docs/decisions/0012-groups.md`). A request that
+//! pace or circuit withhold fails at once and passes through retry like an answer of the service: a short hold is
+//! waited for, a long one ends the request, and the job goes back to its queue.
 
 use std::sync::Arc;
 
 use super::circuit::Circuit;
+use super::group::Grouped;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
 use super::pace::Pace;
@@ -31,8 +34,24 @@ pub struct Worn {
     pub pace: Arc<Pace>,
 }
 
+/// Whether requests to one partition are sent together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    /// They are: each costs its way to the service and back.
+    Together,
+    /// Each goes by itself: the store is in this process, and gathers what it writes to the disk.
+    Apart,
+}
+
 /// Dresses an account. Install the metrics recorder first: gauges start at zero here.
-pub fn wear(name: &AccountName, bare: &Account, retry: impl Into<Schedule>, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Worn {
+pub fn wear(
+    name: &AccountName,
+    bare: &Account,
+    grouping: Grouping,
+    retry: impl Into<Schedule>,
+    clock: &Arc<dyn Clock>,
+    chance: &Arc<dyn Chance>,
+) -> Worn {
     let schedule = retry.into();
     let counts = Arc::new(RequestCounts::new());
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
@@ -40,8 +59,12 @@ pub fn wear(name: &AccountName, bare: &Account, retry: impl Into<Schedule>, cloc
     let guarded = layered(&observed, &circuit);
     let pace = Arc::new(Pace::new(name, clock.clone(), chance.clone()));
     let paced = layered(&guarded, &pace);
+    let tables: Arc<dyn TableStore> = match grouping {
+        Grouping::Together => Arc::new(Grouped::new(name, paced.tables, clock.clone())),
+        Grouping::Apart => paced.tables,
+    };
     let account = Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(paced.tables, schedule.clone(), chance.clone())),
+        tables: Arc::new(Retry::<dyn TableStore>::new(tables, schedule.clone(), chance.clone())),
         queues: Arc::new(Retry::<dyn QueueStore>::new(paced.queues, schedule.clone(), chance.clone())),
         blobs: Arc::new(Retry::<dyn BlobStore>::new(paced.blobs, schedule, chance.clone())),
     };

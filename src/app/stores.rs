@@ -9,7 +9,7 @@ use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
-use crate::adapters::wear::wear;
+use crate::adapters::wear::{Grouping, wear};
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, Settings};
@@ -78,7 +78,11 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     for account in &settings.accounts {
         let (bare, place) = bare(account, clock)?;
-        let worn = wear(&account.name, &bare, settings.worker.storage_retry, clock, chance);
+        let grouping = match account.kind {
+            AccountKind::Embedded { .. } => Grouping::Apart,
+            AccountKind::Azure(_) => Grouping::Together,
+        };
+        let worn = wear(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
         accounts.insert(account.name.clone(), worn.account);
         announce_account(account.name.as_str());
         circuits.push(worn.circuit);

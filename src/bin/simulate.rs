@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::Parser;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::ports::Clock as _;
-use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Tally, run, shrink};
+use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Tally, Together, run, shrink};
 
 /// Runs the daemon's own code in a simulated world, seed by seed.
 #[derive(Debug, Parser)]
@@ -158,6 +158,8 @@ fn print(all: &Tally, took: Duration, threads: usize) {
         all.jobs, all.done, all.rechecks, all.poisoned, all.redelivered
     );
     println!("{} operations, beside {} looks at queues that changed nothing", all.operations - all.polls, all.polls);
+    let Together { writes, late, reads } = all.together;
+    println!("{writes} transactions of several rows, {late} of them late, and {reads} ranges");
     println!("the median seed: {jobs} jobs, {operations} operations, {faults} faults");
     println!(
         "the backlog was drained {:.1?} after the last fault in half of the seeds, {:.1?} in 99%",

@@ -105,6 +105,17 @@ impl Filter {
         Self::Not(Box::new(self))
     }
 
+    /// The one partition whose rows it allows, where it names one.
+    pub fn one_partition(&self) -> Option<super::Key> {
+        match self {
+            Self::Compare { property, op: Comparison::Equal, value: EdmValue::String(pk) } if property == "PartitionKey" => {
+                super::Key::new(pk.as_str()).ok()
+            }
+            Self::And(left, right) => left.one_partition().or_else(|| right.one_partition()),
+            Self::Compare { .. } | Self::Or(..) | Self::Not(_) => None,
+        }
+    }
+
     /// Whether a row satisfies the condition.
     pub fn matches(&self, row: &Row) -> bool {
         match self {

@@ -19,7 +19,7 @@ use super::stage::{Stage, StageClock, WORKERS};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::sim::{SimWorld, Weather};
 use crate::adapters::system::SeededChance;
-use crate::adapters::wear::wear;
+use crate::adapters::wear::{Grouping, wear};
 use crate::catalog::Catalog;
 use crate::model::AccountName;
 use crate::model::job::Primary;
@@ -133,7 +133,7 @@ impl Crew {
         let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
         let settings = self.climate.settings.clone();
         let bare = self.world.seen_by(caller, weather).account();
-        let worn = wear(&AccountName::main(), &bare, settings.storage_retry, &clock, &chance);
+        let worn = wear(&AccountName::main(), &bare, Grouping::Together, settings.storage_retry, &clock, &chance);
         let stores = Stores::new([(AccountName::main(), worn.account)].into());
         let engine = Arc::new(Engine::new(EngineParts {
             stores: stores.clone(),

@@ -1,7 +1,7 @@
 //! The deterministic simulator: the daemon's own code in a world in memory, in virtual time, from a seed.
 //!
 //! ```text
-//!   seed ─▶ climate ─────▶ crew: 1 to 3 workers, each as `app` composes it (retry ▸ pace ▸ circuit ▸ account)
+//!   seed ─▶ climate ─────▶ crew: 1 to 3 workers, each as `app` composes it (retry ▸ group ▸ pace ▸ circuit ▸ account)
 //!      │    (swarm of       │ crash, SIGTERM, start again
 //!      │     faults)        ▼
 //!      ├───────────▶ sky: what happens to each of their operations ─▶ sim account ◀─ client: a script from the seed
@@ -55,4 +55,4 @@ pub use fault::{Fault, FaultCounts};
 pub use run::{Report, Request, run};
 pub use shrink::shrink;
 pub use stage::Allowed;
-pub use tally::{Median, Tally};
+pub use tally::{Median, Tally, Together};

@@ -26,6 +26,7 @@ use super::ledger::{Expectation, Poison, poison};
 use super::oracle::{self, Judgement};
 use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
+use super::tally::Together;
 use crate::adapters::sim::{SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
@@ -66,6 +67,8 @@ pub struct Report {
     pub operations: u64,
     /// Looks at queues that changed nothing.
     pub polls: u64,
+    /// What was asked of one partition in one request.
+    pub together: Together,
     /// Messages from clients.
     pub jobs: u64,
     /// Of these and of rechecks, those done and those poisoned.
@@ -117,6 +120,7 @@ async fn play(request: &Request) -> Report {
         faults: books.faults,
         operations: books.operations,
         polls: books.polls,
+        together: books.together,
         jobs: books.ledger.jobs,
         done: books.ledger.done,
         poisoned: books.ledger.poisoned,

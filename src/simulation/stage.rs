@@ -14,6 +14,7 @@ use super::hash::Hash;
 use super::history::{CLIENT, History};
 use super::ledger::{Expectation, Ledger};
 use super::mirror::Mirror;
+use super::tally::Together;
 use crate::adapters::sim::{Execution, OperationInfo, Witness};
 use crate::model::AccountName;
 use crate::model::job::Primary;
@@ -63,6 +64,7 @@ pub(super) struct Books {
     hash: Hash,
     pub(super) operations: u64,
     pub(super) polls: u64,
+    pub(super) together: Together,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
@@ -250,6 +252,7 @@ impl Witness for Stage {
             books.operations += 1;
             let empty = execution.changes.is_empty() && execution.result.is_ok();
             books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
+            books.together.add(execution);
             books.hash.execution(execution);
             books.judge(execution)
         };

@@ -4,6 +4,34 @@ use std::time::Duration;
 
 use super::fault::{Fault, FaultCounts};
 use super::run::Report;
+use crate::adapters::sim::{Change, Execution};
+
+/// What was asked of one partition in one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Together {
+    /// Transactions that wrote several rows.
+    pub writes: u64,
+    /// Those of them that arrived when their sender had given them up.
+    pub late: u64,
+    /// Ranges that were read.
+    pub reads: u64,
+}
+
+impl Together {
+    /// Adds what an operation was.
+    pub(super) fn add(&mut self, execution: &Execution<'_>) {
+        let rows = execution.changes.iter().filter(|change| matches!(change, Change::Row { .. })).count();
+        self.writes += u64::from(rows > 1);
+        self.late += u64::from(rows > 1 && execution.late);
+        self.reads += u64::from(execution.operation.name == "Query Entities");
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.writes += other.writes;
+        self.late += other.late;
+        self.reads += other.reads;
+    }
+}
 
 /// Many runs together.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +46,8 @@ pub struct Tally {
     pub operations: u64,
     /// Those of them that looked at a queue and changed nothing.
     pub polls: u64,
+    /// What was asked of one partition in one request.
+    pub together: Together,
     /// Messages from clients.
     pub jobs: u64,
     /// Messages done, rechecks included.
@@ -66,6 +96,7 @@ impl Tally {
         self.faults.absorb(&report.faults);
         self.operations += report.operations;
         self.polls += report.polls;
+        self.together.absorb(report.together);
         self.jobs += report.jobs;
         self.done += report.done;
         self.poisoned += report.poisoned;
@@ -90,6 +121,7 @@ impl Tally {
             faults,
             operations,
             polls,
+            together,
             jobs,
             done,
             poisoned,
@@ -106,6 +138,7 @@ impl Tally {
         self.faults.absorb(&faults);
         self.operations += operations;
         self.polls += polls;
+        self.together.absorb(together);
         self.jobs += jobs;
         self.done += done;
         self.poisoned += poisoned;

@@ -1,7 +1,8 @@
 //! What one job asks of the stores, step by step.
 //!
 //! The worker opens a trail around a delivery; the adapters' innermost layer notes each request on the trail of the
-//! task that sends it. Neither knows the other. A request that several jobs share is noted with the one that sent it.
+//! task that sends it. Neither knows the other. A request that several jobs share is a step of each, and counted with
+//! one of them.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -124,11 +125,22 @@ pub fn take() -> Trail {
 
 /// Notes a request on the trail of this task. Costs a look where there is none.
 pub fn note(bill: Bill, step: impl FnOnce() -> Step) {
+    put(Some(bill), step);
+}
+
+/// Notes what a request that is counted elsewhere did for this task.
+pub fn share(step: impl FnOnce() -> Step) {
+    put(None, step);
+}
+
+fn put(bill: Option<Bill>, step: impl FnOnce() -> Step) {
     // Outside of a job there is no trail: that is no error.
     let _ = TRAIL.try_with(|trail| {
         if let Some(trail) = trail.borrow_mut().as_mut() {
-            trail.requests = trail.requests.saturating_add(1);
-            trail.billed.add(bill, 1);
+            if let Some(bill) = bill {
+                trail.requests = trail.requests.saturating_add(1);
+                trail.billed.add(bill, 1);
+            }
             if trail.steps.len() < STEPS {
                 trail.steps.push(step());
             }
@@ -142,6 +154,17 @@ mod tests {
 
     fn step() -> Step {
         Step { op: "get_entity", on: "Employees".to_owned(), answer: "ok", status: None, took: Duration::ZERO }
+    }
+
+    #[tokio::test]
+    async fn a_shared_request_is_a_step_and_counted_elsewhere() {
+        let trail = scope(Keeping::Kept, async {
+            note(Bill::Table, step);
+            share(step);
+            take()
+        });
+        let trail = trail.await;
+        assert_eq!((trail.steps.len(), trail.requests, trail.billed.table), (2, 1, 1));
     }
 
     #[tokio::test]

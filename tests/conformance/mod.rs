@@ -31,6 +31,7 @@ pub(crate) mod machine;
 pub(crate) mod queries;
 pub(crate) mod queue_machine;
 pub(crate) mod queues;
+pub(crate) mod side_by_side;
 pub(crate) mod table_machine;
 pub(crate) mod tables;
 pub(crate) mod transactions;
@@ -213,6 +214,11 @@ macro_rules! contract_suite {
             concurrent_merges_of_different_properties_all_land
         }
         contract_suite! { @module table_machine, $world, random_table_operations_agree_with_the_model }
+        contract_suite! { @module side_by_side, $world,
+            writes_side_by_side_each_get_their_own_answer
+            reads_side_by_side_each_find_their_own_row
+            side_by_side_an_absent_table_is_absent_for_all
+        }
         contract_suite! { @module transactions, $world,
             a_transaction_executes_all_its_operations
             a_delete_in_a_transaction_has_no_etag

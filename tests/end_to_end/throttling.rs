@@ -21,8 +21,15 @@ fn put(pk: &str, number: u64) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Whether a request is about the partition `Hot` of the employees, alone or in a transaction.
+/// Whether a request is about the partition `Hot` of the employees: one entity, a range, or a transaction.
 fn is_hot(request: &Request) -> bool {
+    if request.target.contains("/Employees()") {
+        return request.target.contains("Hot");
+    }
+    let inserts = |text: &str| text.contains("/Employees HTTP/1.1") && text.contains("\"PartitionKey\":\"Hot\"");
+    if request.target.ends_with("/$batch") && inserts(&request.text()) {
+        return true;
+    }
     let asks = |text: &str| text.contains("/Employees(PartitionKey='Hot'") || text.contains("/Employees(PartitionKey=%27Hot%27");
     asks(&request.target) || request.target.contains("/Employees") && request.text().contains("\"Hot\"") || asks(&request.text())
 }

@@ -8,7 +8,7 @@ use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::observe::RequestTally;
 use evenkeel::adapters::system::{SystemChance, SystemClock};
-use evenkeel::adapters::wear::{Worn, wear};
+use evenkeel::adapters::wear::{Grouping, Worn, wear};
 use evenkeel::catalog::{ArchiveTarget, Catalog};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::{self, Primary, Stamp};
@@ -62,7 +62,7 @@ impl Site {
             },
             attempts: 3,
         };
-        let worn = wear(&AccountName::main(), bare, schedule, &clock, &chance);
+        let worn = wear(&AccountName::main(), bare, Grouping::Together, schedule, &clock, &chance);
         let stores = Stores::new([(AccountName::main(), worn.account.clone())].into()).with_files(Arc::new(SharedFiles));
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);

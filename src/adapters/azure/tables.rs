@@ -12,9 +12,9 @@ use super::amend::Amendment;
 use super::ascii::{self, Wire};
 use super::batch::{self, Outcome};
 use super::call::{Caller, Failure};
-use super::check::{self, Objection};
 use super::classify::{Absent, Operation};
 use super::transport::{self, Answer};
+use crate::adapters::check::{self, Objection};
 use crate::model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
 use crate::ports::{
     Condition, Continuation, ErrorClass, Missing, Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,

@@ -6,10 +6,11 @@
 //! method of a port does not compile until every layer sees it.
 //!
 //! ```text
-//! retry ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
+//! retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! Retrying is no [`Layer`]: what may be repeated depends on each operation's own result.
+//! Retrying and grouping are no [`Layer`]s: what may be repeated depends on each operation's own result, and a group is
+//! another request than those it is made of.
 
 mod blobs;
 mod layered;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Op;
-use crate::model::{AccountName, BlobName, Comparison, ContainerName, EdmValue, EntityKey, Filter, Key, QueueName, TableName};
+use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Filter, Key, QueueName, TableName};
 use crate::ports::{ErrorClass, Service, StoreError, Subject, What};
 
 /// One storage request.
@@ -103,22 +103,11 @@ impl<'a> Request<'a> {
     }
 
     pub(super) fn query(table: &'a TableName, filter: Option<&Filter>) -> Self {
-        let target = match filter.and_then(partition_of) {
+        let target = match filter.and_then(Filter::one_partition) {
             Some(pk) => Target::Partition(table, Cow::Owned(pk)),
             None => Target::Table(table),
         };
         Self::new(Op::QueryEntities, target)
-    }
-}
-
-/// The one partition that a filter allows, where it does.
-fn partition_of(filter: &Filter) -> Option<Key> {
-    match filter {
-        Filter::Compare { property, op: Comparison::Equal, value: EdmValue::String(pk) } if property == "PartitionKey" => {
-            Key::new(pk.as_str()).ok()
-        }
-        Filter::And(left, right) => partition_of(left).or_else(|| partition_of(right)),
-        Filter::Compare { .. } | Filter::Or(..) | Filter::Not(_) => None,
     }
 }
 
@@ -163,6 +152,7 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Comparison;
 
     #[test]
     fn a_query_inside_one_partition_drives_in_its_lane_and_a_scan_in_the_tables() {

@@ -223,6 +223,8 @@ impl TableStore for SimWorld {
         let what = What::Table(table.clone());
         check_query(query).map_err(|message| self.inner.error(ErrorClass::Permanent, NAME, what.clone(), message))?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
+        // The weather of a partition strikes a query inside it as well.
+        let what = query.filter.as_ref().and_then(Filter::one_partition).map_or(what, |pk| What::Partition(table.clone(), pk));
         let page = self.send(NAME, what, false, move |state, inner| {
             let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
             let top = query.top.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS) as usize;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::{Worn, wear};
+use super::{Grouping, Worn, wear};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::adapters::layer::{Lane, Op};
 use crate::adapters::pace::LANE_HELD;
 use crate::adapters::scripted::{Answer, Arrival, Scripted};
 use crate::adapters::system::{SeededChance, SystemClock};
-use crate::model::{AccountName, Entity, EntityKey, Key, QueueName, TableName};
-use crate::ports::{Chance, Clock, ErrorClass, Missing, Query, Service, StoreHealth, TableOperation};
+use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
+use crate::ports::{Chance, Clock, Condition, ErrorClass, Missing, Query, Service, StoreHealth, TableOperation};
 use crate::settings::{Backoff, RetryPolicy};
 
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
@@ -24,7 +24,7 @@ fn dressed(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (Worn
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
-    (wear(&AccountName::main(), &bare, RetryPolicy { backoff, attempts: 6 }, &clock, &chance), script)
+    (wear(&AccountName::main(), &bare, Grouping::Together, RetryPolicy { backoff, attempts: 6 }, &clock, &chance), script)
 }
 
 fn table() -> TableName {
@@ -155,6 +155,44 @@ async fn throttling_all_over_opens_the_circuit_and_in_one_partition_never() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(worn.circuit.open_circuits().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_one_request_about_all_its_entities() {
+    let (worn, script) = dressed(|_| Answer::Ok);
+    let table = table();
+    let inserts: Vec<_> = (0..64).map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap()))).collect();
+    for result in join_all(inserts.iter().map(|insert| worn.account.tables.apply(&table, insert))).await {
+        assert!(result.unwrap().is_some());
+    }
+    let tally = worn.counts.snapshot();
+    assert_eq!((tally.transactions(), tally.entities), (1, 64));
+    assert_eq!(script.arrivals()[0].lane, lane("p"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_throttles_a_group_is_left_alone_and_each_caller_tries_again() {
+    let (worn, script) = dressed(|arrival| if arrival.at < Duration::from_millis(50) { THROTTLED } else { Answer::Ok });
+    let table = table();
+    let inserts: Vec<_> = (0..64).map(|n| TableOperation::Insert(Entity::new(EntityKey::new("p", n.to_string()).unwrap()))).collect();
+    for result in join_all(inserts.iter().map(|insert| worn.account.tables.apply(&table, insert))).await {
+        result.unwrap();
+    }
+    let arrivals = script.arrivals();
+    assert!(arrivals[1].at >= Duration::from_millis(80), "the lane was not held: {arrivals:?}");
+    assert!(arrivals.len() < 64, "{} requests", arrivals.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
+    let (worn, _) = dressed(|arrival| if arrival.op == Op::Transact { Answer::Err(ErrorClass::Ambiguous, None) } else { Answer::Ok });
+    let table = table();
+    let insert = TableOperation::Insert(Entity::new(EntityKey::new("p", "1").unwrap()));
+    let condition = Condition::Matches(ETag::new("\"1\"").unwrap());
+    let delete = TableOperation::Delete(EntityKey::new("p", "2").unwrap(), condition);
+    let (inserted, deleted) = join(worn.account.tables.apply(&table, &insert), worn.account.tables.apply(&table, &delete)).await;
+    assert_eq!(inserted.unwrap_err().class, ErrorClass::Ambiguous, "it may be there, and its caller looks");
+    assert_eq!(deleted.unwrap(), None, "a delete at an ETag may be repeated, and is, by itself");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use evenkeel::adapters::circuit::Circuits;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
-use evenkeel::adapters::wear::wear;
+use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::config::{self, Folder};
 use evenkeel::model::{AccountName, Key, QueueName, TableName, body};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
@@ -95,7 +95,7 @@ impl World {
         let weather = Arc::new(OneBusyPartition { clock: clock.clone(), until: busy, refused: AtomicU64::new(0) });
         let (as_clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
         let bare = SimWorld::new(main.clone(), as_clock.clone(), weather.clone()).account();
-        let worn = wear(&main, &bare, settings.worker.storage_retry, &as_clock, &chance);
+        let worn = wear(&main, &bare, Grouping::Together, settings.worker.storage_retry, &as_clock, &chance);
         let stores = Stores::new(BTreeMap::from([(main, worn.account)]));
 
         for table in catalog.tables.keys().map(ToString::to_string).chain(["EvenkeelFootprints".to_owned()]) {

@@ -1,4 +1,4 @@
-//! What is checked before a table request is sent: a request that breaks a limit is not sent at all.
+//! What every store of tables checks before it does anything: what breaks a limit is refused unsent.
 
 use std::collections::BTreeSet;
 
@@ -46,6 +46,13 @@ pub(super) fn operation(operation: &TableOperation) -> Result<usize, Objection> 
         Some(Ok(size)) => Ok(size),
         Some(Err(error)) => Err(Objection { class: class_of(&error), index: None, why: error.into() }),
     }
+}
+
+/// The bytes that an operation takes in the body of a transaction, at most.
+pub(super) fn bytes_in_transaction(one: &TableOperation) -> Result<usize, Objection> {
+    let key = one.key();
+    // In a URL every byte of a key takes up to three.
+    operation(one).map(|size| size + PART_BYTES + 3 * (key.pk.as_str().len() + key.rk.as_str().len()))
 }
 
 const fn class_of(error: &EntityError) -> ErrorClass {
@@ -105,9 +112,7 @@ pub(super) fn transaction(pk: &Key, operations: &[TableOperation]) -> Result<(),
         if !rows.insert(&key.rk) {
             return Err(at(ErrorClass::Permanent, TransactionError::Duplicate(key.rk.clone())));
         }
-        let size = operation(one).map_err(|objection| Objection { index: Some(index), ..objection })?;
-        // In a URL every byte of a key takes up to three.
-        bytes += size + PART_BYTES + 3 * (key.pk.as_str().len() + key.rk.as_str().len());
+        bytes += bytes_in_transaction(one).map_err(|objection| Objection { index: Some(index), ..objection })?;
     }
     if bytes > limits::TRANSACTION_BYTES { Err(whole(ErrorClass::TooLarge, TransactionError::TooLarge(bytes))) } else { Ok(()) }
 }

@@ -1,0 +1,45 @@
+//! How a caller gets its answer, and with whom a shared request is counted.
+
+use tokio::sync::oneshot;
+
+use crate::ports::StoreError;
+
+/// Where a caller waits.
+pub(super) type Answer<T> = oneshot::Sender<Answered<T>>;
+
+/// What a caller is told.
+pub(super) struct Answered<T> {
+    pub(super) result: Result<T, StoreError>,
+    pub(super) paid: Paid,
+}
+
+/// With whom a request is counted that several share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paid {
+    /// With this caller.
+    Here,
+    /// With another.
+    Elsewhere,
+}
+
+impl Paid {
+    /// The first of many pays for all.
+    pub(super) fn by_the_first() -> impl Iterator<Item = Self> {
+        std::iter::once(Self::Here).chain(std::iter::repeat(Self::Elsewhere))
+    }
+}
+
+/// Runs a request for as long as somebody waits for it.
+pub(super) async fn awaited<T>(request: impl Future<Output = T>, given_up: impl Future<Output = ()>) -> Option<T> {
+    tokio::select! {
+        biased;
+        result = request => Some(result),
+        () = given_up => None,
+    }
+}
+
+/// Tells a caller.
+pub(super) fn tell<T>(answer: Answer<T>, paid: Paid, result: Result<T, StoreError>) {
+    // One that has gone away needs no answer.
+    drop(answer.send(Answered { result, paid }));
+}

@@ -1,0 +1,243 @@
+//! Point reads of one partition, sent as one range.
+//!
+//! A range also reads what lies between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
+//! keys; what it did not reach is read alone, and a partition where that is most goes alone for a while
+//! ([`Density`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt as _;
+use futures::stream;
+
+use super::answer::{Answer, Paid, awaited, tell};
+use super::density::Density;
+use super::lane::Passenger;
+use super::traffic::{Carrier, Place};
+use super::verdict::Shared;
+use crate::adapters::layer::Op;
+use crate::model::{Comparison, EntityKey, Filter, Key, Row, limits};
+use crate::ports::{ErrorClass, Page, Query, TableStore, What};
+
+/// How many are sent side by side where they are sent one by one.
+const SIDE_BY_SIDE: usize = 16;
+
+/// What waits to be read.
+pub(super) struct Read {
+    pub(super) rk: Key,
+    pub(super) answer: Answer<Option<Row>>,
+}
+
+impl Passenger for Read {
+    // Few enough to gather what comes while they are under way, enough not to delay the few readers of a calm partition.
+    const UNDER_WAY: usize = 4;
+
+    fn rows(&self) -> impl Iterator<Item = &Key> {
+        std::iter::empty()
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    fn is_awaited(&self) -> bool {
+        !self.answer.is_closed()
+    }
+}
+
+/// Whether a key sorts alike wherever it is compared, as bytes or as UTF-16, and needs no quoting in a filter: a key
+/// that a range misses counts as absent, so there must be no doubt about what a range holds.
+pub(super) fn is_plain(key: &Key) -> bool {
+    let text = key.as_str();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~:|@=+,;!*".contains(&byte))
+}
+
+/// Sends reads.
+pub(super) struct Reads {
+    pub(super) store: Arc<dyn TableStore>,
+    pub(super) density: Mutex<Density>,
+}
+
+impl Reads {
+    pub(super) fn density(&self) -> MutexGuard<'_, Density> {
+        self.density.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Carrier for Reads {
+    type Passenger = Read;
+
+    async fn carry(&self, place: &Place, load: Vec<Read>) {
+        let mut waiting = BTreeMap::<Key, Vec<Answer<Option<Row>>>>::new();
+        for read in load {
+            waiting.entry(read.rk).or_default().push(read.answer);
+        }
+        let waiting =
+            if waiting.len() > 1 { self.range(place, waiting.into_iter().collect()).await } else { waiting.into_iter().collect() };
+        let each = waiting.into_iter().map(|(rk, answers)| self.point(place, rk, answers));
+        stream::iter(each).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
+    }
+}
+
+impl Reads {
+    /// Reads a range over keys in their order. Returns those that it did not answer.
+    async fn range(&self, place: &Place, mut waiting: Vec<(Key, Vec<Answer<Option<Row>>>)>) -> Vec<(Key, Vec<Answer<Option<Row>>>)> {
+        let (table, pk) = place;
+        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else { return waiting };
+        let filter = Filter::partition(pk).and(Filter::compare("RowKey", Comparison::GreaterOrEqual, first.as_str())).and(Filter::compare(
+            "RowKey",
+            Comparison::LessOrEqual,
+            last.as_str(),
+        ));
+        let top = u32::try_from(waiting.len() * 2).unwrap_or(limits::PAGE_ROWS).min(limits::PAGE_ROWS);
+        let query = Query { filter: Some(filter), top: Some(top), ..Query::default() };
+        let given_up = async {
+            for answer in waiting.iter_mut().flat_map(|(_, answers)| answers) {
+                answer.closed().await;
+            }
+        };
+        let Some(result) = awaited(self.store.query(table, &query), given_up).await else { return Vec::new() };
+        match result {
+            Ok(page) => {
+                let asked = waiting.len();
+                let said = said(page, waiting.iter().map(|(rk, _)| rk));
+                let mut unanswered = Vec::new();
+                let mut paid = Paid::by_the_first();
+                for ((rk, answers), said) in waiting.into_iter().zip(said) {
+                    match said {
+                        Said::Row(row) => {
+                            paid.by_ref().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
+                        }
+                        Said::Nothing => unanswered.push((rk, answers)),
+                    }
+                }
+                self.density().learn(place, asked, asked - unanswered.len());
+                unanswered
+            }
+            Err(error) => match error.class {
+                ErrorClass::Throttled { .. } | ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Ambiguous => {
+                    let error = Shared::new(error);
+                    let mut paid = Paid::by_the_first();
+                    for (rk, answers) in waiting {
+                        fail(paid.by_ref().zip(answers), &error, place, &rk);
+                    }
+                    Vec::new()
+                }
+                // Whether a point read meets the same, a point read tells.
+                ErrorClass::NotFound(_)
+                | ErrorClass::Conflict
+                | ErrorClass::Precondition
+                | ErrorClass::LeaseLost
+                | ErrorClass::Permanent
+                | ErrorClass::Unauthorised
+                | ErrorClass::TooLarge => waiting,
+            },
+        }
+    }
+
+    /// Reads one key.
+    async fn point(&self, place: &Place, rk: Key, mut answers: Vec<Answer<Option<Row>>>) {
+        let (table, pk) = place;
+        let key = EntityKey { pk: pk.clone(), rk };
+        let given_up = async {
+            for answer in &mut answers {
+                answer.closed().await;
+            }
+        };
+        let Some(result) = awaited(self.store.get(table, &key, None), given_up).await else { return };
+        match result {
+            Ok(row) => Paid::by_the_first().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
+            Err(error) => fail(Paid::by_the_first().zip(answers), &Shared::new(error), place, &key.rk),
+        }
+    }
+}
+
+/// Tells an error to all who read one key.
+fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &Shared, (table, pk): &Place, rk: &Key) {
+    for (paid, answer) in answers {
+        let key = EntityKey { pk: pk.clone(), rk: rk.clone() };
+        tell(answer, paid, Err(error.about(GET, What::Entity(table.clone(), key))));
+    }
+}
+
+/// The operation that each caller has asked for.
+const GET: &str = Op::GetEntity.operation();
+
+/// What a page says about a key.
+#[derive(Debug, PartialEq)]
+enum Said {
+    /// What is under it, or that nothing is.
+    Row(Option<Row>),
+    /// Nothing: the page ends before it.
+    Nothing,
+}
+
+/// What a page of a range that holds all these keys says about each.
+fn said<'k>(page: Page, keys: impl Iterator<Item = &'k Key>) -> Vec<Said> {
+    let reached = page.rows.last().map(|row| row.entity.key.rk.clone());
+    let complete = page.continuation.is_none();
+    let mut rows: BTreeMap<Key, Row> = page.rows.into_iter().map(|row| (row.entity.key.rk.clone(), row)).collect();
+    let about = |key| match rows.remove(key) {
+        Some(row) => Said::Row(Some(row)),
+        None if complete || reached.as_ref().is_some_and(|reached| key < reached) => Said::Row(None),
+        None => Said::Nothing,
+    };
+    keys.map(about).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ETag, Entity};
+    use crate::ports::Continuation;
+
+    fn keys(names: &str) -> Vec<Key> {
+        names.split_whitespace().map(|name| Key::new(name).unwrap()).collect()
+    }
+
+    fn row(rk: &Key) -> Row {
+        let entity = Entity::new(EntityKey { pk: Key::new("p").unwrap(), rk: rk.clone() });
+        Row { entity, etag: ETag::new("\"1\"").unwrap(), timestamp: None }
+    }
+
+    /// `+` found, `-` absent, `?` not said.
+    fn told(rows: &str, complete: bool, asked: &str) -> String {
+        let continuation = Continuation { next_partition_key: "p".to_owned(), next_row_key: None };
+        let page = Page { rows: keys(rows).iter().map(row).collect(), continuation: (!complete).then_some(continuation) };
+        let keys = keys(asked);
+        let said = said(page, keys.iter());
+        said.into_iter()
+            .zip(&keys)
+            .map(|(said, key)| match said {
+                Said::Row(Some(found)) => {
+                    assert_eq!(found, row(key));
+                    '+'
+                }
+                Said::Row(None) => '-',
+                Said::Nothing => '?',
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_key_that_the_page_does_not_reach_is_not_absent() {
+        assert_eq!(told("b c d", true, "a b d e"), "-++-");
+        assert_eq!(told("b c d", false, "a b d e"), "-++?");
+        assert_eq!(told("", false, "a b"), "??");
+        assert_eq!(told("", true, "a b"), "--");
+    }
+
+    #[test]
+    fn keys_whose_order_could_be_doubted_are_not_read_by_ranges() {
+        for plain in ["000017", "ada.king@contoso.com", "Employees~Sales", "a|b"] {
+            assert!(is_plain(&Key::new(plain).unwrap()), "{plain}");
+        }
+        for other in ["", "O'Brien", "a b", "Müller", "%2F", "\u{ffee}", "\u{1f600}"] {
+            assert!(!is_plain(&Key::new(other).unwrap()), "{other}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Reads.
+
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use tokio::time::{Instant, sleep};
+
+use super::stage::{LATENCY, SLOW, Stage, key, names, table};
+use crate::adapters::sim::Verdict;
+use crate::model::TableName;
+use crate::ports::{ErrorClass, Missing, TableStore as _, What};
+
+/// Reads all of these at once: whether each was there.
+async fn read(stage: &Stage, rows: &[String]) -> Vec<bool> {
+    join_all(rows.iter().map(|rk| stage.get(rk)))
+        .await
+        .into_iter()
+        .zip(rows)
+        .map(|(found, rk)| {
+            let found = found.unwrap();
+            assert!(found.as_ref().is_none_or(|row| row.entity.key == key(rk) && row.entity.text("Name") == Some(rk)));
+            found.is_some()
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_read_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
+    let stage = Stage::calm().await;
+    stage.have(names(0..1)).await;
+    let start = Instant::now();
+    assert_eq!(read(&stage, &names(0..1)).await, [true]);
+    assert_eq!(read(&stage, &names(1..2)).await, [false]);
+    assert_eq!(start.elapsed(), LATENCY * 2);
+    assert_eq!(stage.sent(), ["Get Entity", "Get Entity"]);
+    assert_eq!(stage.tables.lanes_in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_in_one_breath_is_one_range() {
+    let stage = Stage::calm().await;
+    stage.have(names(0..20)).await;
+    let start = Instant::now();
+    assert_eq!(read(&stage, &names(10..30)).await, [[true; 10], [false; 10]].concat());
+    assert_eq!(start.elapsed(), LATENCY);
+    assert_eq!(stage.sent(), ["Query of 40"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_read_one_row_share_its_answer() {
+    let stage = Stage::calm().await;
+    stage.have(names(0..1)).await;
+    let twice = [names(0..1), names(0..1)].concat();
+    assert_eq!(read(&stage, &twice).await, [true, true]);
+    assert_eq!(stage.sent(), ["Get Entity"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_is_sent_after_it_was_asked_for() {
+    let stage = Stage::with(|_| Verdict::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) }).await;
+    let rows = names(0..9);
+    let early = join_all(rows.iter().map(|rk| stage.get(rk)));
+    let late = async {
+        sleep(LATENCY / 2).await;
+        stage.have(["r05".to_owned()]).await;
+        stage.get("r05").await.unwrap()
+    };
+    let (early, late) = join(early, late).await;
+    assert!(early[5].as_ref().unwrap().is_none(), "executed before the row was there");
+    assert!(late.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
+    let stage = Stage::calm().await;
+    stage.have((0..1_000).map(|n| format!("r{n:03}"))).await;
+    let far: Vec<String> = (0..10).map(|n| format!("r{:03}", n * 100)).collect();
+    assert_eq!(read(&stage, &far).await, [true; 10]);
+    let sent = stage.sent();
+    assert_eq!(sent[0], "Query of 20", "at most two rows for each that was asked for");
+    assert_eq!(sent[1..], vec!["Get Entity"; 9]);
+    for _ in 0..6 {
+        read(&stage, &far).await;
+    }
+    assert_eq!(stage.sent(), vec!["Get Entity"; 60]);
+    read(&stage, &far).await;
+    assert_eq!(stage.sent().iter().filter(|sent| sent.starts_with("Query")).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
+    let stage = Stage::with(|_| Verdict::Fail(ErrorClass::Throttled { retry_after: None })).await;
+    for (result, rk) in join_all(names(0..5).iter().map(|rk| stage.get(rk))).await.into_iter().zip(names(0..5)) {
+        let error = result.unwrap_err();
+        assert_eq!((error.class, error.operation), (ErrorClass::Throttled { retry_after: None }, "Get Entity"));
+        assert_eq!(error.subject.what, What::Entity(table(), key(&rk)));
+    }
+    assert_eq!(stage.sent(), ["Query of 10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_range_is_refused_a_point_read_tells() {
+    let refuses = |info: &crate::adapters::sim::OperationInfo| match info.name {
+        "Query Entities" => Verdict::Fail(ErrorClass::Permanent),
+        _ => SLOW,
+    };
+    let stage = Stage::with(refuses).await;
+    stage.have(names(0..2)).await;
+    assert_eq!(read(&stage, &names(0..3)).await, [true, true, false]);
+    let elsewhere = TableName::new("Elsewhere").unwrap();
+    let (one, two) = (key("a"), key("b"));
+    let (one, two) = join(stage.tables.get(&elsewhere, &one, None), stage.tables.get(&elsewhere, &two, None)).await;
+    for error in [one.unwrap_err(), two.unwrap_err()] {
+        assert_eq!((error.class, error.operation), (ErrorClass::NotFound(Missing::Container), "Get Entity"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn projections_and_keys_whose_order_could_be_doubted_are_read_alone() {
+    let stage = Stage::calm().await;
+    let odd: Vec<String> = ["Müller", "O'Brien", "\u{1f600}", "\u{ffee}"].map(str::to_owned).to_vec();
+    stage.have(odd.clone()).await;
+    assert_eq!(read(&stage, &odd).await, [true; 4]);
+    let (table, select) = (table(), ["Name".to_owned()]);
+    let keys: Vec<_> = names(0..4).iter().map(|rk| key(rk)).collect();
+    join_all(keys.iter().map(|key| stage.tables.get(&table, key, Some(&select)))).await;
+    assert_eq!(stage.sent(), vec!["Get Entity"; 8]);
+}

@@ -1,0 +1,182 @@
+//! Writes of one partition, sent as one entity group transaction, and each answered as if it had been sent alone.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream;
+
+use super::answer::{Answer, Paid, awaited, tell};
+use super::lane::Passenger;
+use super::traffic::{Carrier, Place};
+use super::verdict::{self, Blame};
+use crate::model::{ETag, Key, TableName};
+use crate::ports::{TableOperation, TableStore, What};
+
+/// Refusals of one departure after which the rest are sent one by one. Each refusal of a transaction names one
+/// operation and costs all of them a request: a batch of lost races (jobs delivered again) is quicker apart.
+const REFUSALS: usize = 3;
+/// How many are sent side by side where they are sent one by one.
+const SIDE_BY_SIDE: usize = 16;
+
+/// What waits to be written.
+pub(super) enum Write {
+    /// One operation.
+    One {
+        /// The operation.
+        operation: TableOperation,
+        /// Its size in a transaction.
+        bytes: usize,
+        /// Where its caller waits.
+        answer: Answer<Option<ETag>>,
+    },
+    /// A caller's own transaction.
+    Whole {
+        /// Its operations.
+        operations: Vec<TableOperation>,
+        /// Where its caller waits.
+        answer: Answer<Vec<Option<ETag>>>,
+    },
+}
+
+impl Passenger for Write {
+    // One is executed while the next is on its way. A partition takes 2,000 entities a second (Azure: Table storage
+    // targets), which is a transaction of 40 every 20 ms: more at once would only make them smaller.
+    const UNDER_WAY: usize = 2;
+
+    fn rows(&self) -> impl Iterator<Item = &Key> {
+        let operations = match self {
+            Self::One { operation, .. } => std::slice::from_ref(operation),
+            Self::Whole { operations, .. } => operations.as_slice(),
+        };
+        operations.iter().map(|operation| &operation.key().rk)
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::One { bytes, .. } => *bytes,
+            Self::Whole { .. } => 0,
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::Whole { .. })
+    }
+
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::One { answer, .. } => !answer.is_closed(),
+            Self::Whole { answer, .. } => !answer.is_closed(),
+        }
+    }
+}
+
+/// Sends writes.
+pub(super) struct Writes {
+    pub(super) store: Arc<dyn TableStore>,
+}
+
+impl Carrier for Writes {
+    type Passenger = Write;
+
+    async fn carry(&self, (table, pk): &Place, load: Vec<Write>) {
+        let mut aboard = Aboard::default();
+        for write in load {
+            match write {
+                Write::One { operation, answer, .. } => aboard.add(operation, answer),
+                // It leaves alone.
+                Write::Whole { operations, mut answer } => {
+                    if let Some(result) = awaited(self.store.transact(table, pk, &operations), answer.closed()).await {
+                        tell(answer, Paid::Here, result);
+                    }
+                }
+            }
+        }
+        self.send(table, pk, aboard).await;
+    }
+}
+
+/// The operations of one departure, and who waits for each.
+#[derive(Default)]
+struct Aboard {
+    operations: Vec<TableOperation>,
+    answers: Vec<Answer<Option<ETag>>>,
+}
+
+impl Aboard {
+    fn add(&mut self, operation: TableOperation, answer: Answer<Option<ETag>>) {
+        self.operations.push(operation);
+        self.answers.push(answer);
+    }
+
+    fn take(&mut self, index: usize) -> (TableOperation, Answer<Option<ETag>>) {
+        (self.operations.remove(index), self.answers.remove(index))
+    }
+
+    /// Leaves behind whoever gave up since it was last sent.
+    fn leave_behind(&mut self) {
+        let gone: Vec<usize> = (0..self.answers.len()).rev().filter(|at| self.answers[*at].is_closed()).collect();
+        for at in gone {
+            drop(self.take(at));
+        }
+    }
+}
+
+impl Writes {
+    async fn send(&self, table: &TableName, pk: &Key, mut aboard: Aboard) {
+        for _ in 0..REFUSALS {
+            if aboard.operations.len() < 2 {
+                break;
+            }
+            let sent = self.store.transact(table, pk, &aboard.operations);
+            let Some(result) = awaited(sent, all_closed(&mut aboard.answers)).await else { return };
+            let error = match result {
+                Ok(etags) => {
+                    let answers = Paid::by_the_first().zip(aboard.answers).zip(etags);
+                    return answers.for_each(|((paid, answer), etag)| tell(answer, paid, Ok(etag)));
+                }
+                Err(error) => error,
+            };
+            match verdict::blame(&error, aboard.operations.len()) {
+                Blame::One(index) => {
+                    let (operation, answer) = aboard.take(index);
+                    tell(
+                        answer,
+                        Paid::Here,
+                        Err(verdict::alone(error, operation.name(), What::Entity(table.clone(), operation.key().clone()))),
+                    );
+                    aboard.leave_behind();
+                }
+                Blame::Everybody => {
+                    let error = verdict::Shared::new(error);
+                    for (paid, (operation, answer)) in Paid::by_the_first().zip(aboard.operations.iter().zip(aboard.answers)) {
+                        tell(answer, paid, Err(error.about(operation.name(), What::Entity(table.clone(), operation.key().clone()))));
+                    }
+                    return;
+                }
+                Blame::Unknown => break,
+            }
+        }
+        self.send_each(table, aboard).await;
+    }
+
+    /// Sends each by itself: what a transaction cannot answer for each, a request of its own does.
+    async fn send_each(&self, table: &TableName, aboard: Aboard) {
+        let each = aboard.operations.into_iter().zip(aboard.answers);
+        let each = each.map(|(operation, mut answer)| async move {
+            if answer.is_closed() {
+                return;
+            }
+            if let Some(result) = awaited(self.store.apply(table, &operation), answer.closed()).await {
+                tell(answer, Paid::Here, result);
+            }
+        });
+        stream::iter(each).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
+    }
+}
+
+/// Waits until all have given up.
+async fn all_closed<T>(answers: &mut [Answer<T>]) {
+    for answer in answers {
+        answer.closed().await;
+    }
+}
