@@ -15,6 +15,7 @@ pub mod migrations;
 pub mod model;
 pub mod ops;
 pub mod patterns;
+mod planted;
 pub mod ports;
 pub mod reconcile;
 pub mod retention;

@@ -4,6 +4,7 @@
 //! simulate --seeds 10000             seeds 0 to 9999, on every core
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
+//! simulate --explore                 every interleaving of a tiny world, instead of seeds
 //! ```
 //!
 //! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
@@ -12,13 +13,14 @@
 
 use std::num::NonZero;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::ports::Clock as _;
+use evenkeel::simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Tally, Together, run, shrink};
 
 /// Runs the daemon's own code in a simulated world, seed by seed.
@@ -40,6 +42,12 @@ struct Args {
     /// Finds the shortest story of the seed's failure.
     #[arg(long, requires = "seed")]
     shrink: bool,
+    /// Searches every interleaving of a tiny world.
+    #[arg(long, conflicts_with = "seed")]
+    explore: bool,
+    /// Ends each search after so many executions.
+    #[arg(long, requires = "explore")]
+    executions: Option<u64>,
     /// Threads; every core where absent.
     #[arg(long)]
     threads: Option<NonZero<usize>>,
@@ -56,6 +64,7 @@ fn main() -> ExitCode {
     let well = match args.seed {
         Some(seed) if args.shrink => shortest(seed, args.trace),
         Some(seed) => one(&Request { seed, tells: args.trace, ..Request::default() }),
+        None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -97,9 +106,61 @@ fn shortest(seed: u64, tells: bool) -> bool {
     one(&Request { seed, allowed, tells })
 }
 
+fn threads(args: &Args) -> usize {
+    args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get)
+}
+
+/// Searches every interleaving of every script.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn all(threads: usize, most: u64) -> bool {
+    let searches: Vec<Script> = scripts().collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let clock = SystemClock::new();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((number, script)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, searches.get(n)?))) {
+                    let explored = explore(script, most, None);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((number, explored));
+                    eprint!("\r{} of {} searches ", done.len(), searches.len());
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(number, _)| *number);
+    let took = clock.monotonic().as_secs_f64().max(0.001);
+    eprintln!("\r{:60}", "");
+    println!(
+        "{:>11} {:>10} {:>9} {:>5} {:>8}  interleavings  the client; what goes wrong",
+        "executions", "states", "cut", "ends", "points"
+    );
+    let mut executions = 0;
+    for (number, explored) in &done {
+        executions += explored.executions;
+        let Explored { executions, states, cut, ends, points, interleavings, complete, .. } = explored;
+        let stopped = if *complete { "" } else { " (not to its end)" };
+        let Script { client, wrong, .. } = searches[*number];
+        println!("{executions:>11} {states:>10} {cut:>9} {ends:>5} {points:>8}  {interleavings:>13.1e}  {client}; {wrong}{stopped}");
+    }
+    println!("{executions} executions in {took:.1} s on {threads} threads: {:.0} executions/s", executions as f64 / took);
+    let mut well = true;
+    for (number, explored) in &done {
+        if let Some((violation, steps)) = &explored.violation {
+            well = false;
+            println!("FAILED: {}; {}: {violation}", searches[*number].client, searches[*number].wrong);
+            for step in steps {
+                println!("  {step}");
+            }
+        }
+    }
+    well
+}
+
 /// Runs many seeds.
 fn many(args: &Args) -> bool {
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let threads = threads(args);
     let (next, end) = (AtomicU64::new(args.from), args.from.saturating_add(args.seeds));
     let (all, unrepeatable) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
     let clock = SystemClock::new();

@@ -12,6 +12,7 @@ use super::observation::Observation;
 use super::pass::{Pass, Round};
 use super::plan::{Plan, State};
 use crate::model::{ETag, Entity, EntityKey, ItemAddress, limits, odata};
+use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};
 
 /// What is to become of the primary.
@@ -71,6 +72,7 @@ impl Change {
             Self::Insert(entity) => TableOperation::Insert(entity),
             Self::Replace(entity, etag) => TableOperation::Replace(entity, Condition::Matches(etag)),
             Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, Condition::Matches(etag)),
+            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => TableOperation::Delete(key, Condition::Any),
             Self::Delete(key, etag) => TableOperation::Delete(key, Condition::Matches(etag)),
         }
     }

@@ -7,6 +7,7 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use crate::model::job::Primary;
 use crate::model::{ETag, Row};
+use crate::planted::{Bug, planted};
 
 /// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was
 /// written before it, as far as anybody can know.
@@ -44,6 +45,7 @@ fn unmet(row: &Row, if_match: Option<&ETag>, delivery: &Delivery) -> Option<Stri
         return Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag));
     }
     let overtaken = delivery.dequeue_count > 1
+        && !planted(Bug::DeleteIgnoresRedelivery)
         && row.timestamp.is_some_and(|written| {
             delivery.stamp.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written.timestamp() >= enqueued)
         });

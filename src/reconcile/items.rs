@@ -12,6 +12,7 @@ use super::plan::{Plan, Write};
 use super::shared::{Answer, Document};
 use crate::model::{AccountName, ETag, ItemAddress, Site};
 use crate::patterns::Content;
+use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation};
 use crate::shared::{self, Change};
 
@@ -114,8 +115,10 @@ impl Pass<'_> {
                         written.extend(etag.map(|etag| (deed.address().clone(), etag)));
                     }
                     Err(ItemFailure::Lost { unanswered_insert }) => {
-                        self.touched.insert(deed.address().clone());
-                        self.unanswered |= unanswered_insert;
+                        if !planted(Bug::NoLookAfterLostRace) {
+                            self.touched.insert(deed.address().clone());
+                        }
+                        self.unanswered |= unanswered_insert && !planted(Bug::UnansweredInsertForgotten);
                         again = true;
                     }
                     Err(ItemFailure::Failed(failure)) => failed = failed.or(Some(failure)),
@@ -144,6 +147,9 @@ impl Pass<'_> {
         let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
         let operation = match deed {
             Deed::Write(write) => write.operation(),
+            Deed::Drop(address, _) if planted(Bug::UnconditionalDrop) => {
+                Some(TableOperation::Delete(address.site.key().clone(), Condition::Any))
+            }
             Deed::Drop(address, etag) => Some(TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone()))),
         };
         // A member is never a row by itself.
@@ -208,6 +214,7 @@ impl Write {
     pub(super) fn operation(&self) -> Option<TableOperation> {
         let Content::Row(entity) = &self.content else { return None };
         Some(match &self.over {
+            _ if planted(Bug::UnconditionalWrite) => TableOperation::InsertOrReplace(entity.clone()),
             Some(etag) => TableOperation::Replace(entity.clone(), Condition::Matches(etag.clone())),
             None => TableOperation::Insert(entity.clone()),
         })

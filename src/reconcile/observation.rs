@@ -12,6 +12,7 @@ use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
 use crate::model::{AccountName, ETag, EdmDateTime, ItemAddress, Row, Site};
+use crate::planted::{Bug, planted};
 use crate::shared::Nonsense;
 
 /// What a pass has seen.
@@ -48,6 +49,7 @@ impl Pass<'_> {
     /// Reads the footprint, then the keys to look at, then the primary.
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         let mut seen = Observation::blank();
+        let early = if planted(Bug::PrimaryReadFirst) { Some(self.read_primary().await?) } else { None };
         if self.has_views() {
             let key = footprint::key(&self.primary);
             let step = || format!("reading the footprint of {}", self.primary);
@@ -59,14 +61,18 @@ impl Pass<'_> {
             }
             seen.looks = self.look(&seen.footprint).await?;
         }
-        let step = || format!("reading the primary {}", self.primary);
-        let row = self.tables()?.get(&self.source.table, &self.primary.key, None).await.map_err(|error| storage(step(), error))?;
+        let row = if let Some(row) = early { row } else { self.read_primary().await? };
         match row {
             // A row derived from its own table is nobody's source of truth.
             Some(row) if item::is_derived_within(&self.source.table, &row.entity) => seen.derived_from = Owner::of(&row.entity),
             row => seen.row = row,
         }
         Ok(seen)
+    }
+
+    async fn read_primary(&self) -> Result<Option<Row>, Failure> {
+        let row = self.tables()?.get(&self.source.table, &self.primary.key, None).await;
+        row.map_err(|error| storage(format!("reading the primary {}", self.primary), error))
     }
 
     /// Looks at what some pass has announced and at what this run has touched, or at everything.

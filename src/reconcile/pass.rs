@@ -24,6 +24,7 @@ use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Part};
 use crate::patterns::{self, Item};
+use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
 
 /// Rounds after which a run gives up and releases its job: somebody else is busy with this primary.
@@ -92,7 +93,7 @@ impl<'e> Pass<'e> {
         loop {
             self.next_round()?;
             let seen = self.observe().await?;
-            if self.advance(&seen).await? == Round::Closed {
+            if self.advance(&seen).await? == Round::Closed || planted(Bug::LostRaceIsDone) {
                 return Ok(());
             }
         }
@@ -184,6 +185,7 @@ impl<'e> Pass<'e> {
         let step = || format!("{doing} the footprint of {}", self.primary);
         let entity = footprint.encode(&self.primary).map_err(|error| permanent(step(), error))?;
         let operation = match over {
+            _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
             Some(etag) => TableOperation::Replace(entity, Condition::Matches(etag.clone())),
             None => TableOperation::Insert(entity),
         };
@@ -229,6 +231,9 @@ impl<'e> Pass<'e> {
 
     /// A derived row whose table is itself the source of views is a primary there: its items follow.
     async fn sync_on(&self, plan: &Plan) -> Result<(), Failure> {
+        if planted(Bug::NoSyncOn) {
+            return Ok(());
+        }
         let changed =
             plan.writes.iter().map(|write| &write.address).chain(plan.drops.iter().map(|(address, _)| address)).chain(&plan.forget);
         for address in changed {

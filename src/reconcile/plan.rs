@@ -13,6 +13,7 @@ use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, Entity, ItemAddress, Row, ViewName};
 use crate::patterns::{Content, Item};
+use crate::planted::{Bug, planted};
 use crate::shared::{self, Found, Nonsense};
 
 /// What a look at an item's row found.
@@ -194,6 +195,11 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
 
+    if planted(Bug::NoTombstone) && *state == State::Absent && own.is_empty() && !differed {
+        plan.settled = true;
+        return Ok(plan);
+    }
+
     let known = |address: &ItemAddress| match looks.get(address) {
         Some(look) => look.clone(),
         None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
@@ -222,7 +228,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
 
-    let creates = plan.writes.iter().any(|write| write.over.is_none());
+    let creates = plan.writes.iter().any(|write| write.over.is_none()) && !planted(Bug::UnannouncedCreate);
     if creates || !plan.drops.is_empty() || changing || differed || situation.disturbed {
         plan.announce = Some(announcement(situation, &plan));
     }
@@ -267,7 +273,7 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    if situation.disturbed {
+    if situation.disturbed && !planted(Bug::NoTaint) {
         let until = situation.now.saturating_add(situation.taint_for).unwrap_or(Timestamp::MAX);
         footprint.tainted_until = Some(footprint.tainted_until.map_or(until, |already| already.max(until)));
     }
@@ -308,7 +314,7 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
             if plan.waiting.is_empty() { Settled::At { etag, fingerprint } } else { Settled::Waiting { etag, fingerprint } }
         }
     };
-    if !footprint.is_tainted(situation.now) {
+    if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
         footprint.tainted_until = None;
     }
     Close { footprint, removed }
@@ -318,7 +324,7 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
 pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
     let Some(row) = row else { return Look::Absent };
     match Owner::of(&row.entity) {
-        Some(owner) if owner.primary == *primary && owner.view == address.view => Look::Ours(row.etag),
+        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(row.etag),
         owner => Look::Taken { etag: Some(row.etag), owner },
     }
 }

@@ -10,6 +10,7 @@ use super::observation::Observation;
 use crate::model::filter::compare_values;
 use crate::model::job::{Primary, Put, PutMode, Stamp};
 use crate::model::{Row, ViewName};
+use crate::planted::{Bug, planted};
 use crate::shared;
 
 /// What a `put` does about the row it finds.
@@ -101,6 +102,9 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
 /// The condition that does not hold, in words.
 fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, PutError> {
     let condition = &put.condition;
+    if planted(Bug::PutIgnoresCondition) {
+        return Ok(None);
+    }
     if condition.if_absent && stored.is_some() {
         return Ok(Some("if_absent: the entity exists".to_owned()));
     }

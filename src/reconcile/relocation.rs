@@ -21,6 +21,7 @@ use super::put::refuse_derived;
 use crate::model::item::{SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
+use crate::planted::{Bug, planted};
 
 /// The property that says when an entity was archived.
 const ARCHIVED_AT: &str = "ek_archived_at";
@@ -115,6 +116,9 @@ impl<'e> Relocation<'e> {
                 }
             };
             read_kept = true;
+            if planted(Bug::DeletedBeforeCopied) {
+                self.source.commit(&seen, &Change::Delete(self.source.primary.key.clone(), row.etag.clone())).await?;
+            }
             match change {
                 Some(change) => match self.kept.commit(&found, &change).await? {
                     Commit::Closed => {}

@@ -25,6 +25,7 @@ use super::relocation::{SOURCE_ETAG, SOURCE_JOB, joined};
 use crate::catalog::Archive;
 use crate::model::job::{Primary, Stamp};
 use crate::model::{ETag, Entity, EntityKey, Row};
+use crate::planted::{Bug, planted};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0} exists and was not restored by this job: delete or archive it first, or discard this job")]
@@ -72,6 +73,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             }
             // What was brought back was an earlier version than what is in the archive now.
             (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
+            (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(Change::Replace(entity(), stored.etag.clone())),
             (Some(_), None) => {
                 // An earlier delivery may have left either half-way.
                 let settled = source.settle_from(&seen).await;

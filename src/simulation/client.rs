@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::climate::{Climate, Draw, JOBS, chance, seconds};
 use super::company::{ARCHIVE, queue, table};
 use super::history::VERSION;
-use super::ledger::Expectation;
+use super::ledger::{Expectation, Guard};
 use super::stage::Stage;
 use crate::model::{Entity, EntityKey, body};
 use crate::ports::{Account, Condition, StoreError, TableOperation, Ttl};
@@ -212,20 +212,33 @@ impl Client {
                 let mut json = json!({"op": op, "pk": key.pk, "rk": key.rk});
                 let (field, name) = if matches!(*op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", "Employees") };
                 json[field] = name.into();
+                let mut guard = None;
                 if condition.is_some() {
-                    json["if_match"] = self.etag(key).await?.into();
+                    let etag = self.etag(key).await?;
+                    json["if_match"] = etag.as_str().into();
+                    guard = Some(Guard::Match(etag));
                 }
-                (json, Expectation::Job { op, table: "Employees", key: key.clone(), conditional: condition.is_some() })
+                (json, Expectation::Job { op, table: "Employees", key: key.clone(), guard })
             }
             Message::Put(key, properties, mode, condition) => {
                 let mut json = json!({"op": "put", "table": "Employees", "mode": mode, "entity": properties.json(key)});
-                match condition {
-                    None => {}
-                    Some(If::Match) => json["if_match"] = self.etag(key).await?.into(),
-                    Some(If::Absent) => json["if_absent"] = true.into(),
-                    Some(If::Newer) => json["newer_by"] = VERSION.into(),
-                }
-                (json, Expectation::Job { op: "put", table: "Employees", key: key.clone(), conditional: condition.is_some() })
+                let guard = match condition {
+                    None => None,
+                    Some(If::Match) => {
+                        let etag = self.etag(key).await?;
+                        json["if_match"] = etag.as_str().into();
+                        Some(Guard::Match(etag))
+                    }
+                    Some(If::Absent) => {
+                        json["if_absent"] = true.into();
+                        Some(Guard::Absent)
+                    }
+                    Some(If::Newer) => {
+                        json["newer_by"] = VERSION.into();
+                        Some(Guard::Newer(properties.version))
+                    }
+                };
+                (json, Expectation::Job { op: "put", table: "Employees", key: key.clone(), guard })
             }
         };
         self.put(&body::encode(&json.to_string()), expectation).await

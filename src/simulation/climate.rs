@@ -58,7 +58,7 @@ pub(super) struct Burst {
 }
 
 /// What is throttled by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
     /// A partition of a table.
     Partition(&'static str, &'static str),

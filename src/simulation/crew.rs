@@ -85,10 +85,14 @@ impl Crew {
                 let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
                 tokio::select! {
                     biased;
-                    () = sky.crashed() => break End::Crashed,
+                    () = sky.crashed() => {
+                        self.stage.explain(caller);
+                        break End::Crashed;
+                    }
                     ended = &mut running => break End::Stopped(ended.map(drop)),
                     () = curtain.cancelled(), if told.is_none() => {
                         told = Some(self.stage.elapsed());
+                        self.stage.explain(caller);
                         shutdown.cancel();
                     }
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
@@ -96,6 +100,7 @@ impl Crew {
                         if self.stage.strike(Fault::Sigterm) {
                             self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
                             told = Some(self.stage.elapsed());
+                            self.stage.explain(caller);
                             shutdown.cancel();
                         }
                     }
@@ -149,6 +154,7 @@ impl Crew {
             caller,
             chance: self::chance(self.seed, 4_000 + number),
             panics: self.climate.rates[Fault::Panic as usize],
+            job_timeout: settings.job_timeout,
         });
         let parts = WorkerParts {
             stores,
@@ -178,6 +184,7 @@ struct Watched {
     caller: u32,
     chance: SeededChance,
     panics: f64,
+    job_timeout: Duration,
 }
 
 /// A run under way. Dropped before it has ended: it was cancelled, timed out or panicked.
@@ -186,13 +193,18 @@ struct Running<'a> {
     primary: Option<Primary>,
     queue: &'a str,
     message: &'a str,
-    well: bool,
+    delivery: u32,
+    began: Duration,
+    /// It gave an answer, or panicked.
+    ended: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref(), (self.queue, self.message));
-        if !self.well {
+        let took = self.watched.stage.elapsed().saturating_sub(self.began);
+        let dropped = !self.ended && took < self.watched.job_timeout;
+        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref(), (self.queue, self.message, self.delivery), dropped);
+        if !self.ended {
             self.watched.stage.explain_message(self.message);
         }
     }
@@ -206,24 +218,28 @@ impl Execute for Watched {
             Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
         };
         let message = delivery.stamp.message_id.as_str();
-        let began = self.stage.run_begins(self.caller, primary.as_ref(), (queue, message), || format!("{work:?} {delivery:?}"));
-        let mut running = Running { watched: self, primary, queue, message, well: false };
+        let began = self
+            .stage
+            .run_begins(self.caller, primary.as_ref(), (queue, message, delivery.dequeue_count), || format!("{work:?} {delivery:?}"));
+        let began_at = self.stage.elapsed();
+        let mut running =
+            Running { watched: self, primary, queue, message, delivery: delivery.dequeue_count, began: began_at, ended: false };
         let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
         if panics && self.chance.unit() < 0.5 {
-            self.panic("before it began");
+            self.panic("before it began", message);
         }
         let result = self.engine.execute(work, delivery).await;
         if panics {
-            self.panic("after it had ended");
+            self.panic("after it had ended", message);
         }
         match &result {
             Ok(outcome) => {
-                running.well = true;
+                running.ended = true;
                 self.stage.run_ended_well(self.caller, queue, message, began, outcome);
                 self.stage.tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
             }
             Err(failure) => {
-                running.well = true;
+                running.ended = true;
                 self.stage.tell(|| format!("{} run failed: {:?} {}", super::stage::name(self.caller), failure.class, failure.chain()));
             }
         }
@@ -233,7 +249,8 @@ impl Execute for Watched {
 
 impl Watched {
     /// Without the panic hook, which would print.
-    fn panic(&self, when: &str) -> ! {
+    fn panic(&self, when: &str, message: &str) -> ! {
+        self.stage.explain_message(message);
         self.stage.tell(|| format!("{} FAULT the run panics {when}", super::stage::name(self.caller)));
         resume_unwind(Box::new("injected"))
     }

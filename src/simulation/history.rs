@@ -2,6 +2,8 @@
 //!
 //! * A worker deletes a primary only for a delete job, or when its very version lies in the archive.
 //! * A worker deletes an archived row only when its very version has been restored.
+//! * A delete job that is delivered again leaves alone what was created since.
+//! * A put writes only what its condition allows, and a restore never over what was created anew.
 //! * A worker creates a primary only for a job that asks for it and is not done: deletes stay deleted.
 //!
 //! A known limit: the insert of a primary by a `put` or `restore`, or of an archived row, that arrives after its
@@ -10,8 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::items::Address;
-use super::ledger::Ledger;
+use super::ledger::{Expectation, Guard, Ledger};
 use crate::adapters::sim::{Change, Execution};
 use crate::model::job::Stamp;
 use crate::model::{EdmValue, Entity, EntityKey, Row};
@@ -39,10 +43,15 @@ pub(super) struct History {
 }
 
 /// What is known of one row.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Known {
     version: Option<i64>,
     present: bool,
+    etag: Option<String>,
+    /// The message whose job wrote it last.
+    by: Option<String>,
+    /// When it was written last.
+    written: (u64, Timestamp),
     /// The last tick at which it was absent, and present.
     absent_at: u64,
     present_at: u64,
@@ -78,19 +87,25 @@ impl History {
         row: Option<&Row>,
     ) -> Result<(), String> {
         let address = (table.to_owned(), key.clone());
-        let before = self.primaries.get(&address).copied().unwrap_or_default();
+        let before = self.primaries.get(&address).cloned().unwrap_or_default();
         if execution.caller != CLIENT {
             match row {
-                None => self.may_delete(table, key, before.version, ledger)?,
-                Some(_) if before.present => {}
-                Some(_) if execution.late => self.resurrections += 1,
-                Some(_) => may_create(table, key, ledger)?,
+                None => self.may_delete(table, key, &before, ledger, execution.late)?,
+                Some(row) => {
+                    may_write(table, &before, row, ledger)?;
+                    if !before.present && execution.late {
+                        self.resurrections += 1;
+                    } else if !before.present {
+                        may_create(table, key, ledger)?;
+                    }
+                }
             }
         }
         let version = row.and_then(|row| version(&row.entity));
+        let by = row.and_then(|row| Stamp::of(&row.entity)).map(|stamp| stamp.message_id);
         if let Some(row) = row {
-            if let Some(stamp) = Stamp::of(&row.entity) {
-                self.stamped.insert((table, stamp.message_id));
+            if let Some(by) = &by {
+                self.stamped.insert((table, by.clone()));
             }
             if let Some(email) = row.entity.text("Email").filter(|email| table == SOURCE && !email.is_empty()) {
                 let address = (key.pk.to_string(), email.to_lowercase());
@@ -109,14 +124,17 @@ impl History {
         let (absent_at, present_at) = if row.is_some() { (before.absent_at, tick) } else { (tick, before.present_at) };
         let absent_at = if before.present || row.is_none() { absent_at } else { tick.saturating_sub(1) };
         let present_at = if before.present && row.is_none() { tick.saturating_sub(1) } else { present_at };
-        self.primaries.insert(address, Known { version, present: row.is_some(), absent_at, present_at });
+        let etag = row.map(|row| row.etag.to_string());
+        let written = (tick, execution.at);
+        self.primaries.insert(address, Known { version, present: row.is_some(), etag, by, written, absent_at, present_at });
         Ok(())
     }
 
-    fn may_delete(&self, table: &str, key: &EntityKey, version: Option<i64>, ledger: &Ledger) -> Result<(), String> {
+    fn may_delete(&self, table: &str, key: &EntityKey, before: &Known, ledger: &Ledger, late: bool) -> Result<(), String> {
+        let version = before.version;
         let kept = if table == SOURCE {
             // A delete whose message is gone may still be on its way; it deletes the one version it has read.
-            ledger.ever(key, "delete") || self.known(TARGET, key).version == version
+            ledger.asks_to_delete(key, before.etag.as_deref(), before.written, late) || self.known(TARGET, key).version == version
         } else {
             version.is_some_and(|version| self.restored.contains(&(key.clone(), version)))
         };
@@ -127,7 +145,7 @@ impl History {
     }
 
     fn known(&self, table: &str, key: &EntityKey) -> Known {
-        self.primaries.get(&(table.to_owned(), key.clone())).copied().unwrap_or_default()
+        self.primaries.get(&(table.to_owned(), key.clone())).cloned().unwrap_or_default()
     }
 
     /// Whether an employee was absent at some moment since a tick.
@@ -151,6 +169,32 @@ impl History {
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
         self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
     }
+}
+
+/// Whether the job that stamped a row may have written it over what was there.
+fn may_write(table: &str, before: &Known, row: &Row, ledger: &Ledger) -> Result<(), String> {
+    let Some(by) = Stamp::of(&row.entity).map(|stamp| stamp.message_id).filter(|by| table == SOURCE && before.by.as_ref() != Some(by))
+    else {
+        return Ok(());
+    };
+    let allowed = match ledger.asked(&by) {
+        Some(Expectation::Job { op: "restore", .. }) => !before.present,
+        Some(Expectation::Job { guard: Some(guard), .. }) => match guard {
+            Guard::Match(wanted) => before.etag.as_ref() == Some(wanted),
+            Guard::Absent => !before.present,
+            Guard::Newer(new) => before.version.is_none_or(|old| old < *new),
+        },
+        _ => true,
+    };
+    if allowed {
+        return Ok(());
+    }
+    let key = &row.entity.key;
+    Err(format!(
+        "lost update: {table}{key} at version {:?} was overwritten by {by}, which may not: {:?}",
+        before.version,
+        ledger.asked(&by)
+    ))
 }
 
 fn may_create(table: &str, key: &EntityKey, ledger: &Ledger) -> Result<(), String> {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use base64::Engine as _;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::climate::JOBS;
@@ -14,6 +15,21 @@ use super::history::History;
 use crate::adapters::sim::{Change, Execution};
 use crate::model::{EntityKey, job};
 use crate::reconcile::Outcome;
+
+/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
+/// before it, as far as a worker can know.
+const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
+
+/// The condition of a job, as its client meant it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Only over this ETag.
+    Match(String),
+    /// Only where there is nothing.
+    Absent,
+    /// Only over an older version than this.
+    Newer(i64),
+}
 
 /// What a client expects of a message that it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +42,8 @@ pub(super) enum Expectation {
         table: &'static str,
         /// The primary's key.
         key: EntityKey,
-        /// Whether a condition may make it skip.
-        conditional: bool,
+        /// What may make it skip.
+        guard: Option<Guard>,
     },
     /// Something that is no job: poisoned for this reason.
     Poison(&'static str),
@@ -39,6 +55,7 @@ pub(super) enum Expectation {
 #[derive(Debug)]
 struct Entry {
     expectation: Expectation,
+    enqueued: Timestamp,
     text: String,
     free: u64,
     deliveries: Vec<Delivered>,
@@ -54,11 +71,16 @@ struct Entry {
 struct Delivered {
     tick: u64,
     caller: u32,
+    /// Deliveries so far that count, this one included.
+    attempts: u64,
     /// Released in order, and written off.
     released: bool,
     /// Something happened that explains why it counts.
     explained: bool,
 }
+
+/// Which delivery of which message: queue, id and number.
+pub(super) type Which<'a> = (&'a str, &'a str, u32);
 
 /// The messages of a run.
 #[derive(Debug, Default)]
@@ -132,6 +154,7 @@ impl Ledger {
                     }
                     let entry = Entry {
                         expectation,
+                        enqueued: execution.at,
                         text: text.clone(),
                         free: 0,
                         deliveries: Vec::new(),
@@ -145,7 +168,8 @@ impl Ledger {
                 Change::Got { queue, id, dequeue_count } => {
                     if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
                         let explained = faulty || execution.late;
-                        entry.deliveries.push(Delivered { tick, caller: execution.caller, released: false, explained });
+                        let attempts = u64::from(*dequeue_count).saturating_sub(free(&entry.text, id));
+                        entry.deliveries.push(Delivered { tick, caller: execution.caller, attempts, released: false, explained });
                         self.redelivered += u64::from(*dequeue_count > 1);
                     }
                 }
@@ -172,11 +196,28 @@ impl Ledger {
         if self.expected.front() == Some(&Expectation::Recheck) { self.expected.pop_front() } else { Some(Expectation::Recheck) }
     }
 
-    /// A run of this message begins or ends.
-    pub(super) fn running(&mut self, queue: &str, id: &str, begins: bool) {
-        if let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) {
-            entry.running = if begins { entry.running + 1 } else { entry.running.saturating_sub(1) };
+    /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again.
+    pub(super) fn run_begins(&mut self, (queue, id, delivery): Which<'_>) -> Result<(), String> {
+        let most = u64::from(self.max_dequeue_count);
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        entry.running += 1;
+        match entry.delivery(delivery) {
+            Some(delivery) if delivery.attempts > most => {
+                Err(format!("the message {id} on {queue} runs in its attempt {}", delivery.attempts))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
+    /// something must have happened to its lease, or to its worker.
+    pub(super) fn run_ends(&mut self, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        entry.running = entry.running.saturating_sub(1);
+        if dropped && entry.delivery(delivery).is_some_and(|delivery| !delivery.explained) {
+            return Err(format!("the run of the message {id} on {queue} was dropped for no reason"));
+        }
+        Ok(())
     }
 
     /// A run ended well.
@@ -207,9 +248,25 @@ impl Ledger {
         self.messages.values().any(|entry| (!entry.gone || entry.running > 0) && entry.is(key, op))
     }
 
-    /// Whether there ever was one.
-    pub(super) fn ever(&self, key: &EntityKey, op: &str) -> bool {
-        self.messages.values().any(|entry| entry.is(key, op))
+    /// What a message asks for, whichever queue it is on.
+    pub(super) fn asked(&self, id: &str) -> Option<&Expectation> {
+        self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| &entry.expectation)
+    }
+
+    /// Whether a delete job may have deleted an employee at this ETag, last written then. A job that is delivered again
+    /// leaves alone what was written since. `late`: the request was on its way for a while.
+    pub(super) fn asks_to_delete(&self, key: &EntityKey, etag: Option<&str>, written: (u64, Timestamp), late: bool) -> bool {
+        self.messages.values().filter(|entry| entry.is(key, "delete")).any(|entry| {
+            let guarded = match &entry.expectation {
+                Expectation::Job { guard: Some(Guard::Match(wanted)), .. } => etag != Some(wanted),
+                _ => false,
+            };
+            let (tick, at) = written;
+            let first_met_it = entry.deliveries.get(1).is_none_or(|second| tick < second.tick);
+            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| at < enqueued);
+            // Of two runs at once, or of a request on its way, nobody can say which delivery it belongs to.
+            !guarded && (first_met_it || older || late || entry.running > 1)
+        })
     }
 
     /// What was put and is neither done nor poisoned.
@@ -224,11 +281,12 @@ impl Ledger {
         }
         let text = &entry.text;
         let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
-        let (op, table, key, conditional) = match &entry.expectation {
+        let (op, table, key, guard) = match &entry.expectation {
             Expectation::Poison(_) => return lost("without a poison message"),
             Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
-            Expectation::Job { op, table, key, conditional } => (*op, *table, key, *conditional),
+            Expectation::Job { op, table, key, guard } => (*op, *table, key, guard),
         };
+        let conditional = guard.is_some();
         if op == "sync" {
             let covered =
                 |delivery: &Delivered| self.synced.get(&(delivery.caller, table, key.clone())).is_some_and(|began| *began > delivery.tick);
@@ -291,9 +349,20 @@ impl Ledger {
     }
 }
 
+/// How many deliveries a message says to write off.
+fn free(text: &str, id: &str) -> u64 {
+    let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
+    note.map_or(0, |note| u64::from(note.free))
+}
+
 impl Entry {
     fn is(&self, about: &EntityKey, wanted: &str) -> bool {
         matches!(&self.expectation, Expectation::Job { op, key, .. } if *op == wanted && key == about)
+    }
+
+    /// The n-th delivery, from 1.
+    fn delivery(&self, number: u32) -> Option<&Delivered> {
+        self.deliveries.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
     fn explain(&mut self, whose: impl Fn(&Delivered) -> bool) {
@@ -307,8 +376,7 @@ impl Entry {
             return;
         }
         text.clone_into(&mut self.text);
-        let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
-        let free = note.map_or(0, |note| u64::from(note.free));
+        let free = free(text, id);
         if free > self.free {
             self.free = free;
             if let Some(last) = self.deliveries.last_mut() {

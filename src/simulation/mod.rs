@@ -37,6 +37,7 @@ mod client;
 mod climate;
 pub mod company;
 mod crew;
+pub mod explore;
 mod fault;
 mod hash;
 mod history;
@@ -45,6 +46,8 @@ mod ledger;
 mod mirror;
 pub mod oracle;
 mod run;
+#[cfg(test)]
+mod sensitivity;
 mod shrink;
 mod sky;
 mod stage;

@@ -304,7 +304,7 @@ impl Play {
         for (name, key) in primaries {
             let Some(table) = TABLES.into_iter().find(|table| *table == name) else { continue };
             let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();
-            if let Err(error) = self.operator.put(&text, Expectation::Job { op: "sync", table, key, conditional: false }).await {
+            if let Err(error) = self.operator.put(&text, Expectation::Job { op: "sync", table, key, guard: None }).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
         }

@@ -1,7 +1,8 @@
 //! The weather that one worker lives in, from its start to its end.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -30,11 +31,13 @@ pub(super) struct Sky {
     chance: SeededChance,
     dead: AtomicBool,
     crashed: Notify,
+    /// Until when a lane has asked this worker to wait.
+    asked: Mutex<BTreeMap<Lane, Duration>>,
 }
 
 impl Sky {
     pub(super) fn new(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance) -> Self {
-        Self { stage, climate, caller, chance, dead: AtomicBool::new(false), crashed: Notify::new() }
+        Self { stage, climate, caller, chance, dead: AtomicBool::new(false), crashed: Notify::new(), asked: Mutex::default() }
     }
 
     /// Waits until the worker crashes.
@@ -74,7 +77,19 @@ impl Sky {
         if strikes {
             self.stage.struck(fault, self.caller, operation);
         }
+        if strikes && let Some(wait) = burst.retry_after {
+            self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(burst.lane, now + wait);
+        }
         strikes.then_some(Verdict::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
+    }
+
+    /// A worker that was asked to wait sends nothing before its time.
+    fn was_asked_to_wait(&self, operation: &OperationInfo) {
+        let now = self.stage.elapsed();
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, until)) = asked.iter().find(|(lane, until)| **until > now && lane.carries(&operation.what)) {
+            self.stage.violated(format!("{} was sent {:?} before the store asked for it", operation.name, until.saturating_sub(now)));
+        }
     }
 
     /// What strikes this one request.
@@ -133,6 +148,7 @@ impl Sky {
 impl Weather for Sky {
     async fn before(&self, operation: &OperationInfo) -> Verdict {
         self.unless_dead().await;
+        self.was_asked_to_wait(operation);
         sleep(seconds(self.chance.between(self.climate.latency.start, self.climate.latency.end))).await;
         self.unless_dead().await;
         if self.stage.is_calm() {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::fault::{Fault, FaultCounts};
 use super::hash::Hash;
 use super::history::{CLIENT, History};
-use super::ledger::{Expectation, Ledger};
+use super::ledger::{Expectation, Ledger, Which};
 use super::mirror::Mirror;
 use super::tally::Together;
 use crate::adapters::sim::{Execution, OperationInfo, Witness};
@@ -179,17 +179,16 @@ impl Stage {
     }
 
     /// A run begins: its tick.
-    pub(super) fn run_begins(
-        &self,
-        caller: u32,
-        primary: Option<&Primary>,
-        (queue, id): (&str, &str),
-        what: impl FnOnce() -> String,
-    ) -> u64 {
+    pub(super) fn run_begins(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, what: impl FnOnce() -> String) -> u64 {
         let (tick, alone) = {
             let mut books = self.books();
             books.tick += 1;
-            books.ledger.running(queue, id, true);
+            let counted = books.ledger.run_begins(which);
+            if let Err(wrong) = counted {
+                drop(books);
+                self.violated(wrong);
+                books = self.books();
+            }
             (books.tick, primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))))
         };
         self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
@@ -199,10 +198,14 @@ impl Stage {
         tick
     }
 
-    /// A run ended, in whatever way.
-    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, (queue, id): (&str, &str)) {
+    /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
+    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
         let mut books = self.books();
-        books.ledger.running(queue, id, false);
+        if let Err(wrong) = books.ledger.run_ends(which, dropped) {
+            drop(books);
+            self.violated(wrong);
+            books = self.books();
+        }
         if let Some(primary) = primary {
             books.running.remove(&(caller, primary.clone()));
         }

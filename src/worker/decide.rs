@@ -24,6 +24,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::poison::Reason;
+use crate::planted::{Bug, planted};
 use crate::reconcile::{Failure, FailureClass, Outcome};
 use crate::settings::Backoff;
 
@@ -156,6 +157,10 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
             Ran::Finished(Outcome::Advanced { fields, .. }) => return Settlement::Advance(fields.clone()),
             Ran::Failed(failure) => match failure.class {
+                FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => return poison(Reason::Permanent, end, ""),
+                FailureClass::Transient { .. } if planted(Bug::GivenUpByCount) && situation.deliveries > limits.max_dequeue_count => {
+                    return poison(Reason::Exhausted, end, "");
+                }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if situation.idle >= limits.give_up_after => {
                     return poison(Reason::Exhausted, end, &format!("given up after {}: ", whole(situation.idle)));

@@ -29,6 +29,7 @@ use super::turns::{Lead, Place, Turn};
 use super::{cause, count};
 use crate::model::Job;
 use crate::model::job::{Looks, Stamp};
+use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Delivery, FailureClass, Outcome, Work};
 use crate::telemetry::trail::{self, Keeping};
@@ -65,11 +66,16 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
         expires,
     };
     let mut lease = Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased);
-    let attempts = message.dequeue_count.saturating_sub(examined.free);
+    let free = if planted(Bug::NothingWrittenOff) { 0 } else { examined.free };
+    let attempts = message.dequeue_count.saturating_sub(free);
+    if planted(Bug::DeletedBeforeRun) {
+        drop(lease.delete().await);
+    }
+    let most = settings.max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
 
     let end = match &examined.work {
         Err(rejection) => End::Rejected(rejection.clone()),
-        Ok(_) if attempts > settings.max_dequeue_count => End::Exhausted,
+        Ok(_) if attempts > most => End::Exhausted,
         Ok(work) => match lease.hold(run(engine, source, message, work)).await {
             Hold::Finished(end) => end,
             Hold::Lost => End::LeaseLost,

@@ -31,6 +31,7 @@ use tokio::time::sleep;
 
 use super::source::Source;
 use super::{cause, count};
+use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 
 /// Shortest time between two renewals while they fail.
@@ -238,7 +239,7 @@ impl Lease {
     fn schedule_renewal(&mut self, from: Duration) {
         let due = from + self.interval.mul_f64(self.chance.between(0.8, 1.0));
         let cannot_reach_further = self.expires.is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
-        self.due = if cannot_reach_further { self.deadline } else { due.min(self.deadline) };
+        self.due = if cannot_reach_further || planted(Bug::LeaseNotRenewed) { self.deadline } else { due.min(self.deadline) };
     }
 
     /// The visibility timeout to ask for: the service refuses one beyond the message's own end.

@@ -12,6 +12,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
+use crate::planted::{Bug, planted};
+
 /// Whether a job may share another's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Folding {
@@ -45,7 +47,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
 
     /// A job arrives; `waiter` is made and kept only where it has to wait. Syncs always may: one run clears them.
     pub(crate) fn arrive(&mut self, key: &K, folding: Folding, most: usize, waiter: impl FnOnce() -> W) -> Arrival {
-        let Some(waiting) = self.running.get_mut(key) else {
+        let Some(waiting) = self.running.get_mut(key).filter(|_| !planted(Bug::TwoRunsOfOneKey)) else {
             self.running.insert(key.clone(), VecDeque::new());
             return Arrival::Runs;
         };
@@ -64,7 +66,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
             return None;
         };
         let mut folded = Vec::new();
-        if folding == Folding::Folds {
+        if folding == Folding::Folds || planted(Bug::FoldedIntoAnything) {
             let (syncs, others): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(|(folding, _)| *folding == Folding::Folds);
             *waiting = others;
             folded.extend(syncs.into_iter().map(|(_, waiter)| waiter));

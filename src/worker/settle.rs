@@ -15,6 +15,7 @@ use super::source::Source;
 use super::stuck::StuckOne;
 use super::{cause, count, note};
 use crate::model::job::Note;
+use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, Message, MessageText, StoreError};
 
 /// First wait before a settlement is tried again.
@@ -237,6 +238,9 @@ async fn put_poison(
         body: Some(PoisonMessage::keep_body(text)),
         body_blob: None,
     };
+    if planted(Bug::PoisonLost) {
+        return Ok(());
+    }
     let mut wait = RETRY_MIN;
     for left in (0..POISON_TRIES).rev() {
         let put = poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone()).await;

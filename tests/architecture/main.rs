@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use source::Source;
 
 /// Every room of `src/` and the rooms that it may name. A new folder or file in `src/` needs a line here.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 20] = [
+    ("planted", &[]),
     ("model", &[]),
     ("telemetry", &[]),
     ("settings", &["model"]),
@@ -21,11 +22,11 @@ const ROOMS: [(&str, &[&str]); 19] = [
     ("ports", &["model"]),
     ("patterns", &["model", "catalog"]),
     ("shared", &["model", "catalog"]),
-    ("reconcile", &["model", "catalog", "ports", "patterns", "shared"]),
+    ("reconcile", &["planted", "model", "catalog", "ports", "patterns", "shared"]),
     ("migrations", &["model", "catalog", "settings", "ports"]),
     ("retention", &["model", "catalog", "settings", "ports"]),
-    ("worker", &["model", "settings", "ports", "reconcile", "telemetry"]),
-    ("adapters", &["model", "settings", "ports", "telemetry"]),
+    ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
+    ("adapters", &["planted", "model", "settings", "ports", "telemetry"]),
     ("config", &["model", "settings", "catalog", "patterns"]),
     ("ops", &["model", "settings", "catalog", "ports", "patterns", "reconcile", "migrations", "worker", "telemetry"]),
     (

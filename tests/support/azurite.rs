@@ -103,6 +103,22 @@ impl Azurite {
         }
     }
 
+    /// Stops it in its tracks: connections are accepted and nobody answers, until it is [resumed](Self::resume).
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let Some((child, _)) = &self.process else { return };
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+        assert!(sent.success());
+    }
+
     fn start(location: Option<PathBuf>, ports: Option<Ports>) -> Self {
         let folder = install();
         let mut command = Command::new("node");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::adapters::layer::Lane;
+use crate::planted::{Bug, planted};
 
 /// The shortest time for which a lane is held.
 pub const SHORTEST: Duration = Duration::from_millis(100);
@@ -128,7 +129,7 @@ impl Lanes {
 }
 
 fn asked_wait(asked: Option<Duration>) -> Duration {
-    asked.unwrap_or_default().min(LONGEST_ASKED)
+    asked.filter(|_| !planted(Bug::RetryAfterIgnored)).unwrap_or_default().min(LONGEST_ASKED)
 }
 
 #[cfg(test)]

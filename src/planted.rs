@@ -1,0 +1,127 @@
+//! Bugs that tests plant, to see that the simulation catches them: a check that cannot fail is worth nothing.
+//!
+//! Each stands at one place in the program, as `planted(Bug::…)`. Only the crate's own unit tests can plant one:
+//! in every other build, debug or release, [`planted`] is a constant `false`, and what stands behind it is not
+//! compiled in. `docs/proof.md` has the table of what is caught, and how soon.
+
+/// Every bug, with its words for the table.
+macro_rules! bugs {
+    ($(#[doc = $words:literal] $bug:ident,)*) => {
+        /// A bug that a test can plant.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Bug {
+            $(#[doc = $words] $bug,)*
+        }
+
+        #[cfg(test)]
+        impl Bug {
+            /// Every bug, and what it does wrong.
+            pub(crate) const ALL: &[(Self, &str)] = &[$((Self::$bug, $words),)*];
+        }
+    };
+}
+
+bugs! {
+    /// The primary is read before the footprint.
+    PrimaryReadFirst,
+    /// Items are written whatever is there.
+    UnconditionalWrite,
+    /// Items are dropped whatever they have become.
+    UnconditionalDrop,
+    /// Footprints are written whatever they have become.
+    UnconditionalFootprint,
+    /// Items are created before the footprint announces them.
+    UnannouncedCreate,
+    /// What lost a race is not looked at again.
+    NoLookAfterLostRace,
+    /// A lost race counts as a closed pass.
+    LostRaceIsDone,
+    /// An old write that may still arrive does not taint the footprint.
+    NoTaint,
+    /// The taint is forgotten with the pass that met its reason.
+    TaintEndsWithItsPass,
+    /// An insert without an answer is forgotten.
+    UnansweredInsertForgotten,
+    /// What was dropped while tainted is never looked at again.
+    NoRecheck,
+    /// It is looked at again at once.
+    RecheckAtOnce,
+    /// A primary that is absent and has no items leaves no tombstone.
+    NoTombstone,
+    /// An item of another primary counts as one's own.
+    TakesForeignItems,
+    /// Views of a view are not synced on.
+    NoSyncOn,
+    /// An archive job deletes its source before it has copied it.
+    DeletedBeforeCopied,
+    /// A primary is deleted whatever it has become.
+    DeletedAtAnyVersion,
+    /// A restore overwrites what was created anew.
+    RestoreOverwrites,
+    /// A put ignores its condition.
+    PutIgnoresCondition,
+    /// A delete that is delivered again deletes what was created since.
+    DeleteIgnoresRedelivery,
+    /// A message is deleted before its job has run.
+    DeletedBeforeRun,
+    /// Syncs share the run of whatever job comes first.
+    FoldedIntoAnything,
+    /// Two jobs of one primary run at once.
+    TwoRunsOfOneKey,
+    /// What the store could not do for the moment is poisoned.
+    TransientIsPoison,
+    /// Transient failures are given up by their count.
+    GivenUpByCount,
+    /// Deliveries are not written off.
+    NothingWrittenOff,
+    /// A message is found to be exhausted after another run.
+    PoisonedAfterRunning,
+    /// A message that is given up is deleted and not put to the poison queue.
+    PoisonLost,
+    /// Leases are not renewed.
+    LeaseNotRenewed,
+    /// A partition that asks for a wait gets none.
+    RetryAfterIgnored,
+}
+
+/// Whether this bug is planted.
+#[cfg(not(test))]
+#[inline]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(crate) use tests::{Planting, planted};
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Whether this bug is planted on this thread, on which a whole simulation runs.
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// A bug in the ground, until this is dropped.
+    pub(crate) struct Planting(());
+
+    impl Planting {
+        pub(crate) fn of(bug: Bug) -> Self {
+            PLANTED.set(Some(bug));
+            Self(())
+        }
+    }
+
+    impl Drop for Planting {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+}
