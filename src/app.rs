@@ -32,13 +32,16 @@ use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging};
 
 mod condition;
+mod current;
 mod demo;
 mod ending;
 mod meter;
 mod prepare;
+mod reload;
 mod run;
 mod signals;
 mod stores;
+mod trace;
 mod watch;
 
 use condition::Condition;
@@ -75,7 +78,16 @@ fn verbosity(cli: &Cli) -> Verbosity {
 
 /// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
-    let log = logging::init(verbosity(&cli))?;
+    // What runs for long logs and traces as its configuration says, which is read first.
+    let loaded = match &cli.command {
+        Command::Run(_) => Some(load(&cli.global, out, Warnings::Said)?),
+        _ => None,
+    };
+    let traces = loaded.as_ref().map(|loaded| trace::begin(&loaded.settings.traces)).transpose()?.flatten();
+    let log = logging::init(verbosity(&cli), traces.as_ref())?;
+    if let Some(loaded) = &loaded {
+        log.configured(&loaded.settings.log.level)?;
+    }
     match &cli.command {
         Command::Schema(_) => cli::schema::schema(out),
         Command::Completions(args) => cli::completions::completions(args, out),
@@ -83,7 +95,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
         _ => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
-            let ended = runtime.block_on(dispatch(cli, log, out));
+            let ended = runtime.block_on(dispatch(cli, loaded, log, out));
             // Standard input is read on a thread that cannot be interrupted: it is not waited for.
             runtime.shutdown_background();
             ended
@@ -91,10 +103,16 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     }
 }
 
-async fn dispatch(cli: Cli, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Demo(args) => Box::pin(demo::demo(&args, log, out)).await,
-        Command::Run(args) => Box::pin(run::run(&args, load(&cli.global, out, Warnings::Said)?, log, out)).await,
+        Command::Run(args) => {
+            let loaded = match loaded {
+                Some(loaded) => loaded,
+                None => load(&cli.global, out, Warnings::Said)?,
+            };
+            Box::pin(run::run(&args, loaded, request(&cli.global), log, out)).await
+        }
         command => {
             let loaded = load(&cli.global, out, warns(&command))?;
             let parts = Parts::open(loaded, log)?;

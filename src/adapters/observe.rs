@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{SharedString, counter, histogram};
+use tracing::Instrument as _;
 
 use super::heat::Heat;
 use super::layer::{Layer, Op, Request};
 use crate::model::AccountName;
 use crate::ports::{Clock, ErrorClass, Service, StoreError};
 use crate::telemetry::latency::{Latencies, LatencyCounts};
-use crate::telemetry::names;
 use crate::telemetry::trail::{self, Bill, Billed, Step};
+use crate::telemetry::{names, traces};
 
 /// Table, queue, blob.
 const SERVICES: usize = 3;
@@ -54,8 +55,11 @@ impl Layer for Observe {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
         let mut flight = Flight { observe: self, request, start, told: Told::CANCELLED, answer: Answer::None };
-        let result = send.await;
+        let span =
+            traces::request(&self.account, flight.request.op.service().name(), flight.request.op.label(), flight.request.target.name());
+        let result = send.instrument(span.clone()).await;
         flight.told = told(&result);
+        traces::answered(&span, flight.told.answer, flight.told.status);
         flight.answer = answer(&result);
         result
     }

@@ -10,7 +10,7 @@
 //! pace or circuit withhold fails at once and passes through retry like an answer of the service: a short hold is
 //! waited for, a long one ends the request, and the job goes back to its queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use super::circuit::Circuit;
 use super::group::Grouped;
@@ -32,6 +32,8 @@ pub struct Worn {
     pub counts: Arc<RequestCounts>,
     /// What is left alone for a while.
     pub pace: Arc<Pace>,
+    /// How requests are tried again; may be changed.
+    pub retry: Arc<RwLock<Schedule>>,
 }
 
 /// Whether requests to one partition are sent together.
@@ -52,7 +54,7 @@ pub fn wear(
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
 ) -> Worn {
-    let schedule = retry.into();
+    let retry = Arc::new(RwLock::new(retry.into()));
     let counts = Arc::new(RequestCounts::new());
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
@@ -64,11 +66,11 @@ pub fn wear(
         Grouping::Apart => paced.tables,
     };
     let account = Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(tables, schedule.clone(), chance.clone())),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(paced.queues, schedule.clone(), chance.clone())),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(paced.blobs, schedule, chance.clone())),
+        tables: Arc::new(Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone())),
+        queues: Arc::new(Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone())),
+        blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone())),
     };
-    Worn { account, circuit, counts, pace }
+    Worn { account, circuit, counts, pace, retry }
 }
 
 /// An account with one layer around its three services.

@@ -68,7 +68,7 @@ async fn perform(
     let started = parts.context.clock.monotonic();
     let record = prepare::prepare(&parts.migrator()?, parts.context.settings.migrate).await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
-    let worker = parts.worker(&record, board.as_ref())?;
+    let (worker, _) = parts.worker(&record, board.as_ref())?;
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }

@@ -9,6 +9,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,14 +17,16 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::Condition;
+use super::current::Current;
+use super::reload::Reload;
+use super::signals::Hangups;
 use super::{Parts, prepare, signals, watch};
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
-use crate::config::Loaded;
+use crate::config::{Loaded, Request};
 use crate::migrations::CatalogRecord;
 use crate::ops::board::{Board, Work};
 use crate::ops::{self, Server, ServerError, systemd};
-use crate::reconcile::Engine;
 use crate::retention::Keeper;
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
@@ -34,7 +37,8 @@ const TEND_EVERY: Duration = Duration::from_hours(1);
 const TEND_AGAIN: Duration = Duration::from_mins(2);
 
 /// Works off the queues until told to stop, or until idle.
-pub(super) async fn run(args: &RunArgs, loaded: Loaded, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+    let hangups = Hangups::listen();
     // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nobody
     // reads it, and nothing would keep its memory bounded.
     let metrics = if args.no_http { None } else { Some(ops::install()?) };
@@ -50,7 +54,8 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, log: LogControl, out: &m
         None => (None, None),
     };
     announce(&parts, server.as_ref());
-    let daemon = Daemon { parts: &parts, condition, board, shutdown: shutdown.clone(), mode: mode(args) };
+    let hangups = tokio::sync::Mutex::new(hangups);
+    let daemon = Daemon { parts: &parts, condition, board, shutdown: shutdown.clone(), mode: mode(args), request, hangups };
     let summary = tokio::select! {
         biased;
         never = signals::obey(&shutdown) => match never {},
@@ -105,6 +110,9 @@ struct Daemon<'a> {
     board: Option<Arc<Board>>,
     shutdown: CancellationToken,
     mode: Mode,
+    /// How the configuration was found, to find it again.
+    request: Request,
+    hangups: tokio::sync::Mutex<Hangups>,
 }
 
 /// What a run did.
@@ -163,7 +171,8 @@ impl Daemon<'_> {
 
     /// Runs the worker under the recorded catalog.
     async fn receive(&self, migrator: &crate::migrations::Migrator, record: &CatalogRecord) -> anyhow::Result<RunReport> {
-        let worker = self.parts.worker(record, self.board.as_ref())?;
+        let (mut worker, current) = self.parts.worker(record, self.board.as_ref())?;
+        let (tuning, generation) = (worker.tuning(), AtomicU32::new(record.generation));
         self.condition.working(worker.status());
         let keeper = self.parts.keeper();
         // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops what is over.
@@ -171,9 +180,9 @@ impl Daemon<'_> {
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
         let stop = self.shutdown.child_token();
         let watching = async {
-            let recorded = watch::newer_than(record.generation, migrator, self.parts.chance.as_ref()).await;
+            let recorded = watch::newer_than(&generation, migrator, self.parts.chance.as_ref()).await;
             tracing::error!(
-                own = record.generation,
+                own = generation.load(Ordering::SeqCst),
                 recorded,
                 "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one"
             );
@@ -181,8 +190,24 @@ impl Daemon<'_> {
             stop.cancel();
             std::future::pending::<()>().await;
         };
+        let reloading = async {
+            let reload = Reload {
+                parts: self.parts,
+                request: &self.request,
+                board: self.board.as_deref(),
+                tuning: &tuning,
+                current: &current,
+                generation: &generation,
+            };
+            let mut hangups = self.hangups.lock().await;
+            loop {
+                hangups.next().await;
+                reload.reload().await;
+            }
+        };
         let report = tokio::select! {
             biased;
+            never = reloading => match never {},
             report = worker.run(self.mode, stop.clone()) => report?,
             () = watching => RunReport::default(),
             never = self.tend_on(&keeper) => match never {},
@@ -217,16 +242,17 @@ impl Parts {
     }
 
     /// A worker whose catalog has the recorded generations; it tells the board what it does.
-    pub(super) fn worker(&self, record: &CatalogRecord, board: Option<&Arc<Board>>) -> anyhow::Result<Worker> {
+    pub(super) fn worker(&self, record: &CatalogRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
         let context = &self.context;
         let mut catalog = crate::catalog::Catalog::clone(&context.catalog);
         catalog.generations = record.generations(&catalog);
         let engine = self.engine(Arc::new(catalog));
-        let keys: Arc<Engine> = Arc::clone(&engine);
+        let current = Arc::new(Current::new(Arc::clone(&engine)));
+        let keys: Arc<Current> = Arc::clone(&current);
         let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),
             health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
-            execute: Arc::<Engine>::clone(&engine),
+            execute: Arc::<Current>::clone(&current),
             clock: Arc::clone(&context.clock),
             chance: Arc::clone(&self.chance),
             settings: context.settings.worker.clone(),
@@ -235,14 +261,14 @@ impl Parts {
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
         .context("setting up the worker")?;
-        let Some(board) = board else { return Ok(worker) };
+        let Some(board) = board else { return Ok((worker, current)) };
         board.working(Work { status: worker.status(), engine });
-        Ok(worker.observed_by(Arc::<Board>::clone(board)))
+        Ok((worker.observed_by(Arc::<Board>::clone(board)), current))
     }
 }
 
 /// This worker's name in poison messages: where it runs, and which process it is.
-fn worker_name() -> String {
+pub(super) fn worker_name() -> String {
     let host = std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
     let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
     format!("{}-{}", host.as_deref().unwrap_or("evenkeel"), std::process::id())

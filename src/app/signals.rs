@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM.
+//! SIGINT and SIGTERM, which end the program, and SIGHUP, which lets it read its configuration again.
 
 use tokio_util::sync::CancellationToken;
 
@@ -34,4 +34,30 @@ pub(super) async fn obey(shutdown: &CancellationToken) -> std::convert::Infallib
     shutdown.cancel();
     interrupted().await;
     std::process::exit(i32::from(Exit::Interrupted.code()))
+}
+
+/// SIGHUP, listened for from when this is made.
+pub(super) struct Hangups {
+    #[cfg(unix)]
+    signal: Option<tokio::signal::unix::Signal>,
+}
+
+impl Hangups {
+    pub(super) fn listen() -> Self {
+        Self {
+            #[cfg(unix)]
+            signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok(),
+        }
+    }
+
+    /// The next one; for ever where none can be listened for.
+    pub(super) async fn next(&mut self) {
+        #[cfg(unix)]
+        if let Some(signal) = &mut self.signal
+            && signal.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use super::meter::{Meter, Metered};
 use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
+use crate::adapters::retry::Schedule;
 use crate::adapters::wear::{Grouping, wear};
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, Settings};
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, RetryPolicy, Settings};
 use crate::telemetry::announce_account;
 
 /// All accounts, opened.
@@ -23,6 +24,8 @@ pub(super) struct Opened {
     pub(super) circuits: Arc<Circuits>,
     /// What can be asked of each.
     metered: Vec<Metered>,
+    /// How each tries requests again.
+    retries: Vec<Arc<RwLock<Schedule>>>,
     /// Where each stores, for people and without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
@@ -31,6 +34,13 @@ impl Opened {
     /// What the stores answer, for a board.
     pub(super) fn meter(&self) -> Meter {
         Meter(self.metered.clone())
+    }
+
+    /// Tries requests again in another way from now on.
+    pub(super) fn retry(&self, policy: RetryPolicy) {
+        for schedule in &self.retries {
+            *schedule.write().unwrap_or_else(PoisonError::into_inner) = policy.into();
+        }
     }
 
     /// Storage requests sent so far, to all accounts.
@@ -76,6 +86,7 @@ pub(super) enum StoreOpenError {
 pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<Opened, StoreOpenError> {
     let mut accounts = BTreeMap::new();
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut retries = Vec::new();
     for account in &settings.accounts {
         let (bare, place) = bare(account, clock)?;
         let grouping = match account.kind {
@@ -86,6 +97,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         accounts.insert(account.name.clone(), worn.account);
         announce_account(account.name.as_str());
         circuits.push(worn.circuit);
+        retries.push(worn.retry);
         metered.push(Metered { account: account.name.clone(), counts: worn.counts, pace: worn.pace });
         places.insert(account.name.clone(), place);
     }
@@ -93,6 +105,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         stores: Stores::new(accounts).with_files(Arc::new(SharedFiles)),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,
+        retries,
         places,
     })
 }

@@ -1,5 +1,6 @@
 //! The watch on the recorded catalog: a worker whose catalog is older than the record receives nothing more.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::migrations::Migrator;
@@ -10,11 +11,11 @@ use crate::ports::Chance;
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Waits until a catalog above generation `own` is recorded, and returns its generation.
-pub(super) async fn newer_than(own: u32, migrator: &Migrator, chance: &dyn Chance) -> u32 {
+pub(super) async fn newer_than(own: &AtomicU32, migrator: &Migrator, chance: &dyn Chance) -> u32 {
     loop {
         tokio::time::sleep(EVERY.mul_f64(chance.between(0.8, 1.2))).await;
         match migrator.recorded_generation().await {
-            Ok(recorded) if recorded > own => return recorded,
+            Ok(recorded) if recorded > own.load(Ordering::SeqCst) => return recorded,
             Ok(_) => {}
             Err(error) => tracing::debug!(error = %format!("{:#}", anyhow::Error::new(error)), "the recorded catalog cannot be read"),
         }
@@ -40,11 +41,11 @@ mod tests {
         up(&watched).await;
         let chance = SeededChance::new(1);
         let hour = Duration::from_hours(1);
-        assert!(timeout(hour, newer_than(1, &watched, &chance)).await.is_err());
+        assert!(timeout(hour, newer_than(&AtomicU32::new(1), &watched, &chance)).await.is_err());
 
         up(&migrator(&world, &newer)).await;
         let since = Instant::now();
-        assert_eq!(newer_than(1, &watched, &chance).await, 2);
+        assert_eq!(newer_than(&AtomicU32::new(1), &watched, &chance).await, 2);
         assert!(since.elapsed() < Duration::from_mins(1));
     }
 }

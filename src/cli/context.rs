@@ -57,7 +57,8 @@ impl Context {
 pub(crate) mod tests {
     use super::*;
     use crate::settings::{
-        AccountKind, AccountSettings, Backoff, HttpSettings, MigrateSettings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings,
+        AccountKind, AccountSettings, Backoff, HttpSettings, LogSettings, MigrateSettings, PollInterval, QueueSettings, RetryPolicy,
+        TraceSettings, WorkerSettings,
     };
     use std::time::Duration;
 
@@ -80,6 +81,8 @@ pub(crate) mod tests {
             queues,
             http: HttpSettings { listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
             migrate: MigrateSettings { auto: true },
+            log: LogSettings { level: "info".to_owned() },
+            traces: TraceSettings { endpoint: None, headers: None, sample_percent: 100 },
         }
     }
 }

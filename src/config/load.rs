@@ -68,20 +68,28 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>) -> Result<Loaded, Conf
     let queues = queues::read(&root, &names);
     let http = settings::http(&root);
     let migrate = settings::migrate(&root);
+    let (log, traces) = (settings::log(&root), settings::traces(&root));
     let catalog = catalog::read(&root, &names);
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
     sort(&mut errors);
     sort(&mut warnings);
-    match (accounts, worker, http, migrate) {
-        (Some(accounts), Some(worker), Some(http), Some(migrate)) if errors.is_empty() => {
-            Ok(Loaded { settings: Settings { accounts, worker, queues, http, migrate }, catalog, origins: effective(tree), warnings })
-        }
+    match (accounts, worker, http, migrate, log.zip(traces)) {
+        (Some(accounts), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
+            settings: Settings { accounts, worker, queues, http, migrate, log, traces },
+            catalog,
+            origins: effective(tree),
+            warnings,
+        }),
         _ => {
             if errors.is_empty() {
                 // A reader gave nothing and did not say why; a section that every layer lacks is the one way there.
-                errors.push(Finding::new(None, "", "a section is missing; expected [accounts.main], [worker], [http] and [migrate]"));
+                errors.push(Finding::new(
+                    None,
+                    "",
+                    "a section is missing; expected [accounts.main], [worker], [http], [migrate], [log] and [traces]",
+                ));
             }
             Err(ConfigErrors { errors, warnings })
         }

@@ -1,4 +1,4 @@
-//! `[worker]`, `[http]` and `[migrate]`
+//! `[worker]`, `[http]`, `[migrate]`, `[log]` and `[traces]`
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::secret::SecretKeys;
 use super::section::Section;
 use super::units::duration_text;
-use crate::settings::{Backoff, HttpSettings, MigrateSettings, PollInterval, RetryPolicy, WorkerSettings};
+use crate::settings::{Backoff, HttpSettings, LogSettings, MigrateSettings, PollInterval, RetryPolicy, TraceSettings, WorkerSettings};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -17,6 +17,8 @@ const WEEK: Duration = Duration::from_hours(7 * 24);
 const LATE_REQUEST: Duration = Duration::from_mins(15);
 
 const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
+
+const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
 /// Reads `[worker]`.
 pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
@@ -117,4 +119,36 @@ pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
     let auto = section.truth("auto");
     section.finish();
     Some(MigrateSettings { auto: auto? })
+}
+
+/// Reads `[log]`.
+pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
+    const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel::worker=debug\"";
+    let section = root.section("log")?;
+    let level = section.required("level", EXPECTED, |text| {
+        let known = tracing_subscriber::EnvFilter::builder().parse(text).is_ok();
+        known.then(|| text.to_owned()).ok_or_else(|| format!("expected {EXPECTED}, found {text:?}"))
+    });
+    section.finish();
+    Some(LogSettings { level: level? })
+}
+
+/// Reads `[traces]`.
+pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
+    const EXPECTED: &str = "expected the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"";
+    let section = root.section("traces")?;
+    let endpoint = section.parsed("endpoint", |text| {
+        let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let plain = url.filter(|url| url.username().is_empty() && url.password().is_none() && url.fragment().is_none());
+        let mut url = plain.ok_or_else(|| format!("{EXPECTED}, without a user, found {text:?}"))?;
+        if url.path() == "/" {
+            url.set_path("/v1/traces");
+        }
+        Ok::<String, String>(url.to_string())
+    });
+    let headers = HEADERS.read(&section);
+    let sample_percent = section.integer("sample_percent", 0..=100);
+    let mistaken = section.has("endpoint") && endpoint.is_none();
+    section.finish();
+    if mistaken { None } else { Some(TraceSettings { endpoint, headers, sample_percent: sample_percent? }) }
 }

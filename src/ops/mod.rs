@@ -19,6 +19,7 @@ pub mod board;
 mod guard;
 mod headers;
 pub mod pages;
+mod patience;
 mod prometheus;
 mod readiness;
 mod routes;

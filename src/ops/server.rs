@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Routes;
 use super::guard::{Guard, Peer};
+use super::patience::Patient;
 use crate::settings::HttpSettings;
 
 /// Most connections at a time: twice the pages that may be live, so that probes get through. Further ones wait in the system's backlog.
@@ -136,7 +137,7 @@ async fn converse(stream: TcpStream, router: Router, stop: CancellationToken, _s
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream)), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),

@@ -195,6 +195,28 @@ async fn a_client_that_never_ends_its_request_is_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_of_its_answer_is_let_go() {
+    let large = || async { vec![b'x'; 64 << 20] };
+    let running = started(settings("127.0.0.1:0", None), Router::new().route("/large", get(large))).await;
+    let (start, mut greedy) = (Instant::now(), running.connect().await);
+    greedy.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(rest(&mut greedy).await.len() < 64 << 20, "what was on its way comes, and no more");
+    assert!(start.elapsed() < Duration::from_secs(70), "{:?}", start.elapsed());
+    running.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_ends_is_answered_with_504() {
+    let more = Router::new().route("/slow", post(|body: String| async move { body }));
+    let running = started(settings("127.0.0.1:0", Some("s3cret")), more).await;
+    let head =
+        "POST /slow HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer s3cret\r\nContent-Length: 100\r\n\r\n{";
+    assert_eq!(status(&running.ask(head).await), "504");
+    running.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_head_that_is_too_large_is_refused() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let answer = running.get("/healthz", &format!("X-Filler: {}\r\n", "x".repeat(20_000))).await;

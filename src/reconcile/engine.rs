@@ -79,6 +79,11 @@ impl Engine {
         Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key()?.clone() })
     }
 
+    /// What it derives.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
     /// What reconciling a primary would do now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
         let source = self.table(&primary.table)?;

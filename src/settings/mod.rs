@@ -25,6 +25,10 @@ pub struct Settings {
     pub http: HttpSettings,
     /// `[migrate]`
     pub migrate: MigrateSettings,
+    /// `[log]`
+    pub log: LogSettings,
+    /// `[traces]`
+    pub traces: TraceSettings,
 }
 
 /// `[accounts.NAME]`
@@ -166,6 +170,24 @@ pub struct HttpSettings {
 pub struct MigrateSettings {
     /// Whether `run` applies pending migrations itself.
     pub auto: bool,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// What is logged where neither flags nor the environment say: a level, or levels by module.
+    pub level: String,
+}
+
+/// `[traces]`
+#[derive(Debug, Clone)]
+pub struct TraceSettings {
+    /// Where spans are sent; nowhere where absent.
+    pub endpoint: Option<String>,
+    /// Headers for it, as `name=value,…`: may hold a secret.
+    pub headers: Option<SecretString>,
+    /// Of 100 traces that begin here, how many are sent.
+    pub sample_percent: u32,
 }
 
 impl Backoff {

@@ -7,6 +7,7 @@
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::traces::Traces;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, FilterFn, ParseError, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
@@ -137,14 +138,17 @@ impl LogControl {
 }
 
 /// Sets up logging for the whole process. Call once, in `main`.
-pub fn init(verbosity: Verbosity) -> Result<LogControl, LoggingError> {
+///
+/// `traces` are what spans are sent by, where they are.
+pub fn init(verbosity: Verbosity, traces: Option<&Traces>) -> Result<LogControl, LoggingError> {
     let environment = LogEnvironment::read();
     let filter = filter(verbosity, &environment)?;
     let asked = verbosity != Verbosity::default() || environment != LogEnvironment::default();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let format = format(std::io::stderr().is_terminal(), plain);
     let (filter, control) = LogControl::new(filter, asked);
-    Registry::default().with(layer(filter, format, std::io::stderr)).try_init().map_err(LoggingError::Already)?;
+    let lines = layer(filter, format, std::io::stderr);
+    Registry::default().with(lines).with(traces.map(Traces::layer)).try_init().map_err(LoggingError::Already)?;
     Ok(control)
 }
 

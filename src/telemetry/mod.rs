@@ -4,13 +4,14 @@
 //! Whoever counts something takes the name from there (`metrics::counter!(names::JOBS_TOTAL, …)`).
 //! [`describe`](describe::describe) hands the descriptions to the recorder, and the functions beside it set
 //! gauges and counters to zero when the program starts, so that a dashboard shows 0 rather than a gap and the
-//! first increase is an increase. [`logging`] sets up `tracing`, once, in the program's `main`. A [`trail`] follows
-//! one job through the layers that send its requests.
+//! first increase is an increase. [`logging`] sets up `tracing`, once, in the program's `main`; [`traces`] sends its spans
+//! where that is configured. A [`trail`] follows one job through the layers that send its requests.
 
 pub mod describe;
 pub mod latency;
 pub mod logging;
 pub mod names;
+pub mod traces;
 pub mod trail;
 
 pub use describe::{announce_account, announce_program, announce_queue, announce_view, describe};

@@ -32,6 +32,7 @@ use crate::model::job::{Looks, Stamp};
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Delivery, FailureClass, Outcome, Work};
+use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
@@ -42,6 +43,7 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
+    traces::follow(&span, examined.traceparent.as_deref());
     let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
     trail::scope(keeping, work_on(&engine, &source, &message, &examined, sent)).instrument(span).await;
     // Only now: what is not settled is in flight.
@@ -71,7 +73,7 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     if planted(Bug::DeletedBeforeRun) {
         drop(lease.delete().await);
     }
-    let most = settings.max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
+    let most = engine.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
 
     let end = match &examined.work {
         Err(rejection) => End::Rejected(rejection.clone()),
@@ -103,6 +105,10 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     let outcome = record(engine, source, examined, &end, settled, &times);
     if let Some(observer) = &engine.observer {
         observer.ended(delivered(engine, source, &Ended { message, examined, end: &end, settled, outcome, times }));
+    }
+    if traces::on() {
+        let failed = matches!(settled, Settled::Released | Settled::Poisoned(_) | Settled::Lost).then(|| describe(&end).1);
+        traces::ended(outcome, failed.as_deref());
     }
     report(message, examined, &end, &settlement, settled, attempts);
 }

@@ -10,6 +10,7 @@ use super::circuit::Circuit;
 use super::decide::Limits;
 use super::observer::Observer;
 use super::stuck::Stuck;
+use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::Job;
 use crate::model::job::Primary;
@@ -27,6 +28,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) settings: WorkerSettings,
+    /// What of the settings may change meanwhile.
+    pub(crate) tuning: Arc<Tuning>,
     pub(crate) worker: String,
     pub(crate) key_of: KeyOf,
     pub(crate) turns: Turns,
@@ -121,12 +124,9 @@ impl Tally {
 }
 
 impl Engine {
-    pub(crate) const fn limits(&self) -> Limits {
-        Limits {
-            max_dequeue_count: self.settings.max_dequeue_count,
-            retry_delay: self.settings.retry_delay,
-            give_up_after: self.settings.give_up_after,
-        }
+    pub(crate) fn limits(&self) -> Limits {
+        let Tuned { max_dequeue_count, retry_delay, give_up_after, .. } = self.tuning.now();
+        Limits { max_dequeue_count, retry_delay, give_up_after }
     }
 
     /// The key under which work is scheduled.

@@ -44,6 +44,7 @@ mod source;
 mod status;
 mod stuck;
 mod times;
+mod tuning;
 mod turns;
 
 #[cfg(test)]
@@ -57,3 +58,4 @@ pub use observer::{Delivered, Ending, Observer};
 pub use run::{Mode, Worker, WorkerError, WorkerParts};
 pub use source::Carries;
 pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
+pub use tuning::{Tuned, Tuning};

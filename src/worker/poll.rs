@@ -23,6 +23,13 @@ impl Pacing {
         Self { poll, empty: poll.min, failures: 0 }
     }
 
+    /// Polls at another pace from now on, where it is another one.
+    pub(crate) fn follow(&mut self, poll: PollInterval) {
+        if self.poll != poll {
+            *self = Self { failures: self.failures, ..Self::new(poll) };
+        }
+    }
+
     /// The wait after an answer with `got` of the `asked` messages, for a random number from 0 up to 1.
     ///
     /// A full batch means that there is more; fewer, that the queue is about empty; none, that it may stay so.
@@ -75,6 +82,16 @@ mod tests {
         assert_eq!(pacing.answered(7, 7, 0.5), Duration::ZERO);
         assert_eq!(pacing.answered(7, 32, 0.5), Duration::from_millis(100));
         assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn another_pace_counts_from_the_next_answer_on() {
+        let mut pacing = pacing();
+        (0..8).for_each(|_| drop(pacing.answered(0, 32, 0.5)));
+        pacing.follow(PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) });
+        assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_secs(5), "the same pace changes nothing");
+        pacing.follow(PollInterval { min: Duration::from_millis(50), max: Duration::from_millis(70) });
+        assert_eq!([50, 70, 70].map(Duration::from_millis), [(); 3].map(|()| pacing.answered(0, 32, 0.5)));
     }
 
     #[test]

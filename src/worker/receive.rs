@@ -18,10 +18,11 @@ use crate::ports::{ErrorClass, Missing};
 /// Receives until the run is stopped, then until every message that was got is settled.
 pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
     let mut jobs = JoinSet::new();
-    let mut pacing = Pacing::new(engine.settings.poll);
+    let mut pacing = Pacing::new(engine.tuning.now().poll);
     let mut wait = Duration::ZERO;
     while turn(&engine, &source, wait).await {
         reap(&mut jobs);
+        pacing.follow(engine.tuning.now().poll);
         wait = batch(&engine, &source, &mut jobs, &mut pacing).await;
     }
     source.board.set_state(ReceiverState::Draining);

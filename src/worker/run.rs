@@ -24,6 +24,7 @@ use super::slots::Slots;
 use super::source::{Carries, Source};
 use super::status::{QueueBoard, StatusBoard};
 use super::stuck::Stuck;
+use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::QueueName;
 use crate::model::names::NameError;
@@ -115,6 +116,7 @@ pub struct Worker {
     sources: Vec<Arc<Source>>,
     board: StatusBoard,
     observer: Option<Arc<dyn Observer>>,
+    tuning: Option<Arc<Tuning>>,
 }
 
 impl Worker {
@@ -125,7 +127,7 @@ impl Worker {
             sources.extend(sources_of(queue, &parts.stores)?);
         }
         let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
-        Ok(Self { parts, sources, board, observer: None })
+        Ok(Self { parts, sources, board, observer: None, tuning: None })
     }
 
     /// Tells somebody what this worker does. Without one, nothing is put together for it.
@@ -133,6 +135,11 @@ impl Worker {
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
+    }
+
+    /// What may be changed while it runs.
+    pub fn tuning(&mut self) -> Arc<Tuning> {
+        Arc::clone(self.tuning.get_or_insert_with(|| Arc::new(Tuning::new(Tuned::of(&self.parts.settings)))))
     }
 
     /// Where the worker's state can be seen, also while it runs.
@@ -178,6 +185,7 @@ impl Worker {
             clock: Arc::clone(&parts.clock),
             chance: Arc::clone(&parts.chance),
             settings: parts.settings.clone(),
+            tuning: self.tuning.clone().unwrap_or_else(|| Arc::new(Tuning::new(Tuned::of(&parts.settings)))),
             worker: parts.name.clone(),
             key_of: Arc::clone(&parts.key_of),
             turns: Turns::new(),

@@ -84,7 +84,7 @@ pub(crate) async fn settle(
                     return Settled::Poisoned(verdict.reason);
                 }
                 Hold::Lost => return Settled::Lost,
-                Hold::Finished(Err(_)) | Hold::Over => engine.settings.retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
+                Hold::Finished(Err(_)) | Hold::Over => engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
             };
             release(engine, source, lease, delivered, examined, delay, Attempt::WrittenOff).await
         }

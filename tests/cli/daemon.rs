@@ -17,13 +17,17 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(place: &Place, args: &[&str]) -> Self {
-        let mut child = place.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::run(place.command(args))
+    }
+
+    pub(crate) fn run(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log }
     }
 
     /// Reads the log until a line has this in it; the line.
-    fn await_line(&mut self, part: &str) -> Value {
+    pub(crate) fn await_line(&mut self, part: &str) -> Value {
         let mut before = String::new();
         loop {
             let mut line = String::new();
@@ -40,13 +44,13 @@ impl Daemon {
         line["address"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         // Every shell has it built in; not every machine has it as a program.
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status().unwrap();
         assert!(sent.success());
     }
 
-    fn code(mut self) -> Option<i32> {
+    pub(crate) fn code(mut self) -> Option<i32> {
         // Read to the end, so that it never waits for somebody to read its log.
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();

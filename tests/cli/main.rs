@@ -16,3 +16,6 @@ mod pages;
 mod place;
 mod poison;
 mod prometheus;
+mod reload;
+mod strangers;
+mod traces;

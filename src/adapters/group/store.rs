@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 use super::answer::{Answered, Paid};
 use super::density::Density;
@@ -13,8 +14,8 @@ use super::writes::{Write, Writes};
 use crate::adapters::check;
 use crate::adapters::layer::Op;
 use crate::model::{AccountName, ETag, EntityKey, Key, Row, TableName};
-use crate::ports::{Clock, ErrorClass, Page, Query, StoreError, Subject, TableOperation, TablePage, TableStore, What};
-use crate::telemetry::names;
+use crate::ports::{Clock, ErrorClass, Page, Query, Service, StoreError, Subject, TableOperation, TablePage, TableStore, What};
+use crate::telemetry::{names, traces};
 use crate::telemetry::trail::{self, Bill, Step};
 
 /// The tables of an account, with requests to one partition grouped.
@@ -47,7 +48,9 @@ impl Grouped {
         what: impl FnOnce() -> What,
     ) -> Result<T, StoreError> {
         let start = self.clock.monotonic();
-        let Answered { result, paid } = answered.await.unwrap_or_else(|_| {
+        // The caller's own span: the task that sends knows of none.
+        let span = traces::request(self.account.as_str(), Service::Table.name(), op.label(), table.as_str());
+        let Answered { result, paid } = answered.instrument(span.clone()).await.unwrap_or_else(|_| {
             // Its departure panicked, or the runtime is going away.
             let subject = Subject { account: self.account.clone(), what: what() };
             let message = "the request was given up before it was answered";
@@ -60,6 +63,7 @@ impl Grouped {
             status: result.as_ref().err().and_then(|error| error.status),
             took: self.clock.monotonic().saturating_sub(start),
         };
+        traces::answered(&span, result.as_ref().map_or_else(|error| error.class.name(), |_| names::OK), result.as_ref().err().and_then(|error| error.status));
         match paid {
             Paid::Here => trail::note(Bill::Table, step),
             Paid::Elsewhere => trail::share(step),

@@ -1,6 +1,6 @@
 //! The attempts of one request.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use backoff::backoff::Backoff;
@@ -22,7 +22,7 @@ const HELD_PATIENCE: Duration = Duration::from_millis(500);
 /// A port whose requests are tried again: itself the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
-    schedule: Schedule,
+    schedule: Arc<RwLock<Schedule>>,
     chance: Arc<dyn Chance>,
 }
 
@@ -35,7 +35,12 @@ pub(super) struct Ended<T> {
 impl<S: ?Sized> Retry<S> {
     /// Puts retries around a port.
     pub fn new(inner: Arc<S>, schedule: impl Into<Schedule>, chance: Arc<dyn Chance>) -> Self {
-        Self { inner, schedule: schedule.into(), chance }
+        Self::by(inner, Arc::new(RwLock::new(schedule.into())), chance)
+    }
+
+    /// Puts retries around a port, by a schedule that may be changed meanwhile.
+    pub fn by(inner: Arc<S>, schedule: Arc<RwLock<Schedule>>, chance: Arc<dyn Chance>) -> Self {
+        Self { inner, schedule, chance }
     }
 
     /// Runs attempts until one succeeds, one may not be repeated, or they are used up.
@@ -46,7 +51,8 @@ impl<S: ?Sized> Retry<S> {
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
     ) -> Ended<T> {
         let course = Course::default();
-        let waits = Waits { schedule: &self.schedule, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
+        let schedule = self.schedule.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let waits = Waits { schedule: &schedule, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
         let try_once = || {
             let attempt = attempt();
             let course = &course;

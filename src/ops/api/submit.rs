@@ -60,7 +60,7 @@ pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<Stri
 
 /// Sends a job, checked as the worker will.
 pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>) -> Result<Sent, Problem> {
-    let job = prepare(text, queue, &api.settings, api.board.catalog()).map_err(Problem::unusable)?;
+    let job = prepare(text, queue, &api.settings, &api.board.catalog()).map_err(Problem::unusable)?;
     let account = api.stores.account(&job.account).map_err(|error| Problem::unknown(error.to_string()))?;
     let sent = account.queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
     let sent = sent.map_err(|error| Problem::store("sending the job", &error))?;

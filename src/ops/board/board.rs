@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::cost::{CostSeries, Costs};
@@ -52,7 +52,8 @@ pub struct Board {
     parts: BoardParts,
     /// When the program started (monotonic).
     started: Duration,
-    work: OnceLock<Work>,
+    catalog: RwLock<Arc<Catalog>>,
+    work: RwLock<Option<Work>>,
     journal: Mutex<Journal>,
     queues: Mutex<BTreeMap<QueueName, QueueSeries>>,
     views: Mutex<BTreeMap<ViewName, ViewSeries>>,
@@ -69,9 +70,10 @@ impl Board {
     pub fn new(parts: BoardParts) -> Self {
         let started = parts.clock.monotonic();
         Self {
+            catalog: RwLock::new(Arc::clone(&parts.catalog)),
             parts,
             started,
-            work: OnceLock::new(),
+            work: RwLock::default(),
             journal: Mutex::default(),
             queues: Mutex::default(),
             views: Mutex::default(),
@@ -83,20 +85,31 @@ impl Board {
         }
     }
 
-    /// The worker runs. Told once; later calls change nothing.
+    /// The worker runs.
     pub fn working(&self, work: Work) {
-        // The first stays: there is one worker in a program.
-        let _ = self.work.set(work);
+        *self.work.write().unwrap_or_else(PoisonError::into_inner) = Some(work);
     }
 
     /// What does the work; nothing while the program waits for its stores.
-    pub fn engine(&self) -> Option<&Arc<Engine>> {
-        self.work.get().map(|work| &work.engine)
+    pub fn engine(&self) -> Option<Arc<Engine>> {
+        self.work().map(|work| work.engine)
+    }
+
+    fn work(&self) -> Option<Work> {
+        self.work.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What is derived.
-    pub fn catalog(&self) -> &Catalog {
-        &self.parts.catalog
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The catalog has grown.
+    pub fn grown(&self, catalog: Arc<Catalog>, engine: Arc<Engine>) {
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+        if let Some(work) = self.work.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            work.engine = engine;
+        }
     }
 
     /// Measures what is not told to it, for ever: sample by sample, and poison by its counts.
@@ -179,7 +192,7 @@ impl Board {
 
     /// Partitions and queues that were asked for most in the last hour, the hottest first; at most so many.
     pub fn hottest(&self, most: usize) -> Vec<HotPartition> {
-        lock(&self.hot).now(self.slot(), &self.parts.catalog, most)
+        lock(&self.hot).now(self.slot(), &self.catalog(), most)
     }
 
     /// What throttles and is left alone now, the longest first.
@@ -206,7 +219,7 @@ impl Board {
 
     /// How many views there are.
     pub fn view_count(&self) -> usize {
-        self.parts.catalog.views.len()
+        self.catalog().views.len()
     }
 
     /// Views in the order of their names, after the one with this name; at most so many.
@@ -214,7 +227,8 @@ impl Board {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let mut series = lock(&self.views);
         let after = after.and_then(|after| ViewName::new(after).ok()).map_or(Bound::Unbounded, Bound::Excluded);
-        let views = self.parts.catalog.views.range((after, Bound::Unbounded));
+        let catalog = self.catalog();
+        let views = catalog.views.range((after, Bound::Unbounded));
         views
             .take(most)
             .map(|(_, view)| {
@@ -265,7 +279,7 @@ impl Board {
     }
 
     fn status(&self) -> WorkerStatus {
-        self.work.get().map_or_else(|| WorkerStatus { queues: Vec::new() }, |work| work.status.snapshot())
+        self.work().map_or_else(|| WorkerStatus { queues: Vec::new() }, |work| work.status.snapshot())
     }
 }
 
@@ -310,7 +324,7 @@ impl Board {
         let named =
             error.split("view ").skip(1).filter_map(|rest| rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next());
         let known =
-            named.take(MOST_BLAMED).filter_map(|name| ViewName::new(name).ok()).filter(|name| self.parts.catalog.views.contains_key(name));
+            named.take(MOST_BLAMED).filter_map(|name| ViewName::new(name).ok()).filter(|name| self.catalog().views.contains_key(name));
         let mut views = lock(&self.views);
         for name in known {
             views.entry(name).or_default().failed(delivery.at, error);

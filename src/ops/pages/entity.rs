@@ -47,7 +47,8 @@ pub(super) async fn page(State(api): State<Api>, Query(which): Query<Which>, Ext
 }
 
 fn form(api: &Api, which: &Which) -> String {
-    let tables = api.board.catalog().tables.keys().take(100).map(|table| {
+    let catalog = api.board.catalog();
+    let tables = catalog.tables.keys().take(100).map(|table| {
         let selected = if table.as_str().eq_ignore_ascii_case(&which.table) { " selected" } else { "" };
         format!("<option{selected}>{}</option>", Text(table))
     });

@@ -1,0 +1,196 @@
+//! Reading the configuration again while the program runs (SIGHUP).
+//!
+//! Taken over: the log level; the polling, the retries and the patience of the worker; the retries of storage requests;
+//! tables, views and archives that were added. Whatever else changed is named, and waits for a restart: queues and
+//! accounts are opened at the start, and a view that changed or went is a migration that every worker has to follow.
+//! A configuration with a mistake changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::current::Current;
+use super::prepare::prepare;
+use super::{Parts, announce_view};
+use crate::catalog::Catalog;
+use crate::config::{self, Loaded, Request};
+use crate::migrations::Migrator;
+use crate::ops::board::Board;
+use crate::worker::{Tuned, Tuning};
+
+/// Keys that are taken over; those that end with a point with everything below them.
+const TUNED: [&str; 6] =
+    ["log.level", "worker.poll.", "worker.retry_delay.", "worker.storage_retry.", "worker.give_up_after", "worker.max_dequeue_count"];
+/// Keys of the catalog: taken over where it grew.
+const CATALOG: [&str; 3] = ["tables.", "views.", "archives."];
+
+/// What a reload works on.
+pub(super) struct Reload<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) request: &'a Request,
+    pub(super) board: Option<&'a Board>,
+    pub(super) tuning: &'a Tuning,
+    pub(super) current: &'a Current,
+    /// The generation of the catalog in force; the highest there is while it changes.
+    pub(super) generation: &'a AtomicU32,
+}
+
+impl Reload<'_> {
+    /// Reads the configuration again and takes over what can be.
+    pub(super) async fn reload(&self) {
+        let loaded = match config::load(self.request) {
+            Ok(loaded) => loaded,
+            Err(errors) => {
+                tracing::error!(mistakes = %errors, "the configuration was read again and has mistakes: nothing is changed");
+                return;
+            }
+        };
+        if let Err(error) = self.parts.log.configured(&loaded.settings.log.level) {
+            tracing::warn!(%error, "the log level stays as it is");
+        }
+        self.tuning.change(Tuned::of(&loaded.settings.worker));
+        self.parts.opened.retry(loaded.settings.worker.storage_retry);
+        let grown = self.grow(&loaded).await;
+        let shown = config::show_json(&loaded);
+        let mut in_force = self.parts.config.write().unwrap_or_else(PoisonError::into_inner);
+        let (merged, taken, waiting) = merge(&in_force, &shown, grown);
+        *in_force = merged;
+        drop(in_force);
+        tracing::warn!(taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");
+    }
+
+    /// Takes over a catalog that grew. Whether it is in force now.
+    async fn grow(&self, loaded: &Loaded) -> bool {
+        let old = self.current.engine();
+        let added = match growth(old.catalog(), &loaded.catalog) {
+            Ok(added) if added.is_empty() => return true,
+            Ok(added) => added,
+            Err(changed) => {
+                tracing::warn!(
+                    changed = changed.join(", "),
+                    "what is declared of these changed or is gone: run `evenkeel migrate up` and restart"
+                );
+                return false;
+            }
+        };
+        // The watch must not take this worker's own migration for somebody else's.
+        let before = self.generation.swap(u32::MAX, Ordering::SeqCst);
+        match self.taken_over(loaded).await {
+            Ok(generation) => {
+                self.generation.store(generation, Ordering::SeqCst);
+                tracing::info!(added = added.join(", "), generation, "the catalog has grown");
+                true
+            }
+            Err(error) => {
+                self.generation.store(before, Ordering::SeqCst);
+                tracing::error!(error = %format!("{error:#}"), "the catalog stays as it is");
+                false
+            }
+        }
+    }
+
+    async fn taken_over(&self, loaded: &Loaded) -> anyhow::Result<u32> {
+        let context = &self.parts.context;
+        let mut catalog = loaded.catalog.clone();
+        let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::new(catalog.clone()), Arc::clone(&context.clock))?;
+        let record = prepare(&migrator, context.settings.migrate).await?;
+        catalog.generations = record.generations(&catalog);
+        for view in catalog.views.keys() {
+            announce_view(view.as_str());
+        }
+        let catalog = Arc::new(catalog);
+        let engine = self.parts.engine(Arc::clone(&catalog));
+        self.current.exchange(Arc::clone(&engine));
+        if let Some(board) = self.board {
+            board.grown(catalog, engine);
+        }
+        Ok(record.generation)
+    }
+}
+
+/// What a catalog has that another had not; what changed or is gone, where anything did. Pure.
+fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
+    let names = |catalog: &Catalog| -> BTreeMap<String, String> {
+        let tables = catalog.tables.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}")));
+        let views = catalog.views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
+        let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
+        tables.chain(views).chain(archives).collect()
+    };
+    let (old, new) = (names(old), names(new));
+    let changed: Vec<String> = old.iter().filter(|(name, what)| new.get(*name) != Some(*what)).map(|(name, _)| name.clone()).collect();
+    if !changed.is_empty() {
+        return Err(changed);
+    }
+    Ok(new.into_keys().filter(|name| !old.contains_key(name)).collect())
+}
+
+/// The configuration in force after a reload, the keys that were taken over and those that wait for a restart. Pure.
+fn merge(old: &Value, new: &Value, grown: bool) -> (Value, Vec<String>, Vec<String>) {
+    let entries = |value: &Value| -> BTreeMap<String, Value> {
+        let values = value["values"].as_array().into_iter().flatten();
+        values.filter_map(|entry| Some((entry["key"].as_str()?.to_owned(), entry.clone()))).collect()
+    };
+    let (mut in_force, new) = (entries(old), entries(new));
+    let keys: Vec<String> = in_force.keys().chain(new.keys()).cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let (mut taken, mut waiting) = (Vec::new(), Vec::new());
+    for key in keys {
+        let value = |of: &BTreeMap<String, Value>| of.get(&key).map(|entry| entry["value"].clone());
+        if value(&in_force) == value(&new) {
+            continue;
+        }
+        let under = |names: &[&str]| names.iter().any(|name| if name.ends_with('.') { key.starts_with(name) } else { key == *name });
+        if under(&TUNED) || (grown && under(&CATALOG)) {
+            match new.get(&key) {
+                Some(entry) => in_force.insert(key.clone(), entry.clone()),
+                None => in_force.remove(&key),
+            };
+            taken.push(key);
+        } else {
+            waiting.push(key);
+        }
+    }
+    (json!({"values": in_force.into_values().collect::<Vec<_>>()}), taken, waiting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalog(text: &str) -> Catalog {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("default.toml"), format!("[accounts.main]\nkind = \"embedded\"\npath = \"x.db\"\n{text}"))
+            .unwrap();
+        let request = Request { folder: config::Folder::Named(folder.path().to_owned()), ..Request::default() };
+        config::load(&request).unwrap().catalog
+    }
+
+    fn view(name: &str, key: &str) -> String {
+        format!(
+            "[views.{name}]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"By{name}\"\npartition_key = \"{key}\"\nrow_key = \"{{RowKey}}\"\n"
+        )
+    }
+
+    #[test]
+    fn a_catalog_grows_by_what_was_added_and_by_nothing_else() {
+        let (one, two) = (catalog(&view("a", "x")), catalog(&format!("{}{}", view("a", "x"), view("b", "y"))));
+        assert_eq!(growth(&one, &one).unwrap(), Vec::<String>::new());
+        assert_eq!(growth(&one, &two).unwrap(), ["the table Byb", "the view b"]);
+        assert_eq!(growth(&two, &one).unwrap_err(), ["the table Byb", "the view b"]);
+        assert_eq!(growth(&one, &catalog(&view("a", "z"))).unwrap_err(), ["the view a"]);
+    }
+
+    #[test]
+    fn what_is_shown_as_in_force_is() {
+        let config = |poll: &str, listen: &str, view: &str| {
+            let entry = |key: &str, value: &str| json!({"key": key, "value": value, "origin": "file"});
+            json!({"values": [entry("http.listen", listen), entry("views.a.table", view), entry("worker.poll.max", poll)]})
+        };
+        let (old, new) = (config("5s", "a", "T"), config("1s", "b", "U"));
+        let (merged, taken, waiting) = merge(&old, &new, false);
+        assert_eq!((taken, waiting), (vec!["worker.poll.max".to_owned()], vec!["http.listen".to_owned(), "views.a.table".to_owned()]));
+        assert_eq!(merged, config("1s", "a", "T"));
+        assert_eq!(merge(&old, &new, true).0, config("1s", "a", "U"));
+    }
+}

@@ -1,0 +1,47 @@
+//! What of `[worker]` may change while the program runs.
+
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::settings::{Backoff, PollInterval, WorkerSettings};
+
+/// What may change, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuned {
+    /// How long an empty queue is left alone.
+    pub poll: PollInterval,
+    /// How long a failed job waits before its next try.
+    pub retry_delay: Backoff,
+    /// How long transient failures are retried.
+    pub give_up_after: Duration,
+    /// Attempts after which a message is poisoned.
+    pub max_dequeue_count: u32,
+}
+
+/// What may change. Whoever works by it looks each time.
+#[derive(Debug)]
+pub struct Tuning(RwLock<Tuned>);
+
+impl Tuned {
+    /// Of these settings.
+    pub const fn of(settings: &WorkerSettings) -> Self {
+        let WorkerSettings { poll, retry_delay, give_up_after, max_dequeue_count, .. } = *settings;
+        Self { poll, retry_delay, give_up_after, max_dequeue_count }
+    }
+}
+
+impl Tuning {
+    pub(crate) const fn new(tuned: Tuned) -> Self {
+        Self(RwLock::new(tuned))
+    }
+
+    /// As it is now.
+    pub fn now(&self) -> Tuned {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on.
+    pub fn change(&self, tuned: Tuned) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tuned;
+    }
+}
