@@ -87,7 +87,9 @@ mod tests {
     #[test]
     fn another_pace_counts_from_the_next_answer_on() {
         let mut pacing = pacing();
-        (0..8).for_each(|_| drop(pacing.answered(0, 32, 0.5)));
+        for _ in 0..8 {
+            pacing.answered(0, 32, 0.5);
+        }
         pacing.follow(PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) });
         assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_secs(5), "the same pace changes nothing");
         pacing.follow(PollInterval { min: Duration::from_millis(50), max: Duration::from_millis(70) });
