@@ -11,6 +11,7 @@ mod endings;
 mod generated;
 mod jobs;
 mod lookup;
+mod many;
 mod migrations;
 mod pages;
 mod place;

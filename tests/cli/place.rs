@@ -112,6 +112,11 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
 
     /// Puts a text on a queue, as other programs do.
     pub(crate) fn put(&self, queue: &str, text: &str) {
+        self.put_all(queue, std::iter::once(text.to_owned()));
+    }
+
+    /// Puts texts on a queue.
+    pub(crate) fn put_all(&self, queue: &str, texts: impl Iterator<Item = String>) {
         use evenkeel::adapters::embedded::EmbeddedStore;
         use evenkeel::adapters::system::SystemClock;
         use evenkeel::model::{AccountName, QueueName};
@@ -121,7 +126,9 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
             let store = EmbeddedStore::open(&self.store(), AccountName::main(), std::sync::Arc::new(SystemClock::new())).unwrap();
             let queue = QueueName::new(queue).unwrap();
             store.queues.create_queue(&queue).await.unwrap();
-            store.queues.put(&queue, text, std::time::Duration::ZERO, Ttl::Never).await.unwrap();
+            for text in texts {
+                store.queues.put(&queue, &text, std::time::Duration::ZERO, Ttl::Never).await.unwrap();
+            }
         });
     }
 }

@@ -137,15 +137,18 @@ impl QueueSeries {
         slot.renewals += renewed;
     }
 
+    /// The slot with a number. The last one but for what is measured a moment after its slot has ended.
     fn slot(&mut self, number: u64) -> &mut Slot {
-        if self.slots.back().is_none_or(|last| last.number < number) {
-            self.slots.push_back(Slot { number, ..Slot::default() });
+        let before = self.slots.iter().rposition(|slot| slot.number <= number);
+        let mut at = before.map_or(0, |at| if self.slots[at].number == number { at } else { at + 1 });
+        if self.slots.get(at).is_none_or(|slot| slot.number != number) {
+            self.slots.insert(at, Slot { number, ..Slot::default() });
         }
-        while self.slots.len() > SLOTS {
+        while self.slots.len() > SLOTS && at > 0 {
             self.slots.pop_front();
+            at -= 1;
         }
-        let last = self.slots.len() - 1;
-        &mut self.slots[last]
+        &mut self.slots[at]
     }
 
     fn since(&self, first: u64) -> impl Iterator<Item = &Slot> {
@@ -260,6 +263,18 @@ mod tests {
         let slots = together([&series].into_iter(), 460);
         assert_eq!((slots.len(), slots[0].ago_seconds, slots[359].ago_seconds), (360, 3_600, 10));
         assert!(slots.iter().all(|slot| (slot.done - 0.1).abs() < 1e-9));
+    }
+
+    #[test]
+    fn what_is_measured_a_moment_late_is_put_down_to_its_own_slot() {
+        let mut series = QueueSeries::default();
+        series.ended(10, &delivered("m", Ending::Done));
+        series.ended(12, &delivered("m", Ending::Done));
+        series.sampled(11, &status("q", Some(5)));
+        series.sampled(10, &status("q", Some(4)));
+        let slots = together([&series].into_iter(), 13);
+        let measured: Vec<_> = slots[10..].iter().map(|slot| (slot.messages, slot.done > 0.0)).collect();
+        assert_eq!(measured, [(Some(4), true), (Some(5), false), (None, true)]);
     }
 
     #[test]
