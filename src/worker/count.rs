@@ -1,13 +1,15 @@
 //! What the worker counts, by the names that dashboards know.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::poison::Reason;
 use super::source::Source;
-use crate::model::QueueName;
-use crate::reconcile::Summary;
+use crate::model::{QueueName, ViewName};
+use crate::reconcile::{Action, Summary};
 use crate::telemetry::names;
 
 fn label(queue: &QueueName) -> String {
@@ -19,21 +21,59 @@ pub(crate) fn in_flight(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::JOBS_IN_FLIGHT, names::QUEUE => label(queue))
 }
 
+/// What one queue's deliveries are counted by, each found once: a delivery would look for three of them.
+#[derive(Default)]
+pub(crate) struct Found {
+    jobs: Mutex<Vec<Job>>,
+    lag: OnceLock<Histogram>,
+}
+
+/// Deliveries of one operation that ended in one way.
+struct Job {
+    op: &'static str,
+    outcome: &'static str,
+    ended: Counter,
+    took: Histogram,
+}
+
 /// A delivery ended.
 pub(crate) fn job(source: &Source, op: &'static str, outcome: &'static str, took: Duration) {
-    counter!(names::JOBS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome).increment(1);
-    histogram!(names::JOB_DURATION, names::QUEUE => label(&source.queue), names::OP => op).record(took.as_secs_f64());
+    let mut jobs = source.found.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = jobs.iter().position(|job| job.op == op && job.outcome == outcome).unwrap_or_else(|| {
+        jobs.push(Job {
+            op,
+            outcome,
+            ended: counter!(names::JOBS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome),
+            took: histogram!(names::JOB_DURATION, names::QUEUE => label(&source.queue), names::OP => op),
+        });
+        jobs.len() - 1
+    });
+    jobs[at].ended.increment(1);
+    jobs[at].took.record(took.as_secs_f64());
 }
 
 /// A job converged this long after it was enqueued.
 pub(crate) fn lag(source: &Source, lag: Duration) {
-    histogram!(names::LAG, names::QUEUE => label(&source.queue)).record(lag.as_secs_f64());
+    source.found.lag.get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue))).record(lag.as_secs_f64());
 }
 
-/// A run changed items.
-pub(crate) fn items(summary: &Summary) {
-    for change in &summary.changes {
-        counter!(names::ITEMS_TOTAL, names::VIEW => change.view.as_str().to_owned(), names::ACTION => change.action.name()).increment(1);
+/// What items are counted by, by view and action.
+#[derive(Default)]
+pub(crate) struct Items(Mutex<BTreeMap<ViewName, [Counter; 3]>>);
+
+impl Items {
+    /// A run changed items.
+    pub(crate) fn changed(&self, summary: &Summary) {
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for change in &summary.changes {
+            if !found.contains_key(&change.view) {
+                let of = |action: Action| counter!(names::ITEMS_TOTAL, names::VIEW => change.view.as_str().to_owned(), names::ACTION => action.name());
+                found.insert(change.view.clone(), [Action::Create, Action::Update, Action::Delete].map(of));
+            }
+            if let Some(counters) = found.get(&change.view) {
+                counters[change.action as usize].increment(1);
+            }
+        }
     }
 }
 

@@ -164,7 +164,7 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
     };
     if let Ran::Finished(outcome) = ran.as_ref() {
         let summary = outcome.summary();
-        count::items(summary);
+        engine.items.changed(summary);
         if let Some(observer) = &engine.observer
             && !summary.changes.is_empty()
         {

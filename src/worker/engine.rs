@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit::Circuit;
+use super::count;
 use super::decide::Limits;
 use super::observer::Observer;
 use super::stuck::Stuck;
@@ -39,6 +40,8 @@ pub(crate) struct Engine {
     /// Set when the data was written by a newer catalog: nothing more is received.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: Tally,
+    /// What changed items are counted by.
+    pub(crate) items: count::Items,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cause;
 use super::circuit::Circuit;
+use super::count;
 use super::drain::drain;
 use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
 use super::idle::{Rechecks, idle};
@@ -194,6 +195,7 @@ impl Worker {
             stop: Stop::new(),
             outdated: CancellationToken::new(),
             tally: Tally::default(),
+            items: count::Items::default(),
             observer: self.observer.clone(),
         }
     }
@@ -267,6 +269,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),
+            found: count::Found::default(),
         })
     };
     let slots = Slots::new(queue.concurrency);

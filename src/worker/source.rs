@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::count;
 use super::slots::Slots;
 use super::status::QueueBoard;
 use crate::model::{AccountName, QueueName};
@@ -33,6 +34,8 @@ pub(crate) struct Source {
     /// Shared by the shards of a queue.
     pub(crate) slots: Slots,
     pub(crate) board: Arc<QueueBoard>,
+    /// What its deliveries are counted by.
+    pub(crate) found: count::Found,
 }
 
 impl Source {

@@ -15,8 +15,8 @@ use crate::adapters::check;
 use crate::adapters::layer::Op;
 use crate::model::{AccountName, ETag, EntityKey, Key, Row, TableName};
 use crate::ports::{Clock, ErrorClass, Page, Query, Service, StoreError, Subject, TableOperation, TablePage, TableStore, What};
-use crate::telemetry::{names, traces};
 use crate::telemetry::trail::{self, Bill, Step};
+use crate::telemetry::{names, traces};
 
 /// The tables of an account, with requests to one partition grouped.
 pub struct Grouped {
@@ -63,7 +63,11 @@ impl Grouped {
             status: result.as_ref().err().and_then(|error| error.status),
             took: self.clock.monotonic().saturating_sub(start),
         };
-        traces::answered(&span, result.as_ref().map_or_else(|error| error.class.name(), |_| names::OK), result.as_ref().err().and_then(|error| error.status));
+        traces::answered(
+            &span,
+            result.as_ref().map_or_else(|error| error.class.name(), |_| names::OK),
+            result.as_ref().err().and_then(|error| error.status),
+        );
         match paid {
             Paid::Here => trail::note(Bill::Table, step),
             Paid::Elsewhere => trail::share(step),
