@@ -213,6 +213,15 @@ impl BlobStore for Blank {
     async fn delete(&self, _: &ContainerName, _: &BlobName, _: Option<&ETag>) -> Result<bool, StoreError> {
         Ok(self.fresh())
     }
+    async fn create_append(&self, _: &ContainerName, _: &BlobName, _: &BlobUpload) -> Result<ETag, StoreError> {
+        Ok(etag())
+    }
+    async fn append(&self, _: &ContainerName, _: &BlobName, _: Bytes, _: u64) -> Result<ETag, StoreError> {
+        Ok(etag())
+    }
+    async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
+        Ok(etag())
+    }
     async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
         Ok(etag())
     }

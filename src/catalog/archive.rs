@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::TableRef;
 use crate::model::document::DocumentPath;
+use crate::model::log::LogPath;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, ViewName};
 
@@ -27,6 +28,8 @@ pub enum ArchiveTarget {
     Blob(BlobTarget),
     /// A folder that every worker shares: one JSON document per entity.
     File(FileTarget),
+    /// Append blobs, by hour: a line per version of an entity, which do not come back.
+    Log(LogTarget),
 }
 
 /// A container of documents.
@@ -53,12 +56,29 @@ pub struct FileTarget {
     pub path: DocumentPath,
 }
 
+/// A container of logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogTarget {
+    /// The account.
+    pub account: AccountName,
+    /// The container.
+    pub container: ContainerName,
+    /// The folder of each hour.
+    pub path: LogPath,
+    /// The property that says when an entity happened; when it was last written where absent.
+    pub time: Option<String>,
+    /// How many blobs of an hour are written to at once; at least 1.
+    pub spread: u32,
+    /// Bytes beyond which no blob grows, unless by a single line.
+    pub roll_at: u64,
+}
+
 impl ArchiveTarget {
     /// The table, where it is one.
     pub const fn table(&self) -> Option<&TableRef> {
         match self {
             Self::Table(table) => Some(table),
-            Self::Blob(_) | Self::File(_) => None,
+            Self::Blob(_) | Self::File(_) | Self::Log(_) => None,
         }
     }
 }

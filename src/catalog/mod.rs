@@ -10,7 +10,7 @@ mod known;
 mod retention;
 mod view;
 
-pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget};
+pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use figure::{Figure, FigureError, contributed};
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
-use super::{backfill, completions, config, demo, docs, get, lookup, migrate, plan, poison, run, schema, submit};
+use super::{backfill, completions, config, demo, docs, get, logs, lookup, migrate, plan, poison, run, schema, submit};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -61,6 +61,8 @@ pub enum Command {
     Get(get::GetArgs),
     /// Find entities by the values that a view's keys are made of
     Lookup(lookup::LookupArgs),
+    /// Print the lines of a log archive that lie in a range of time
+    Logs(logs::LogsArgs),
     /// Show what reconciling an entity would do now, without doing it
     Plan(plan::PlanArgs),
     /// Bring every primary in step, with a look at each of its items

@@ -18,6 +18,7 @@ pub mod docs;
 pub mod exit;
 pub mod get;
 mod help;
+pub mod logs;
 pub mod lookup;
 pub mod migrate;
 pub mod output;

@@ -1,17 +1,22 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
 use super::section::Section;
-use super::views::{UNSUPPORTED, account};
-use crate::catalog::{BlobTarget, FileTarget};
+use super::units::parse_size;
+use super::views::account;
+use crate::catalog::{BlobTarget, FileTarget, LogTarget};
 use crate::model::document::{DEFAULT_PATH, DocumentPath};
+use crate::model::entity::valid_property_name;
+use crate::model::log::LogPath;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
 /// Kinds of targets.
-const TARGETS: [&str; 3] = ["table", "blob", "file"];
-/// Kinds of targets that the format has and this version does not.
-const OTHER_TARGETS: [&str; 1] = ["append_blob"];
+const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];
+/// Where logs lie where the catalog does not say.
+const LOG_PATH: &str = "logs/%Y/%m/%d/%H00";
+/// How large a log blob grows where the catalog does not say: a read in one piece stays quick.
+const ROLL_AT: u64 = 64 << 20;
 /// What documents are said to be where the catalog does not say.
 const CONTENT_TYPE: &str = "application/json";
 
@@ -32,6 +37,8 @@ pub(super) enum TargetDraft {
     Blob(BlobTarget),
     /// A folder.
     File(FileTarget),
+    /// Append blobs.
+    Log(LogTarget),
 }
 
 impl ArchiveDraft<'_> {
@@ -39,7 +46,7 @@ impl ArchiveDraft<'_> {
     pub(super) const fn table(&self) -> Option<&TableName> {
         match &self.target {
             TargetDraft::Table(table, _) => Some(table),
-            TargetDraft::Blob(_) | TargetDraft::File(_) => None,
+            TargetDraft::Blob(_) | TargetDraft::File(_) | TargetDraft::Log(_) => None,
         }
     }
 }
@@ -54,13 +61,14 @@ fn archive<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Op
     let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
     let to = section.section("to");
     if !section.has("to") {
-        section.error("to", "missing; expected { kind = \"table\", table = \"…\" }, { kind = \"blob\", container = \"…\" } or { kind = \"file\", dir = \"…\" }");
+        section.error("to", "missing; expected { kind = \"table\", table = \"…\" }, { kind = \"blob\", container = \"…\" }, { kind = \"file\", dir = \"…\" } or { kind = \"append_blob\", container = \"…\" }");
     }
     section.finish();
     let to = to?;
     let target = match kind(&to)? {
         "blob" => blob(&to, accounts).map(TargetDraft::Blob),
         "file" => file(&to).map(TargetDraft::File),
+        "append_blob" => log(&to, accounts).map(TargetDraft::Log),
         _ => table(&to, accounts),
     };
     to.finish();
@@ -74,12 +82,8 @@ fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
     if TARGETS.contains(&kind) {
         return Some(kind);
     }
-    if OTHER_TARGETS.contains(&kind) {
-        to.error("kind", format!("{kind:?} {UNSUPPORTED}; supported are {known}"));
-    } else {
-        let hint = nearest(kind, TARGETS.into_iter().chain(OTHER_TARGETS)).map(|known| format!("; did you mean {known:?}?"));
-        to.error("kind", format!("expected {known}, found {kind:?}{}", hint.unwrap_or_default()));
-    }
+    let hint = nearest(kind, TARGETS).map(|known| format!("; did you mean {known:?}?"));
+    to.error("kind", format!("expected {known}, found {kind:?}{}", hint.unwrap_or_default()));
     None
 }
 
@@ -122,6 +126,37 @@ fn file(to: &Section<'_>) -> Option<FileTarget> {
     });
     let path = path(to);
     Some(FileTarget { dir: dir?, path: path? })
+}
+
+fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
+    let container = to.required("container", "the container of the logs", str::parse::<ContainerName>);
+    let account = account(to, accounts, "account");
+    let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
+    let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };
+    let spread = if to.has("spread") { to.integer("spread", 1..=64) } else { Some(1) };
+    let roll_at = if to.has("roll_at") { to.parsed("roll_at", roll_at) } else { Some(ROLL_AT) };
+    Some(LogTarget {
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        container: container?,
+        path: path?,
+        time: match time {
+            None => None,
+            Some(time) => Some(time?),
+        },
+        spread: spread?,
+        roll_at: roll_at?,
+    })
+}
+
+fn property(text: &str) -> Result<String, String> {
+    if valid_property_name(text) { Ok(text.to_owned()) } else { Err(format!("expected the name of a property, found {text:?}")) }
+}
+
+fn roll_at(text: &str) -> Result<u64, String> {
+    // 4 MiB is one append; an append blob of 50,000 such blocks has 195 GiB.
+    let bounds = (4 << 20)..=(195 << 30);
+    let size = parse_size(text)?;
+    if bounds.contains(&size) { Ok(size) } else { Err(format!("expected 4MiB to 195GiB, found {text:?}")) }
 }
 
 fn path(to: &Section<'_>) -> Option<DocumentPath> {

@@ -112,6 +112,7 @@ fn archive(draft: &ArchiveDraft<'_>, tables: &Tables) -> Archive {
         TargetDraft::Table(table, _) => ArchiveTarget::Table(tables.place(table)),
         TargetDraft::Blob(target) => ArchiveTarget::Blob(target.clone()),
         TargetDraft::File(target) => ArchiveTarget::File(target.clone()),
+        TargetDraft::Log(target) => ArchiveTarget::Log(target.clone()),
     };
     Archive { name: draft.name.clone(), source: tables.place(&draft.source), target }
 }

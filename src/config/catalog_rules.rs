@@ -176,6 +176,11 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                 {
                     ("container", format!("{}/{}", one.container, one.path.as_str()))
                 }
+                (TargetDraft::Log(one), TargetDraft::Log(two))
+                    if (&one.account, &one.container, &one.path) == (&two.account, &two.container, &two.path) =>
+                {
+                    ("container", format!("{}/{}", one.container, one.path.as_str()))
+                }
                 (TargetDraft::File(one), TargetDraft::File(two)) if one == two => ("dir", format!("{}/{}", one.dir, one.path.as_str())),
                 _ => continue,
             };

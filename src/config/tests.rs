@@ -558,7 +558,6 @@ fn figures_are_read_and_their_mistakes_are_said() {
 fn what_later_versions_will_do_is_said_so() {
     for text in [
         "[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"",
-        "[archives.a]\nsource = \"Employees\"\nto = { kind = \"append_blob\", container = \"logs\", path = \"%Y\" }",
         "[tables.Employees]\nwide = true",
     ] {
         let errors = mistakes(text);
@@ -634,6 +633,10 @@ fn archives_may_be_documents() {
         panic!("no blob")
     };
     assert_eq!((blob.path.as_str(), blob.metadata["name"].to_string().as_str()), ("x/{PartitionKey}/{RowKey}", "{LastName}"));
+    let ArchiveTarget::Log(log) = target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#) else {
+        panic!("no log")
+    };
+    assert_eq!((log.path.as_str(), log.time.as_deref(), log.spread, log.roll_at), ("logs/%Y/%m/%d/%H00", Some("At"), 4, 64 << 20));
     let ArchiveTarget::File(file) = target(r#"kind = "file", dir = "/mnt/former""#) else { panic!("no file") };
     assert_eq!(file.dir, "/mnt/former");
     for (to, expected) in [
@@ -646,6 +649,10 @@ fn archives_may_be_documents() {
         (r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#, "wat"),
         (r#"kind = "blob", container = "former", metadata = { a = 5 }"#, "expected a string"),
         (r#"kind = "blob", container = "former", dir = "x""#, "unknown key"),
+        (r#"kind = "append_blob", container = "events", path = "logs/%Y""#, "expected a path that names each hour"),
+        (r#"kind = "append_blob", container = "events", spread = 0"#, "expected an integer from 1 to 64"),
+        (r#"kind = "append_blob", container = "events", roll_at = "1MiB""#, "expected 4MiB to 195GiB"),
+        (r#"kind = "append_blob", container = "events", time = "a-b""#, "expected the name of a property"),
         (r#"kind = "file""#, "archives.a.to.dir: missing"),
         (r#"kind = "file", dir = "former""#, "expected an absolute path"),
         (r#"kind = "blub", container = "former""#, "did you mean \"blob\"?"),

@@ -11,7 +11,7 @@ use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
 
-pub(super) const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
+const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
 
 /// Kinds of views.
 const KINDS: [&str; 4] = ["secondary_index", "index_entity", "denormalize", "aggregate"];

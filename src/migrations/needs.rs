@@ -49,6 +49,9 @@ impl Needs {
                 ArchiveTarget::Blob(target) => {
                     needs.containers.entry(target.account.clone()).or_default().insert(target.container.clone());
                 }
+                ArchiveTarget::Log(target) => {
+                    needs.containers.entry(target.account.clone()).or_default().insert(target.container.clone());
+                }
                 // A shared folder is its administrator's to make: one that is missing is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
             }

@@ -38,6 +38,8 @@ pub const BLOB_NAME_CHARS: usize = 1_024;
 pub const BLOB_NAME_SEGMENTS: usize = 254;
 /// Most bytes of blob metadata, names and values together (Azure: 8 KiB).
 pub const METADATA_BYTES: usize = 8_192;
+/// Most bytes of one append to an append blob (Azure, "Append Block": 4 MiB before version 2022-11-02, which some services are).
+pub const APPEND_BYTES: usize = 4_194_304;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.

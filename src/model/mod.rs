@@ -18,6 +18,7 @@ pub mod item;
 pub mod job;
 pub mod key;
 pub mod limits;
+pub mod log;
 pub mod names;
 pub mod nearest;
 pub mod odata;

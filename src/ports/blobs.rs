@@ -32,6 +32,23 @@ pub trait BlobStore: Send + Sync {
     /// Deletes a blob with its snapshots, at an ETag or whatever it is. `false` where it does not exist.
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError>;
 
+    /// Creates an empty append blob. Conditions as of [`put`](Self::put).
+    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError>;
+
+    /// Appends to an append blob, at a position: its length. `Precondition` where it has another length,
+    /// `NotFound(Item)` where it does not exist, `Permanent` where it is of another kind, `TooLarge` where the bytes
+    /// (4 MiB) or its blocks (50,000) would be over the limit.
+    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError>;
+
+    /// Replaces a blob's metadata at an ETag, and gives it a new one. A lost race where it is at another ETag, or absent.
+    async fn set_metadata(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        metadata: &BTreeMap<String, String>,
+        if_match: &ETag,
+    ) -> Result<ETag, StoreError>;
+
     /// Copies a blob inside the account, content, content type and metadata, and waits for the end.
     async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError>;
 

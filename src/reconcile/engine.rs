@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
+use super::log::Lanes;
 use super::pass::Pass;
 use super::report::PlanReport;
 use super::shared::Turns;
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(super) chance: Arc<dyn Chance>,
     pub(super) recheck_after: Duration,
     pub(super) turns: Turns,
+    /// Lines of logs that wait to be appended together.
+    pub(super) lanes: Lanes,
 }
 
 /// A job names something that the catalog does not have.
@@ -64,7 +67,7 @@ impl Engine {
     /// An engine.
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts { stores, catalog, clock, chance, recheck_after } = parts;
-        Self { stores, catalog, clock, chance, recheck_after, turns: Turns::default() }
+        Self { stores, catalog, clock, chance, recheck_after, turns: Turns::default(), lanes: Lanes::default() }
     }
 
     /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not

@@ -1,9 +1,10 @@
-//! Where a relocated entity is kept: a row with items of its own, a row that moved, a document.
+//! Where a relocated entity is kept: a row with items of its own, a row that moved, a document, a line of a log.
 
 use super::commit::{Change, Commit};
 use super::document::Document;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
+use super::log::Log;
 use super::observation::Observation;
 use super::pass::Pass;
 use crate::catalog::{Archive, ArchiveTarget};
@@ -18,6 +19,8 @@ pub(super) enum Kept<'e> {
     Moved(Pass<'e>),
     /// A document in a container or a folder, which nothing is derived from.
     Document(Document<'e>),
+    /// A line of a log.
+    Log(Log<'e>),
 }
 
 impl<'e> Kept<'e> {
@@ -32,6 +35,7 @@ impl<'e> Kept<'e> {
             ArchiveTarget::Table(target) => Self::Row(engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?),
             ArchiveTarget::Blob(target) => Self::Document(Document::blob(engine, archive, target, key)?),
             ArchiveTarget::File(target) => Self::Document(Document::file(engine, archive, target, key)?),
+            ArchiveTarget::Log(target) => Self::Log(Log::new(engine, archive, target, key, delivery)?),
         })
     }
 
@@ -39,15 +43,15 @@ impl<'e> Kept<'e> {
     pub(super) const fn primary(&self) -> Option<&Primary> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => Some(&pass.primary),
-            Self::Document(_) => None,
+            Self::Document(_) | Self::Log(_) => None,
         }
     }
 
-    /// Whether this is an archive.
-    pub(super) const fn is_archive(&self) -> bool {
+    /// Whether what is kept says when it was archived. (A line that is written twice has to be the same twice.)
+    pub(super) const fn is_dated(&self) -> bool {
         match self {
             Self::Row(_) | Self::Document(_) => true,
-            Self::Moved(_) => false,
+            Self::Moved(_) | Self::Log(_) => false,
         }
     }
 
@@ -56,7 +60,7 @@ impl<'e> Kept<'e> {
         match self {
             Self::Row(pass) => pass.has_views(),
             Self::Moved(_) => true,
-            Self::Document(_) => false,
+            Self::Document(_) | Self::Log(_) => false,
         }
     }
 
@@ -65,6 +69,8 @@ impl<'e> Kept<'e> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.next_round(),
             Self::Document(document) => document.next_round(),
+            // Nothing comes back from a log.
+            Self::Log(_) => Ok(()),
         }
     }
 
@@ -73,6 +79,7 @@ impl<'e> Kept<'e> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.observe().await,
             Self::Document(document) => document.observe().await,
+            Self::Log(log) => log.observe().await,
         }
     }
 
@@ -82,6 +89,7 @@ impl<'e> Kept<'e> {
             Self::Row(pass) => pass.commit(found, change).await,
             Self::Moved(pass) => pass.commit_alone(change).await,
             Self::Document(document) => document.commit(change).await,
+            Self::Log(log) => log.commit(change).await,
         }
     }
 
@@ -89,7 +97,7 @@ impl<'e> Kept<'e> {
     pub(super) async fn keep_up(&mut self, found: &Observation) -> Result<(), Failure> {
         match self {
             Self::Row(pass) => pass.settle_from(found).await,
-            Self::Moved(_) | Self::Document(_) => Ok(()),
+            Self::Moved(_) | Self::Document(_) | Self::Log(_) => Ok(()),
         }
     }
 
@@ -97,6 +105,7 @@ impl<'e> Kept<'e> {
     pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
         match self {
             Self::Moved(pass) => pass.settle().await,
+            Self::Log(log) => log.arrived().await,
             Self::Row(_) | Self::Document(_) => Ok(()),
         }
     }
@@ -105,7 +114,7 @@ impl<'e> Kept<'e> {
     pub(super) async fn settle(&mut self) -> Result<(), Failure> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.settle().await,
-            Self::Document(_) => Ok(()),
+            Self::Document(_) | Self::Log(_) => Ok(()),
         }
     }
 
@@ -113,7 +122,7 @@ impl<'e> Kept<'e> {
     pub(super) async fn settle_from(&mut self, found: &Observation) -> Result<(), Failure> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.settle_from(found).await,
-            Self::Document(_) => Ok(()),
+            Self::Document(_) | Self::Log(_) => Ok(()),
         }
     }
 
@@ -121,7 +130,7 @@ impl<'e> Kept<'e> {
     pub(super) fn into_summary(self) -> Option<Summary> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => Some(pass.summary),
-            Self::Document(_) => None,
+            Self::Document(_) | Self::Log(_) => None,
         }
     }
 }

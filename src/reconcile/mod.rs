@@ -25,6 +25,7 @@ mod failure;
 pub mod footprint;
 mod items;
 mod kept;
+mod log;
 mod moving;
 mod observation;
 mod pass;

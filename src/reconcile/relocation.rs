@@ -15,6 +15,7 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::kept::Kept;
+use super::log::Log;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
@@ -95,8 +96,14 @@ impl<'e> Relocation<'e> {
                 let stamped = found.row.as_ref().and_then(|row| Stamp::of(&row.entity));
                 let done = self.copied || stamped.as_ref() == Some(&self.delivery.stamp);
                 self.settle(&seen).await?;
+                if done && matches!(self.kept, Kept::Log(_)) {
+                    self.kept.arrived().await?;
+                }
                 return Ok((!done).then(|| format!("{} does not exist", self.source.primary)));
             };
+            if let Kept::Log(log) = &mut self.kept {
+                log.copies(row);
+            }
             let copy = self.decide(row, found.row.as_ref(), if_match);
             let change = match copy {
                 Copy::Insert => Some(Change::Insert(self.copy_of(row))),
@@ -146,7 +153,7 @@ impl<'e> Relocation<'e> {
                 refuse_derived(seen, &self.source.primary)?;
                 refuse_derived(found, &target.primary)
             }
-            Kept::Row(_) | Kept::Document(_) => Ok(()),
+            Kept::Row(_) | Kept::Document(_) | Kept::Log(_) => Ok(()),
         }
     }
 
@@ -166,6 +173,17 @@ impl<'e> Relocation<'e> {
     }
 
     fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Copy {
+        if let Kept::Log(log) = &self.kept {
+            if Log::is_logged(row, found) {
+                return Copy::Copied;
+            }
+            if found.is_none() && log.may_be_anew(row) {
+                return Copy::Skip(
+                    "the entity was written after this job was enqueued, and an earlier delivery may have logged the one before it"
+                        .to_owned(),
+                );
+            }
+        }
         // The condition is judged once: what changes after the copy moves along with it.
         match if_match.filter(|wanted| **wanted != row.etag && !self.copied) {
             Some(wanted) => Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)),
@@ -184,6 +202,9 @@ impl<'e> Relocation<'e> {
     /// Takes back the word that this very version was copied, before a run gives up that knows it has not deleted:
     /// the next delivery could not tell an entity that changed from one created anew, and would leave it alone.
     async fn reopen(&mut self) -> Result<(), Failure> {
+        if let Kept::Log(log) = &mut self.kept {
+            return log.reopen().await;
+        }
         let found = self.kept.observe().await?;
         let Some(row) = found.row.as_ref().filter(|row| Stamp::of(&row.entity).as_ref() == Some(&self.delivery.stamp)) else {
             return Ok(());
@@ -202,7 +223,7 @@ impl<'e> Relocation<'e> {
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }
-        if self.kept.is_archive()
+        if self.kept.is_dated()
             && let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now())
         {
             entity = entity.with(ARCHIVED_AT, now);

@@ -22,16 +22,23 @@ use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
 use super::relocation::{SOURCE_ETAG, SOURCE_JOB, joined};
-use crate::catalog::Archive;
+use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::{Primary, Stamp};
-use crate::model::{ETag, Entity, EntityKey, Row};
+use crate::model::{ETag, Entity, EntityKey, Row, ViewName};
 use crate::planted::{Bug, planted};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0} exists and was not restored by this job: delete or archive it first, or discard this job")]
 struct Exists(Primary);
 
+#[derive(Debug, thiserror::Error)]
+#[error("[archives.{0}] is a log in append blobs, from which nothing comes back: read it with `evenkeel logs {0}`")]
+struct OneWay(ViewName);
+
 pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
+    if let ArchiveTarget::Log(_) = archive.target {
+        return Err(permanent(format!("restoring from archive {}", archive.name), OneWay(archive.name.clone())));
+    }
     let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
     let mut kept = Kept::in_archive(engine, archive, key, delivery)?;
     // The version of the archived row after whose reading this run has written the source.

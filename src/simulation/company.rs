@@ -14,11 +14,12 @@
 use std::sync::Arc;
 
 use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, OnConflict, SecondaryIndex, TableRef,
-    View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, LogTarget, OnConflict, SecondaryIndex,
+    TableRef, View, ViewKind,
 };
 use crate::model::condition::Condition;
 use crate::model::document::{DEFAULT_PATH, DocumentPath};
+use crate::model::log::LogPath;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, Entity, EntityKey, QueueName, TableName, ViewName};
 use crate::reconcile::footprint::FOOTPRINTS;
@@ -29,6 +30,8 @@ pub const ARCHIVE: &str = "former";
 pub const BLOB_ARCHIVE: &str = "former_blobs";
 /// An archive in a shared folder, for tests that send jobs to it.
 pub const FILE_ARCHIVE: &str = "former_files";
+/// An archive that is a log, for tests that send jobs to it. It lies in [`CONTAINER`] too.
+pub const LOG_ARCHIVE: &str = "former_log";
 /// The container of [`BLOB_ARCHIVE`].
 pub const CONTAINER: &str = "former-employees";
 /// The folder of [`FILE_ARCHIVE`].
@@ -229,7 +232,7 @@ pub fn catalog(shape: Shape) -> Catalog {
 
 /// The archives of the employees, one of each kind.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
-fn archives() -> [Archive; 3] {
+fn archives() -> [Archive; 4] {
     let path = || DocumentPath::parse(DEFAULT_PATH).expect("a path");
     let blobs = BlobTarget {
         account: AccountName::main(),
@@ -239,10 +242,19 @@ fn archives() -> [Archive; 3] {
         metadata: [("last_name".to_owned(), Template::parse("{LastName}").expect("a template"))].into(),
     };
     let files = FileTarget { dir: FOLDER.to_owned(), path: path() };
+    let log = LogTarget {
+        account: AccountName::main(),
+        container: ContainerName::new(CONTAINER).expect("a container name"),
+        path: LogPath::parse("logs/%Y/%m/%d/%H00").expect("a path"),
+        time: None,
+        spread: 1,
+        roll_at: 64 << 20,
+    };
     let archive = |name, target| Archive { name: view_name(name), source: table_ref("Employees"), target };
     [
         archive(ARCHIVE, ArchiveTarget::Table(table_ref("FormerEmployees"))),
         archive(BLOB_ARCHIVE, ArchiveTarget::Blob(blobs)),
         archive(FILE_ARCHIVE, ArchiveTarget::File(files)),
+        archive(LOG_ARCHIVE, ArchiveTarget::Log(log)),
     ]
 }

@@ -134,7 +134,9 @@ fn footprints(
     found: &BTreeMap<Item, (Address, Properties)>,
 ) -> Result<(), String> {
     let mut all: BTreeMap<Item, Address> = BTreeMap::new();
-    for row in tables.get(FOOTPRINTS).into_iter().flatten() {
+    // Records of lines lie in the same table.
+    let records = |row: &&Row| row.entity.key.pk.as_str().starts_with('~');
+    for row in tables.get(FOOTPRINTS).into_iter().flatten().filter(|row| !records(row)) {
         let primary = primary_of(&row.entity.key);
         let items = listed(&row.entity)?;
         if items.values().any(|changing| *changing) {

@@ -241,6 +241,90 @@ pub(crate) async fn a_copy_of_nothing_finds_no_blob(world: &World) {
     assert!(list(world, &container, "").await.is_empty());
 }
 
+async fn create_append(world: &World, container: &ContainerName, name: &str) -> ETag {
+    let upload = BlobUpload {
+        condition: BlobCondition::Absent,
+        content_type: Some("application/x-ndjson".to_owned()),
+        ..with_metadata("first", "a")
+    };
+    world.account.blobs.create_append(container, &blob(name), &upload).await.unwrap()
+}
+
+pub(crate) async fn an_append_blob_grows_at_its_end_alone(world: &World) {
+    let container = world.container().await;
+    let created = create_append(world, &container, "log").await;
+    let blobs = &world.account.blobs;
+    let line = |text: &'static str| Bytes::from_static(text.as_bytes());
+    let first = blobs.append(&container, &blob("log"), line("one\n"), 0).await.unwrap();
+    assert_ne!(first, created);
+    assert_eq!(class(blobs.append(&container, &blob("log"), line("two\n"), 0).await), ErrorClass::Precondition);
+    assert_eq!(class(blobs.append(&container, &blob("log"), line("two\n"), 5).await), ErrorClass::Precondition);
+    let second = blobs.append(&container, &blob("log"), line("two\n"), 4).await.unwrap();
+    let read = get(world, &container, "log").await;
+    assert_eq!((read.content.as_ref(), read.properties.etag), (b"one\ntwo\n".as_slice(), second));
+    assert_eq!((read.properties.content_type.as_str(), read.properties.metadata["first"].as_str()), ("application/x-ndjson", "a"));
+    assert_eq!(list(world, &container, "").await[0].length, 8);
+}
+
+pub(crate) async fn an_append_needs_an_append_blob(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    assert_eq!(class(blobs.append(&container, &blob("none"), Bytes::from_static(b"x"), 0).await), NO_ITEM);
+    put(world, &container, "block", b"x").await;
+    assert_eq!(class(blobs.append(&container, &blob("block"), Bytes::from_static(b"x"), 1).await), ErrorClass::Permanent);
+    create_append(world, &container, "log").await;
+    let again = blobs.create_append(&container, &blob("log"), &on(BlobCondition::Absent)).await;
+    assert_eq!(class(again), ErrorClass::Conflict);
+    let large = blobs.append(&container, &blob("log"), vec![0; 4_194_305].into(), 0).await;
+    assert_eq!(class(large), ErrorClass::TooLarge);
+    // A put makes a block blob of it.
+    put(world, &container, "log", b"x").await;
+    assert_eq!(class(blobs.append(&container, &blob("log"), Bytes::from_static(b"x"), 1).await), ErrorClass::Permanent);
+}
+
+pub(crate) async fn what_is_appended_is_read_whole_and_by_range(world: &World) {
+    let container = world.container().await;
+    create_append(world, &container, "log").await;
+    let bytes = pattern(1_200_000);
+    let mut position = 0;
+    for size in [1, 262_143, 1, 262_144, 5, 600_000, 75_706] {
+        let part = Bytes::copy_from_slice(&bytes[position..position + size]);
+        world.account.blobs.append(&container, &blob("log"), part, position as u64).await.unwrap();
+        position += size;
+    }
+    assert_eq!(position, bytes.len());
+    assert!(content(world, &container, "log").await == bytes);
+    let part = world.account.blobs.get(&container, &blob("log"), Some(262_140..262_150)).await.unwrap().unwrap();
+    assert!(part.content == bytes[262_140..262_150]);
+}
+
+pub(crate) async fn of_concurrent_appends_at_one_position_one_wins(world: &World) {
+    let container = world.container().await;
+    create_append(world, &container, "log").await;
+    let name = blob("log");
+    let appends = (0..6).map(|n| world.account.blobs.append(&container, &name, Bytes::from(format!("{n}\n")), 0));
+    let won = join_all(appends).await.into_iter().flatten().count();
+    assert_eq!((won, content(world, &container, "log").await.len()), (1, 2));
+}
+
+pub(crate) async fn metadata_is_replaced_at_its_etag_alone(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    create_append(world, &container, "log").await;
+    let stale = blobs.append(&container, &blob("log"), Bytes::from_static(b"x"), 0).await.unwrap();
+    let second = BTreeMap::from([("Last".to_owned(), "b".to_owned())]);
+    let etag = blobs.set_metadata(&container, &blob("log"), &second, &stale).await.unwrap();
+    assert_ne!(etag, stale);
+    assert_eq!(class(blobs.set_metadata(&container, &blob("log"), &BTreeMap::new(), &stale).await), ErrorClass::Precondition);
+    let read = get(world, &container, "log").await;
+    assert_eq!((read.content.as_ref(), read.properties.etag), (b"x".as_slice(), etag.clone()));
+    assert_eq!(read.properties.metadata, BTreeMap::from([("last".to_owned(), "b".to_owned())]));
+    // It stays what it was: the next line follows.
+    blobs.append(&container, &blob("log"), Bytes::from_static(b"y"), 1).await.unwrap();
+    blobs.delete(&container, &blob("log"), None).await.unwrap();
+    assert!(blobs.set_metadata(&container, &blob("log"), &second, &etag).await.unwrap_err().is_lost_race());
+}
+
 pub(crate) async fn metadata_that_cannot_be_sent_is_refused(world: &World) {
     let container = world.container().await;
     let long = "x".repeat(8_192);

@@ -315,6 +315,11 @@ macro_rules! contract_suite {
             a_copy_of_nothing_finds_no_blob
             metadata_that_cannot_be_sent_is_refused
             names_with_unusual_characters_address_their_own_blob
+            an_append_blob_grows_at_its_end_alone
+            an_append_needs_an_append_blob
+            what_is_appended_is_read_whole_and_by_range
+            of_concurrent_appends_at_one_position_one_wins
+            metadata_is_replaced_at_its_etag_alone
             a_listing_is_ordered_and_complete
             a_listing_is_limited_to_its_prefix
             of_concurrent_writes_where_none_may_be_one_wins

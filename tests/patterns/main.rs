@@ -10,6 +10,7 @@ mod support;
 
 mod derived;
 mod documents;
+mod logging;
 mod moving;
 mod site;
 
@@ -45,6 +46,11 @@ patterns! {
         metadata_over_the_limit_is_refused_with_its_name
         a_document_that_somebody_deleted_or_spoilt_is_told
         archiving_takes_as_many_requests_as_the_documentation_says;
+    logging:
+        an_event_becomes_one_line_of_its_hour
+        what_waits_together_is_appended_together_and_nothing_twice
+        a_log_that_somebody_deleted_or_wrote_over_is_begun_anew
+        logging_takes_as_many_requests_as_the_documentation_says;
     moving:
         an_employee_moves_to_another_department_and_another_table
         what_lies_where_an_entity_is_to_go_is_left_alone

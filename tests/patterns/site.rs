@@ -144,6 +144,11 @@ impl Site {
         self.worn.counts.snapshot().since(&before).transactions()
     }
 
+    /// How many storage requests were sent so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.worn.counts.snapshot().transactions()
+    }
+
     /// A row.
     pub(crate) async fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
         self.account.tables.get(&self.table(table), &EntityKey::new(pk, rk).unwrap(), None).await.unwrap()
@@ -205,6 +210,7 @@ async fn create(account: &Account, catalog: &Catalog) {
         .values()
         .filter_map(|archive| match &archive.target {
             ArchiveTarget::Blob(target) => Some(&target.container),
+            ArchiveTarget::Log(target) => Some(&target.container),
             ArchiveTarget::Table(_) | ArchiveTarget::File(_) => None,
         })
         .collect();

@@ -18,6 +18,16 @@ pub(crate) async fn check(lab: &Lab, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
     }
+    one_line_each(lab, story).await;
+}
+
+/// No version of an entity has two lines.
+pub(crate) async fn one_line_each(lab: &Lab, story: &str) {
+    let mut seen = std::collections::BTreeSet::new();
+    for line in lab.lines().await {
+        let version = format!("{} {} {}", line["PartitionKey"], line["RowKey"], line["ek_source_etag"]);
+        assert!(seen.insert(version.clone()), "{story}: {version} has two lines");
+    }
 }
 
 /// What the meddling client wrote is in the table, under its key or the one it was moved to, or in an archive.
@@ -31,6 +41,9 @@ pub(crate) async fn nothing_lost(lab: &Lab, story: &str) {
         }
     }
     if lab.document(&rk).await.is_some_and(|document| document.text("Email") == Some(&email)) {
+        return;
+    }
+    if lab.lines().await.iter().any(|line| line["Email"] == email.as_str()) {
         return;
     }
     panic!("{story}: the client's write of {email} to {rk} is neither in the table nor in the archive");

@@ -1,7 +1,7 @@
 //! The jobs that are disturbed, and who meddles with them.
 
 use evenkeel::model::Job;
-use evenkeel::simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
+use evenkeel::simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -219,6 +219,24 @@ pub(crate) fn all() -> Vec<Scenario> {
             verify: documented,
         },
         Scenario {
+            name: "archive to a log",
+            prepare: |lab| Box::pin(async move { settled(&lab).await }),
+            job: || on_archive("archive", LOG_ARCHIVE),
+            verify: logged,
+        },
+        Scenario {
+            name: "archive to a log that has lines",
+            prepare: |lab| {
+                Box::pin(async move {
+                    lab.write(employee("2", "old@contoso.com", "Old")).await;
+                    lab.work(&job(&json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "2"}))).await.unwrap();
+                    settled(&lab).await;
+                })
+            },
+            job: || on_archive("archive", LOG_ARCHIVE),
+            verify: logged,
+        },
+        Scenario {
             name: "restore from a blob",
             prepare: |lab| {
                 Box::pin(async move {
@@ -271,6 +289,14 @@ pub(crate) fn all() -> Vec<Scenario> {
             },
         },
     ]
+}
+
+fn logged(lab: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        assert!(lab.read("Employees", "Sales", "1").await.is_none());
+        let lines = lab.lines().await;
+        assert_eq!(lines.iter().filter(|line| line["Email"] == "Ada@Contoso.com").count(), 1, "{lines:?}");
+    })
 }
 
 fn documented(lab: Lab) -> BoxFuture<'static, ()> {

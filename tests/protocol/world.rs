@@ -268,6 +268,18 @@ impl Lab {
         Some(document::decode(&content, &EntityKey::new("Sales", rk).unwrap()).unwrap())
     }
 
+    /// The lines of the log.
+    pub(crate) async fn lines(&self) -> Vec<serde_json::Value> {
+        let container = ContainerName::new(CONTAINER).unwrap();
+        let mut lines = Vec::new();
+        for blob in self.account.blobs.list(&container, "logs/", None).await.unwrap().blobs {
+            let blob = self.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap();
+            let text = String::from_utf8(blob.content.to_vec()).unwrap();
+            lines.extend(text.lines().map(|line| serde_json::from_str(line).unwrap()));
+        }
+        lines
+    }
+
     pub(crate) async fn rows(&self, name: &str) -> Vec<Row> {
         self.account.tables.query(&table(name), &Query::default()).await.unwrap().rows
     }

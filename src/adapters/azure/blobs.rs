@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::prelude::{IfMatchCondition, Metadata, NextMarker};
-use azure_storage_blobs::prelude::{BlobClient, BlobContentType, BlobServiceClient, Hash};
+use azure_storage_blobs::prelude::{BlobClient, BlobContentType, BlobServiceClient, ConditionAppendPosition, Hash};
 use bytes::{Bytes, BytesMut};
 use md5::{Digest as _, Md5};
 use secrecy::ExposeSecret as _;
@@ -26,6 +26,9 @@ const PUT: Operation = Operation::write("Put Blob", Absent::Container);
 const GET: Operation = Operation::read("Get Blob", Absent::Item);
 const PROPERTIES: Operation = Operation::read("Get Blob Properties", Absent::Item);
 const DELETE: Operation = Operation::write("Delete Blob", Absent::Item);
+const CREATE_APPEND: Operation = Operation::write("Put Append Blob", Absent::Container);
+const APPEND: Operation = Operation::write("Append Block", Absent::Item);
+const SET_METADATA: Operation = Operation::write("Set Blob Metadata", Absent::Item);
 const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
 const LIST: Operation = Operation::read("List Blobs", Absent::Container);
 
@@ -162,8 +165,8 @@ impl AzureBlobs {
         Ok(Some(Some(Blob { content: content.freeze(), properties })))
     }
 
-    fn check_upload(&self, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
-        let refuse = |class, message: String| Err(self.caller.error(class, PUT, what(), message));
+    fn check_upload(&self, operation: Operation, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
+        let refuse = |class, message: String| Err(self.caller.error(class, operation, what(), message));
         if content.len() > PUT_BYTES {
             return refuse(ErrorClass::TooLarge, format!("the content has {} bytes; one Put Blob writes 5,000 MiB", content.len()));
         }
@@ -233,6 +236,24 @@ fn metadata_of(answer: &Answer) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
+/// A condition in the library's words.
+fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
+    match condition {
+        BlobCondition::None => None,
+        BlobCondition::Absent => Some(IfMatchCondition::NotMatch("*".to_owned())),
+        BlobCondition::Matches(etag) => Some(IfMatchCondition::Match(etag.as_str().to_owned())),
+    }
+}
+
+/// Metadata in the library's words.
+fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
+    let mut headers = Metadata::new();
+    for (name, value) in metadata {
+        headers.insert(name.to_ascii_lowercase(), value.clone());
+    }
+    headers
+}
+
 /// A name of metadata: a C# identifier, of ASCII letters.
 fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -268,7 +289,7 @@ impl BlobStore for AzureBlobs {
 
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
-        self.check_upload(what, &content, upload)?;
+        self.check_upload(PUT, what, &content, upload)?;
         let mut amendment = Amendment::default();
         if let Some(cache_control) = &upload.cache_control {
             // The library can set it only with a second request.
@@ -280,19 +301,65 @@ impl BlobStore for AzureBlobs {
             call = call.content_type(BlobContentType::from(content_type.clone()));
         }
         if !upload.metadata.is_empty() {
-            let mut metadata = Metadata::new();
-            for (name, value) in &upload.metadata {
-                metadata.insert(name.to_ascii_lowercase(), value.clone());
-            }
-            call = call.metadata(metadata);
+            call = call.metadata(headers_of(&upload.metadata));
         }
-        call = match &upload.condition {
-            BlobCondition::None => call,
-            BlobCondition::Absent => call.if_match(IfMatchCondition::NotMatch("*".to_owned())),
-            BlobCondition::Matches(etag) => call.if_match(IfMatchCondition::Match(etag.as_str().to_owned())),
+        call = match condition(&upload.condition) {
+            Some(condition) => call.if_match(condition),
+            None => call,
         };
         let answer = self.caller.run(PUT, what, call.into_future()).await?;
         self.caller.etag(PUT, what, &answer)
+    }
+
+    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        self.check_upload(CREATE_APPEND, what, &Bytes::new(), upload)?;
+        let mut amendment = Amendment::default();
+        if let Some(cache_control) = &upload.cache_control {
+            amendment = amendment.header("x-ms-blob-cache-control", cache_control.clone());
+        }
+        let mut call = self.blob((container, name)).put_append_blob().context(amendment.context());
+        if let Some(content_type) = &upload.content_type {
+            call = call.content_type(BlobContentType::from(content_type.clone()));
+        }
+        if !upload.metadata.is_empty() {
+            call = call.metadata(headers_of(&upload.metadata));
+        }
+        call = match condition(&upload.condition) {
+            Some(condition) => call.if_match(condition),
+            None => call,
+        };
+        let answer = self.caller.run(CREATE_APPEND, what, call.into_future()).await?;
+        self.caller.etag(CREATE_APPEND, what, &answer)
+    }
+
+    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        if content.len() > limits::APPEND_BYTES {
+            let message = format!("the content has {} bytes; one Append Block takes 4 MiB", content.len());
+            return Err(self.caller.error(ErrorClass::TooLarge, APPEND, what(), message));
+        }
+        let hash = Hash::MD5(Md5::digest(&content).into());
+        let call = self.blob((container, name)).append_block(content).hash(hash);
+        let call = call.condition_append_position(ConditionAppendPosition::new(position));
+        let answer = self.caller.run(APPEND, what, call.into_future()).await?;
+        self.caller.etag(APPEND, what, &answer)
+    }
+
+    async fn set_metadata(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        metadata: &BTreeMap<String, String>,
+        if_match: &ETag,
+    ) -> Result<ETag, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        let upload = BlobUpload { metadata: metadata.clone(), ..BlobUpload::default() };
+        self.check_upload(SET_METADATA, what, &Bytes::new(), &upload)?;
+        let call = self.blob((container, name)).set_metadata().metadata(headers_of(metadata));
+        let call = call.if_match(IfMatchCondition::Match(if_match.as_str().to_owned()));
+        let answer = self.caller.run(SET_METADATA, what, call.into_future()).await?;
+        self.caller.etag(SET_METADATA, what, &answer)
     }
 
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {

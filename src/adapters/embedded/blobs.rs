@@ -64,7 +64,68 @@ impl BlobStore for EmbeddedStore {
             slot.admits(&condition)?;
             let stamp = writing.stamp();
             contents::write(writing.connection, stamp, &header, &content)?;
-            slot.set(writing, stamp, content.len() as u64)
+            slot.set(writing, stamp, content.len() as u64, false)
+        })
+        .await
+    }
+
+    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        const NAME: &str = "Put Append Blob";
+        let what = || What::Blob(container.clone(), name.clone());
+        let header = check(&Bytes::new(), upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        let (place, condition) = (Place::of(container, name), upload.condition.clone());
+        self.write(NAME, what, move |writing| {
+            let slot = place.slot(writing.connection)?;
+            slot.admits(&condition)?;
+            let stamp = writing.stamp();
+            contents::write(writing.connection, stamp, &header, &Bytes::new())?;
+            slot.set(writing, stamp, 0, true)
+        })
+        .await
+    }
+
+    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
+        const NAME: &str = "Append Block";
+        let what = || What::Blob(container.clone(), name.clone());
+        if content.len() > limits::APPEND_BYTES {
+            let message = format!("{} bytes at once; an append blob takes {}", content.len(), limits::APPEND_BYTES);
+            return Err(self.error(NAME, what(), Fault::too_large(message)));
+        }
+        let place = Place::of(container, name);
+        self.write(NAME, what, move |writing| {
+            let slot = place.slot(writing.connection)?;
+            let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob does not exist"))?;
+            if !version.append {
+                return Err(Fault::permanent("the blob is no append blob"));
+            }
+            if version.length != position {
+                return Err(Fault::new(ErrorClass::Precondition, "the blob has another length"));
+            }
+            let stamp = writing.stamp();
+            contents::extend(writing.connection, version.stamp, stamp, version.length, &content)?;
+            slot.renewed(writing, stamp, version.length + content.len() as u64)
+        })
+        .await
+    }
+
+    async fn set_metadata(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        metadata: &BTreeMap<String, String>,
+        if_match: &ETag,
+    ) -> Result<ETag, StoreError> {
+        const NAME: &str = "Set Blob Metadata";
+        let what = || What::Blob(container.clone(), name.clone());
+        let metadata = check_metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
+        let (place, condition) = (Place::of(container, name), BlobCondition::Matches(if_match.clone()));
+        self.write(NAME, what, move |writing| {
+            let slot = place.slot(writing.connection)?;
+            slot.admits(&condition)?;
+            let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::Precondition, "the blob does not exist"))?;
+            let stamp = writing.stamp();
+            contents::set_metadata(writing.connection, version.stamp, stamp, &metadata)?;
+            slot.renewed(writing, stamp, version.length)
         })
         .await
     }
@@ -125,7 +186,7 @@ impl BlobStore for EmbeddedStore {
                 let slot = target.slot(writing.connection)?;
                 let stamp = writing.stamp();
                 contents::copy(writing.connection, version.stamp, stamp)?;
-                slot.set(writing, stamp, version.length)
+                slot.set(writing, stamp, version.length, version.append)
             },
         )
         .await
@@ -186,6 +247,8 @@ struct Slot<'a> {
 struct Version {
     stamp: i64,
     length: u64,
+    /// What can be appended to.
+    append: bool,
 }
 
 impl Place {
@@ -195,10 +258,10 @@ impl Place {
 
     fn slot(&self, connection: &Connection) -> Result<Slot<'_>, Fault> {
         let container = container_id(connection, &self.container)?;
-        let mut statement = connection.prepare_cached("SELECT stamp, length FROM blobs WHERE container_id = ?1 AND name = ?2")?;
+        let mut statement = connection.prepare_cached("SELECT stamp, length, append FROM blobs WHERE container_id = ?1 AND name = ?2")?;
         let version = statement
             .query_row((container, self.name.as_str()), |row| {
-                Ok(Version { stamp: row.get(0)?, length: row.get::<_, i64>(1)?.cast_unsigned() })
+                Ok(Version { stamp: row.get(0)?, length: row.get::<_, i64>(1)?.cast_unsigned(), append: row.get(2)? })
             })
             .optional()?;
         Ok(Slot { container, name: self.name.as_str(), version })
@@ -219,12 +282,19 @@ impl Slot<'_> {
     }
 
     /// Puts a version here, in place of the one before.
-    fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64) -> Result<ETag, Fault> {
+    fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64, append: bool) -> Result<ETag, Fault> {
         if let Some(old) = self.version {
             contents::remove(writing.connection, old.stamp)?;
         }
-        let sql = "INSERT INTO blobs (container_id, name, stamp, length) VALUES (?1, ?2, ?3, ?4) \
-                   ON CONFLICT (container_id, name) DO UPDATE SET stamp = excluded.stamp, length = excluded.length";
+        let sql = "INSERT INTO blobs (container_id, name, stamp, length, append) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT \
+                   (container_id, name) DO UPDATE SET stamp = excluded.stamp, length = excluded.length, append = excluded.append";
+        writing.connection.prepare_cached(sql)?.execute((self.container, self.name, stamp, length.cast_signed(), append))?;
+        stamp::blob_etag(stamp)
+    }
+
+    /// The version here is under another stamp now.
+    fn renewed(&self, writing: &Writing<'_>, stamp: i64, length: u64) -> Result<ETag, Fault> {
+        let sql = "UPDATE blobs SET stamp = ?3, length = ?4 WHERE container_id = ?1 AND name = ?2";
         writing.connection.prepare_cached(sql)?.execute((self.container, self.name, stamp, length.cast_signed()))?;
         stamp::blob_etag(stamp)
     }

@@ -46,6 +46,40 @@ pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), Fa
     Ok(())
 }
 
+/// Makes a new version of an old one, which is no more: the same bytes and more behind them.
+pub(super) fn extend(connection: &Connection, from: i64, to: i64, length: u64, more: &[u8]) -> Result<(), Fault> {
+    renew(connection, from, to)?;
+    let last = (length / BLOCK as u64).cast_signed();
+    let room = BLOCK - usize::try_from(length % BLOCK as u64).unwrap_or(0);
+    let (fill, rest) = more.split_at(room.min(more.len()));
+    if room == BLOCK {
+        connection.prepare_cached("INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)")?.execute((to, last, fill))?;
+    } else {
+        let sql = "UPDATE blob_blocks SET content = CAST(content || ?3 AS BLOB) WHERE stamp = ?1 AND number = ?2";
+        connection.prepare_cached(sql)?.execute((to, last, fill))?;
+    }
+    let mut statement = connection.prepare_cached("INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)")?;
+    for (number, block) in (last + 1..).zip(rest.chunks(BLOCK)) {
+        statement.execute((to, number, block))?;
+    }
+    Ok(())
+}
+
+/// Makes a new version of an old one, which is no more, with other metadata.
+pub(super) fn set_metadata(connection: &Connection, from: i64, to: i64, metadata: &BTreeMap<String, String>) -> Result<(), Fault> {
+    renew(connection, from, to)?;
+    let metadata = serde_json::to_string(metadata).map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
+    connection.prepare_cached("UPDATE blob_headers SET metadata = ?2 WHERE stamp = ?1")?.execute((to, metadata))?;
+    Ok(())
+}
+
+/// Puts a version under another stamp. Readers keep what they see.
+fn renew(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached("UPDATE blob_headers SET stamp = ?2 WHERE stamp = ?1")?.execute((from, to))?;
+    connection.prepare_cached("UPDATE blob_blocks SET stamp = ?2 WHERE stamp = ?1")?.execute((from, to))?;
+    Ok(())
+}
+
 /// Removes a version.
 pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM blob_headers WHERE stamp = ?1")?.execute([stamp])?;

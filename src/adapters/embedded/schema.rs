@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// The version of the layout below, in `PRAGMA user_version`.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
 const APPLICATION: i64 = 0x6576_6b6c;
 
@@ -52,6 +52,9 @@ CREATE TABLE blob_blocks (
 
 CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
 ";
+
+/// What version 2 adds: append blobs.
+const SECOND: &str = "ALTER TABLE blobs ADD COLUMN append INTEGER NOT NULL DEFAULT 0;";
 
 /// Why a file cannot be opened as an embedded store.
 #[derive(Debug, thiserror::Error)]
@@ -162,9 +165,13 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     }
     // Two processes may open a new file at once: who comes second finds the layout made.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sqlite)?;
-    if version(path, &transaction)? == 0 {
+    let found = version(path, &transaction)?;
+    if found == 0 {
         transaction.execute_batch(LAYOUT).map_err(sqlite)?;
         transaction.pragma_update(None, "application_id", APPLICATION).map_err(sqlite)?;
+    }
+    if found < 2 {
+        transaction.execute_batch(SECOND).map_err(sqlite)?;
         transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
     }
     transaction.commit().map_err(sqlite)

@@ -1,5 +1,6 @@
 //! Blobs with a layer around them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use async_trait::async_trait;
@@ -39,6 +40,27 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
         let request = Request::new(Op::DeleteBlob, Target::Blob(container, name));
         self.layer.call(request, self.inner.delete(container, name, if_match)).await
+    }
+
+    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        let request = Request::new(Op::CreateAppendBlob, Target::Blob(container, name));
+        self.layer.call(request, self.inner.create_append(container, name, upload)).await
+    }
+
+    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
+        let request = Request::new(Op::AppendBlock, Target::Blob(container, name));
+        self.layer.call(request, self.inner.append(container, name, content, position)).await
+    }
+
+    async fn set_metadata(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        metadata: &BTreeMap<String, String>,
+        if_match: &ETag,
+    ) -> Result<ETag, StoreError> {
+        let request = Request::new(Op::SetBlobMetadata, Target::Blob(container, name));
+        self.layer.call(request, self.inner.set_metadata(container, name, metadata, if_match)).await
     }
 
     async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {

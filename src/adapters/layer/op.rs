@@ -91,6 +91,12 @@ ops! {
     GetBlobProperties, Blob, "get_blob_properties", "Get Blob Properties";
     /// Delete a blob.
     DeleteBlob, Blob, "delete_blob", "Delete Blob";
+    /// Create an append blob.
+    CreateAppendBlob, Blob, "create_append_blob", "Put Append Blob";
+    /// Append to an append blob.
+    AppendBlock, Blob, "append_block", "Append Block";
+    /// Replace a blob's metadata.
+    SetBlobMetadata, Blob, "set_blob_metadata", "Set Blob Metadata";
     /// Copy a blob.
     CopyBlob, Blob, "copy_blob", "Copy Blob";
     /// One page of the blobs.

@@ -1,5 +1,6 @@
 //! Blobs whose requests are tried again.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use async_trait::async_trait;
@@ -42,6 +43,27 @@ impl BlobStore for Retry<dyn BlobStore> {
         let rule = Unanswered::of_blob_deletion(if_match);
         let ended = self.attempts(Op::DeleteBlob, rule, || self.inner.delete(container, name, if_match)).await;
         ended.result.map(|deleted| deleted || ended.unanswered)
+    }
+
+    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of_upload(&upload.condition);
+        self.attempts(Op::CreateAppendBlob, rule, || self.inner.create_append(container, name, upload)).await.result
+    }
+
+    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of(Op::AppendBlock);
+        self.attempts(Op::AppendBlock, rule, || self.inner.append(container, name, content.clone(), position)).await.result
+    }
+
+    async fn set_metadata(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        metadata: &BTreeMap<String, String>,
+        if_match: &ETag,
+    ) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of(Op::SetBlobMetadata);
+        self.attempts(Op::SetBlobMetadata, rule, || self.inner.set_metadata(container, name, metadata, if_match)).await.result
     }
 
     async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {

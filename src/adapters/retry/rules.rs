@@ -57,6 +57,9 @@ impl Unanswered {
             | Op::Transact
             | Op::UpdateMessage
             | Op::PutBlob
+            | Op::CreateAppendBlob
+            | Op::AppendBlock
+            | Op::SetBlobMetadata
             | Op::DeleteBlob => Self::Surface,
         }
     }

@@ -20,6 +20,8 @@ struct Stored {
     etag: ETag,
     content_type: String,
     metadata: BTreeMap<String, String>,
+    /// What can be appended to.
+    append: bool,
 }
 
 /// Most blobs on one page of a listing (Azure: 5,000).
@@ -61,6 +63,17 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Refusal> {
     }
 }
 
+/// Whether a blob may be written in the place of what is there.
+fn admit(condition: &BlobCondition, stored: Option<&Stored>) -> Result<(), Refusal> {
+    match (condition, stored) {
+        (BlobCondition::Absent, Some(_)) => Err((ErrorClass::Conflict, "the blob exists already")),
+        (BlobCondition::Matches(wanted), stored) if stored.is_none_or(|stored| stored.etag != *wanted) => {
+            Err((ErrorClass::Precondition, "the blob is at another ETag"))
+        }
+        (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => Ok(()),
+    }
+}
+
 fn refuse(inner: &Inner, name: &'static str, what: &What) -> impl Fn(Refusal) -> StoreError {
     move |(class, message)| inner.error(class, name, what.clone(), message)
 }
@@ -92,19 +105,82 @@ impl BlobStore for SimWorld {
             let refuse = refuse(inner, NAME, &subject);
             let etag = etag(state).map_err(&refuse)?;
             let blobs = state.containers.of(&container).map_err(&refuse)?;
-            match (&upload.condition, blobs.get(&name)) {
-                (BlobCondition::Absent, Some(_)) => return Err(refuse((ErrorClass::Conflict, "the blob exists already"))),
-                (BlobCondition::Matches(wanted), stored) if stored.is_none_or(|stored| stored.etag != *wanted) => {
-                    return Err(refuse((ErrorClass::Precondition, "the blob is at another ETag")));
-                }
-                _ => {}
-            }
+            admit(&upload.condition, blobs.get(&name)).map_err(&refuse)?;
             let metadata = upload.metadata.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
             let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
-            blobs.insert(name, Stored { content, etag: etag.clone(), content_type, metadata });
+            blobs.insert(name, Stored { content, etag: etag.clone(), content_type, metadata, append: false });
             Ok(etag)
         });
         put.await
+    }
+
+    async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
+        const NAME: &str = "Put Append Blob";
+        let what = What::Blob(container.clone(), name.clone());
+        check_metadata(&upload.metadata).map_err(refuse(&self.inner, NAME, &what))?;
+        let (container, name, upload, subject) = (container.clone(), name.clone(), upload.clone(), what.clone());
+        let created = self.send(NAME, what, true, move |state, inner| {
+            let refuse = refuse(inner, NAME, &subject);
+            let etag = etag(state).map_err(&refuse)?;
+            let blobs = state.containers.of(&container).map_err(&refuse)?;
+            admit(&upload.condition, blobs.get(&name)).map_err(&refuse)?;
+            let metadata = upload.metadata.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+            let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
+            blobs.insert(name, Stored { content: Bytes::new(), etag: etag.clone(), content_type, metadata, append: true });
+            Ok(etag)
+        });
+        created.await
+    }
+
+    async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
+        const NAME: &str = "Append Block";
+        let what = What::Blob(container.clone(), name.clone());
+        if content.len() > limits::APPEND_BYTES {
+            return Err(refuse(&self.inner, NAME, &what)((ErrorClass::TooLarge, "more than 4 MiB at once")));
+        }
+        let (container, name, subject) = (container.clone(), name.clone(), what.clone());
+        let appended = self.send(NAME, what, true, move |state, inner| {
+            let refuse = refuse(inner, NAME, &subject);
+            let etag = etag(state).map_err(&refuse)?;
+            let stored = state.containers.of(&container).map_err(&refuse)?.get_mut(&name);
+            let stored = stored.ok_or_else(|| refuse((ErrorClass::NotFound(Missing::Item), "the blob does not exist")))?;
+            if !stored.append {
+                return Err(refuse((ErrorClass::Permanent, "the blob is no append blob")));
+            }
+            if stored.content.len() as u64 != position {
+                return Err(refuse((ErrorClass::Precondition, "the blob has another length")));
+            }
+            stored.content = [stored.content.as_ref(), content.as_ref()].concat().into();
+            stored.etag = etag.clone();
+            Ok(etag)
+        });
+        appended.await
+    }
+
+    async fn set_metadata(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        metadata: &BTreeMap<String, String>,
+        if_match: &ETag,
+    ) -> Result<ETag, StoreError> {
+        const NAME: &str = "Set Blob Metadata";
+        let what = What::Blob(container.clone(), name.clone());
+        check_metadata(metadata).map_err(refuse(&self.inner, NAME, &what))?;
+        let (container, name, wanted, subject) = (container.clone(), name.clone(), if_match.clone(), what.clone());
+        let metadata: BTreeMap<String, String> = metadata.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        let set = self.send(NAME, what, true, move |state, inner| {
+            let refuse = refuse(inner, NAME, &subject);
+            let etag = etag(state).map_err(&refuse)?;
+            match state.containers.of(&container).map_err(&refuse)?.get_mut(&name) {
+                Some(stored) if stored.etag == wanted => {
+                    (stored.metadata, stored.etag) = (metadata, etag.clone());
+                    Ok(etag)
+                }
+                _ => Err(refuse((ErrorClass::Precondition, "the blob is at another ETag"))),
+            }
+        });
+        set.await
     }
 
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {

@@ -66,6 +66,15 @@ impl BlobStore for FakeBlobs {
         let mut blobs = self.blobs.lock().unwrap();
         Ok(blobs.get_mut(container.as_str()).is_some_and(|blobs| blobs.remove(name.as_str()).is_some()))
     }
+    async fn create_append(&self, _: &ContainerName, _: &BlobName, _: &BlobUpload) -> Result<ETag, StoreError> {
+        unreachable!("the worker keeps no logs")
+    }
+    async fn append(&self, _: &ContainerName, _: &BlobName, _: Bytes, _: u64) -> Result<ETag, StoreError> {
+        unreachable!("the worker keeps no logs")
+    }
+    async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
+        unreachable!("the worker keeps no logs")
+    }
     async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
         unreachable!("the worker copies no blobs")
     }

@@ -1,0 +1,162 @@
+//! `evenkeel logs`
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use super::{Context, Exit, Output, UsageError, help};
+use crate::catalog::{ArchiveTarget, LogTarget};
+use crate::model::log::{Span, moment_of_line};
+use crate::model::{BlobName, ViewName};
+use crate::ports::BlobStore;
+
+/// Bytes read at once.
+const PIECE: u64 = 4 << 20;
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel logs sign_ins --from 2026-11-20T15:00:00Z --to 2026-11-20T15:30:00Z", "the lines of half an hour, in the order in which they lie in each blob"),
+    ("evenkeel logs sign_ins --from 2026-11-20 --to 2026-11-21 | jq -r .RowKey", "of a day, as JSON lines for another program"),
+]))]
+pub struct LogsArgs {
+    /// The archive, one whose target is an append blob
+    #[arg(value_name = "ARCHIVE")]
+    pub archive: String,
+    /// The first moment, such as 2026-11-20T15:00:00Z or 2026-11-20 (its midnight, UTC)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub from: Timestamp,
+    /// The moment behind the last one; now where absent
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub to: Option<Timestamp>,
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|midnight| midnight.timestamp());
+    text.parse::<Timestamp>()
+        .ok()
+        .or_else(day)
+        .ok_or_else(|| format!("expected a time such as 2026-11-20T15:00:00Z or a day such as 2026-11-20, found {text:?}"))
+}
+
+/// Prints the lines of a time range.
+pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let target = target(&args.archive, context)?;
+    let (from, to) = (args.from, args.to.unwrap_or_else(|| context.clock.now()));
+    if to <= from {
+        return Err(UsageError::new(format!("--to is {to}, which is not after --from, {from}")).into());
+    }
+    let blobs = context.stores.account(&target.account)?.blobs.as_ref();
+    let (mut lines, mut read) = (0_u64, 0_u64);
+    for folder in folders(target, from, to) {
+        for name in names(blobs, target, &folder).await? {
+            let found = blobs.properties(&target.container, &name).await;
+            let Some(found) = found.with_context(|| format!("looking at {}/{name}", target.container))? else { continue };
+            // A blob without the times is read: better once too often.
+            if Span::of(&found.metadata).is_some_and(|span| !span.meets(&Span::new(from, to))) {
+                continue;
+            }
+            read += 1;
+            lines += print(blobs, target, &name, found.length, (from, to), out).await?;
+        }
+    }
+    out.say(format_args!("{lines} lines from {read} blobs"))?;
+    Ok(Exit::Done)
+}
+
+fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarget> {
+    let name = ViewName::new(archive).map_err(|error| UsageError::new(error.to_string()))?;
+    match context.catalog.archives.get(&name).map(|archive| &archive.target) {
+        Some(ArchiveTarget::Log(target)) => Ok(target),
+        Some(ArchiveTarget::Table(_) | ArchiveTarget::Blob(_) | ArchiveTarget::File(_)) => {
+            Err(UsageError::new(format!("[archives.{name}] is no log: its target is no append blob")).into())
+        }
+        None => {
+            let is_log = |archive: &&std::sync::Arc<crate::catalog::Archive>| matches!(archive.target, ArchiveTarget::Log(_));
+            let known: Vec<String> = context.catalog.archives.values().filter(is_log).map(|archive| archive.name.to_string()).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Err(UsageError::new(format!("the catalog does not know the archive {name}; its logs are {known}")).into())
+        }
+    }
+}
+
+/// The folders of the hours of a range.
+fn folders(target: &LogTarget, from: Timestamp, to: Timestamp) -> impl Iterator<Item = String> {
+    let hour = |moment: Timestamp| moment.as_second().div_euclid(3_600);
+    (hour(from)..=hour(to)).filter_map(|hour| Some(target.path.of(Timestamp::from_second(hour * 3_600).ok()?)))
+}
+
+async fn names(blobs: &dyn BlobStore, target: &LogTarget, folder: &str) -> anyhow::Result<Vec<BlobName>> {
+    let (prefix, mut marker, mut names) = (format!("{folder}/"), None, Vec::new());
+    loop {
+        let page = blobs.list(&target.container, &prefix, marker.as_deref()).await;
+        let page = page.with_context(|| format!("listing {}/{prefix}", target.container))?;
+        names.extend(page.blobs.into_iter().map(|blob| blob.name));
+        match page.marker {
+            Some(next) => marker = Some(next),
+            None => return Ok(names),
+        }
+    }
+}
+
+/// Prints the lines of one blob that lie in the range, as it was when it was looked at.
+async fn print(
+    blobs: &dyn BlobStore,
+    target: &LogTarget,
+    name: &BlobName,
+    length: u64,
+    (from, to): (Timestamp, Timestamp),
+    out: &mut Output,
+) -> anyhow::Result<u64> {
+    let (mut position, mut rest, mut printed) = (0, Vec::new(), 0);
+    while position < length {
+        let end = length.min(position + PIECE);
+        let piece = blobs.get(&target.container, name, Some(position..end)).await;
+        let piece = piece.with_context(|| format!("reading {}/{name}", target.container))?;
+        let piece = piece.ok_or_else(|| anyhow!("{}/{name} was deleted while it was being read", target.container))?;
+        rest.extend_from_slice(&piece.content);
+        position = end;
+        let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        for line in rest[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let json: Value =
+                serde_json::from_slice(line).with_context(|| format!("{}/{name} has a line that is no JSON", target.container))?;
+            let moment = moment_of_line(&json, target.time.as_deref());
+            if moment.is_none_or(|moment| from <= moment && moment < to) {
+                out.line(String::from_utf8_lossy(line))?;
+                printed += 1;
+            }
+        }
+        rest.drain(..whole);
+    }
+    Ok(printed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::log::LogPath;
+    use crate::model::{AccountName, ContainerName};
+
+    #[test]
+    fn a_range_touches_the_folder_of_each_of_its_hours() {
+        let target = LogTarget {
+            account: AccountName::main(),
+            container: ContainerName::new("logs").unwrap(),
+            path: LogPath::parse("%Y/%m/%d/%H00").unwrap(),
+            time: None,
+            spread: 1,
+            roll_at: 4 << 20,
+        };
+        let of = |from: &str, to: &str| folders(&target, moment(from).unwrap(), moment(to).unwrap()).collect::<Vec<_>>();
+        assert_eq!(of("2026-11-20T15:30:00Z", "2026-11-20T16:00:01Z"), ["2026/11/20/1500", "2026/11/20/1600"]);
+        assert_eq!(of("2026-11-20", "2026-11-21").len(), 25);
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_refused_with_an_example() {
+        assert!(moment("yesterday").unwrap_err().contains("2026-11-20T15:00:00Z"));
+    }
+}

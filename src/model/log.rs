@@ -1,0 +1,203 @@
+//! Logs: where the lines of an hour lie, what a line is, and which times a blob holds.
+//!
+//! ```text
+//!   logs/2026/11/20/1500/000001.jsonl     the folder of an hour, rendered from `logs/%Y/%m/%d/%H00`, and a number
+//! ```
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::odata;
+use super::{BlobName, EdmDateTime, EdmValue, Entity};
+
+/// The directives of a path: what tells one hour from all others.
+const DIRECTIVES: [&str; 4] = ["%Y", "%m", "%d", "%H"];
+/// The metadata with the first and the last time in a blob.
+const SPAN: [&str; 2] = ["first", "last"];
+/// Times in metadata are whole minutes: a busy blob's metadata changes once a minute, not with every line.
+const MINUTE: i64 = 60;
+
+/// The folder of each hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPath(String);
+
+/// A text that names no folder for each hour.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a path that names each hour with %Y, %m, %d and %H and nothing else of the time, such as \"logs/%Y/%m/%d/%H00\", found {0:?}"
+)]
+pub struct LogPathError(String);
+
+impl LogPath {
+    /// Reads a path.
+    pub fn parse(text: &str) -> Result<Self, LogPathError> {
+        let path = Self(text.to_owned());
+        let rest = DIRECTIVES.iter().fold(text.to_owned(), |rest, directive| rest.replace(directive, ""));
+        let whole = DIRECTIVES.iter().all(|directive| text.contains(directive)) && !rest.contains('%');
+        if whole && name(&path.of(Timestamp::UNIX_EPOCH), 1).is_some() { Ok(path) } else { Err(LogPathError(text.to_owned())) }
+    }
+
+    /// As the catalog spells it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder of the hour that a moment lies in, in UTC.
+    pub fn of(&self, moment: Timestamp) -> String {
+        let moment = moment.to_zoned(TimeZone::UTC);
+        let values = [
+            format!("{:04}", moment.year()),
+            format!("{:02}", moment.month()),
+            format!("{:02}", moment.day()),
+            format!("{:02}", moment.hour()),
+        ];
+        DIRECTIVES.iter().zip(values).fold(self.0.clone(), |path, (directive, value)| path.replace(directive, &value))
+    }
+}
+
+/// The name of a blob of an hour's folder; nothing where it would be no name.
+pub fn name(folder: &str, number: u32) -> Option<BlobName> {
+    BlobName::new(format!("{folder}/{number:06}.jsonl")).ok()
+}
+
+/// The number of a blob of an hour's folder.
+pub fn number(folder: &str, name: &BlobName) -> Option<u32> {
+    let digits = name.as_str().strip_prefix(folder)?.strip_prefix('/')?.strip_suffix(".jsonl")?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// When an entity happened: its property, where one is named and it has a time; else when it was last written.
+pub fn moment(entity: &Entity, property: Option<&str>, written: Timestamp) -> Timestamp {
+    match property.and_then(|name| entity.get(name)) {
+        Some(EdmValue::DateTime(moment)) => moment.timestamp(),
+        Some(EdmValue::String(text)) => text.parse().unwrap_or(written),
+        _ => written,
+    }
+}
+
+/// The line of an entity, with the time at which it was last written.
+pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
+    let mut json = odata::encode(entity);
+    json.insert(
+        "Timestamp".to_owned(),
+        Value::String(EdmDateTime::from_timestamp(written).map_or_else(|_| written.to_string(), |at| at.to_string())),
+    );
+    let mut text = Value::Object(json).to_string();
+    text.push('\n');
+    text.into()
+}
+
+/// When the entity of a line happened.
+pub fn moment_of_line(line: &Value, property: Option<&str>) -> Option<Timestamp> {
+    let text = |name: &str| line.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
+    property.and_then(text).or_else(|| text("Timestamp"))
+}
+
+/// The times that a blob holds: it may hold fewer, and no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub first: Timestamp,
+    /// The last.
+    pub last: Timestamp,
+}
+
+impl Span {
+    /// From one moment to another.
+    pub const fn new(first: Timestamp, last: Timestamp) -> Self {
+        Self { first, last }
+    }
+
+    /// The whole minutes around.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        let floor = |moment: Timestamp| Timestamp::from_second(moment.as_second().div_euclid(MINUTE) * MINUTE).unwrap_or(moment);
+        let last = self.last.saturating_add(SignedDuration::from_secs(MINUTE)).unwrap_or(self.last);
+        Self { first: floor(self.first), last: floor(last) }
+    }
+
+    /// Both, and what is between.
+    #[must_use]
+    pub fn and(self, other: Option<Self>) -> Self {
+        other.map_or(self, |other| Self { first: self.first.min(other.first), last: self.last.max(other.last) })
+    }
+
+    /// Whether the other lies within.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+
+    /// Whether both have a moment in common.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Reads a blob's metadata.
+    pub fn of(metadata: &BTreeMap<String, String>) -> Option<Self> {
+        let time = |name| metadata.get(name)?.parse().ok();
+        Some(Self { first: time(SPAN[0])?, last: time(SPAN[1])? })
+    }
+
+    /// Writes it into a blob's metadata.
+    pub fn on(&self, metadata: &mut BTreeMap<String, String>) {
+        for (name, time) in SPAN.into_iter().zip([self.first, self.last]) {
+            metadata.insert(name.to_owned(), time.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::EntityKey;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_hour_has_a_folder_and_its_blobs_have_numbers() {
+        let path = LogPath::parse("logs/%Y/%m/%d/%H00").unwrap();
+        assert_eq!(path.of(at("2026-11-20T15:59:59.9Z")), "logs/2026/11/20/1500");
+        let name = name("logs/2026/11/20/1500", 1).unwrap();
+        assert_eq!(name.as_str(), "logs/2026/11/20/1500/000001.jsonl");
+        assert_eq!(number("logs/2026/11/20/1500", &name), Some(1));
+        for other in ["logs/2026/11/20/1500/a.jsonl", "logs/2026/11/20/1500/000001.json", "logs/2026/11/20/1600/000001.jsonl"] {
+            assert_eq!(number("logs/2026/11/20/1500", &BlobName::new(other).unwrap()), None, "{other}");
+        }
+        for bad in ["logs/%Y/%m/%d", "logs/%Y/%m/%d/%H/%M", "%Y%m%d%H%%", "/%Y/%m/%d/%H", "한/%Y/%m/%d/%H", ""] {
+            assert!(LogPath::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_widened_by_whole_minutes_and_survives_in_metadata() {
+        let span = Span::new(at("2026-11-20T15:00:30Z"), at("2026-11-20T15:01:00Z")).rounded();
+        assert_eq!(span, Span::new(at("2026-11-20T15:00:00Z"), at("2026-11-20T15:02:00Z")));
+        let mut metadata = BTreeMap::new();
+        span.on(&mut metadata);
+        assert_eq!(Span::of(&metadata), Some(span));
+        let wider = span.and(Some(Span::new(at("2026-11-20T14:59:00Z"), at("2026-11-20T15:01:00Z"))));
+        assert!(wider.covers(&span) && !span.covers(&wider) && span.meets(&wider));
+        assert!(!span.meets(&Span::new(at("2026-11-20T16:00:00Z"), at("2026-11-20T17:00:00Z"))));
+        assert_eq!(Span::of(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn a_line_tells_when_its_entity_happened() {
+        let logged = EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap();
+        let entity = Entity::new(EntityKey::new("web1", "7").unwrap()).with("LoggedAt", logged).with("Text", "a\nb");
+        let written = at("2026-11-20T16:00:00Z");
+        let line = line(&entity, written);
+        assert_eq!(line.split(|b| *b == b'\n').count(), 2, "one line, and its end");
+        let json: Value = serde_json::from_slice(&line).unwrap();
+        for (property, expected) in [(Some("LoggedAt"), logged.timestamp()), (None, written), (Some("Text"), written)] {
+            assert_eq!(moment(&entity, property, written), expected);
+            assert_eq!(moment_of_line(&json, property), Some(expected));
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Lanes: the lines that go to one blob are gathered and appended together.
+//!
+//! Whoever gets hold of a lane appends what waits there, its own line among it, and answers the others. One that is
+//! dropped on the way leaves their answers open: they look again, as after any lost answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::record::Record;
+use crate::catalog::LogTarget;
+use crate::model::job::{Primary, Stamp};
+use crate::model::log::{self, Span};
+use crate::model::{AccountName, BlobName, ETag, EntityKey, ViewName, limits};
+use crate::ports::{
+    BlobCondition, BlobProperties, BlobStore, BlobUpload, Condition, ErrorClass, StoreError, Subject, TableOperation, TableStore, What,
+};
+use crate::reconcile::execute::{Failure, FailureClass};
+use crate::reconcile::failure::storage;
+use crate::reconcile::footprint;
+
+/// How often a blob's metadata is tried to be widened, or a new blob to be begun, against others who do.
+const TRIES: u32 = 5;
+
+/// A line to append.
+pub(super) struct Entry {
+    pub(super) line: Bytes,
+    pub(super) sha256: String,
+    /// When its entity happened.
+    pub(super) moment: Timestamp,
+    /// Where its record lies.
+    pub(super) key: EntityKey,
+    pub(super) primary: Primary,
+    /// The version of the source.
+    pub(super) source_etag: String,
+    pub(super) stamp: Stamp,
+    /// The record's ETag, where there is one.
+    pub(super) over: Option<ETag>,
+}
+
+/// How an append ended.
+pub(super) enum Answer {
+    /// It is there; the record's ETag.
+    Done(Option<ETag>),
+    /// It is not.
+    Lost,
+    /// Nobody knows.
+    Unanswered,
+    /// The store failed.
+    Failed(Shared),
+}
+
+/// A failure of several lines.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    class: FailureClass,
+    text: String,
+}
+
+impl Shared {
+    /// The failure of one of them.
+    pub(super) fn of(self, step: String) -> Failure {
+        Failure::new(self.class, step, self.text)
+    }
+}
+
+/// Where lines go.
+pub(super) struct Place<'a> {
+    pub(super) blobs: &'a dyn BlobStore,
+    pub(super) tables: &'a dyn TableStore,
+    pub(super) target: &'a LogTarget,
+    pub(super) archive: &'a ViewName,
+    /// The folder of the hour.
+    pub(super) folder: &'a str,
+    pub(super) lane: u32,
+}
+
+/// The lanes of an engine.
+#[derive(Default)]
+pub(in crate::reconcile) struct Lanes(Mutex<HashMap<Name, Arc<Lane>>>);
+
+/// Archive, hour, lane.
+type Name = (ViewName, String, u32);
+
+#[derive(Default)]
+struct Lane {
+    waiting: Mutex<VecDeque<Waiting>>,
+    /// The blob that is appended to, as far as this process knows.
+    current: tokio::sync::Mutex<Option<Current>>,
+}
+
+struct Waiting {
+    entry: Entry,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// A blob that is appended to.
+struct Current {
+    number: u32,
+    name: BlobName,
+    length: u64,
+    span: Option<Span>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lanes {
+    /// Appends a line, together with whatever else waits for the same blob.
+    pub(super) async fn append(&self, place: &Place<'_>, entry: Entry) -> Answer {
+        let lane = self.lane(place);
+        let (answer, mut answered) = oneshot::channel();
+        lock(&lane.waiting).push_back(Waiting { entry, answer });
+        let mut current = lane.current.lock().await;
+        loop {
+            match answered.try_recv() {
+                Ok(answer) => return answer,
+                Err(oneshot::error::TryRecvError::Closed) => return Answer::Unanswered,
+                Err(oneshot::error::TryRecvError::Empty) => {}
+            }
+            let batch = lane.take();
+            if batch.is_empty() {
+                return Answer::Unanswered;
+            }
+            place.write(&mut current, batch).await;
+        }
+    }
+
+    fn lane(&self, place: &Place<'_>) -> Arc<Lane> {
+        let mut lanes = lock(&self.0);
+        let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
+        if !lanes.contains_key(&name) {
+            // Hours that are over are let go of.
+            lanes.retain(|_, lane| Arc::strong_count(lane) > 1);
+        }
+        Arc::clone(lanes.entry(name).or_default())
+    }
+}
+
+impl Lane {
+    /// What one append takes: a transaction of records, and 4 MiB.
+    fn take(&self) -> Vec<Waiting> {
+        let mut waiting = lock(&self.waiting);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = waiting.front() {
+            bytes += next.entry.line.len();
+            if !batch.is_empty() && (bytes > limits::APPEND_BYTES || batch.len() == limits::TRANSACTION_OPERATIONS) {
+                break;
+            }
+            batch.extend(waiting.pop_front());
+        }
+        batch
+    }
+}
+
+impl Place<'_> {
+    /// Takes the very place that a line was meant for, so that it cannot arrive there any more. Gives the entry back, with the
+    /// record's ETag, where that is settled already.
+    pub(super) async fn close(&self, open: &Record, entry: Entry) -> Result<Answer, Entry> {
+        let found = match self.blobs.properties(&self.target.container, &open.blob).await {
+            Ok(found) => found,
+            Err(error) => return Ok(answer(&self.doing("looking at", &open.blob), error)),
+        };
+        let Some(found) = found.filter(|found| found.length == open.start) else { return Err(entry) };
+        let mut current = Current { number: 0, name: open.blob.clone(), length: found.length, span: Span::of(&found.metadata) };
+        if let Err(error) = self.widen(&mut current, Span::new(entry.moment, entry.moment)).await {
+            return Ok(answer(&self.doing("widening the span of", &open.blob), error));
+        }
+        let etags = match self.record(&[record(&current, current.length, current.length, &entry)], std::slice::from_ref(&entry)).await {
+            Ok(etags) => etags,
+            Err(error) => return Ok(answer(&self.doing("recording a line of", &open.blob), error)),
+        };
+        let recorded = etags.into_iter().next().flatten();
+        match self.blobs.append(&self.target.container, &open.blob, entry.line.clone(), open.start).await {
+            Ok(_) => Ok(Answer::Done(recorded)),
+            // It takes no more, from nobody.
+            Err(error) if error.class == ErrorClass::TooLarge => Err(Entry { over: recorded, ..entry }),
+            Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
+        }
+    }
+
+    /// Records and appends a batch, and answers each of it.
+    async fn write(&self, current: &mut Option<Current>, batch: Vec<Waiting>) {
+        let bytes: usize = batch.iter().map(|waiting| waiting.entry.line.len()).sum();
+        let moments = || batch.iter().map(|waiting| waiting.entry.moment);
+        let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
+        // Taken out, so that one who is dropped in between leaves nothing that may be wrong.
+        let mut now = match self.open(current.take(), bytes as u64, Span::new(first, last)).await {
+            Ok(now) => now,
+            Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
+        };
+        let start = now.length;
+        let mut position = start;
+        let records: Vec<Record> = batch
+            .iter()
+            .map(|waiting| {
+                let record = record(&now, start, position, &waiting.entry);
+                position += record.length;
+                record
+            })
+            .collect();
+        let (entries, answers): (Vec<Entry>, Vec<_>) = batch.into_iter().map(|waiting| (waiting.entry, waiting.answer)).unzip();
+        let etags = match self.record(&records, &entries).await {
+            Ok(etags) => etags,
+            Err(error) => {
+                let alone = answers.len() == 1 || !error.is_lost_race();
+                let mut waiting: Vec<Waiting> = entries.into_iter().zip(answers).map(|(entry, answer)| Waiting { entry, answer }).collect();
+                *current = Some(now);
+                if alone {
+                    return reply(waiting, &self.doing("recording lines of", self.folder), error);
+                }
+                // One of them has lost a race, and the transaction does not always say which: each for itself.
+                for waiting in waiting.drain(..) {
+                    Box::pin(self.write(current, vec![waiting])).await;
+                }
+                return;
+            }
+        };
+        let mut content = BytesMut::with_capacity(bytes);
+        for entry in &entries {
+            content.extend_from_slice(&entry.line);
+        }
+        match self.blobs.append(&self.target.container, &now.name, content.freeze(), start).await {
+            Ok(_) => {
+                now.length = position;
+                *current = Some(now);
+                for (answer, etag) in answers.into_iter().zip(etags) {
+                    // Who does not wait any more looks again.
+                    let _ = answer.send(Answer::Done(etag));
+                }
+            }
+            Err(error) => {
+                if error.class == ErrorClass::TooLarge {
+                    // It has as many blocks as a blob can have: the next one, and each of them looks again.
+                    *current = self.begin(now.number + self.target.spread, Span::new(first, last)).await.ok();
+                }
+                let waiting = entries.into_iter().zip(answers).map(|(entry, answer)| Waiting { entry, answer }).collect();
+                reply(waiting, &self.doing("appending to", &now.name), error);
+            }
+        }
+    }
+
+    fn doing(&self, what: &str, name: impl std::fmt::Display) -> String {
+        format!("{what} {}/{name}", self.target.container)
+    }
+
+    async fn record(&self, records: &[Record], entries: &[Entry]) -> Result<Vec<Option<ETag>>, StoreError> {
+        let operations: Vec<TableOperation> = records
+            .iter()
+            .zip(entries)
+            .map(|(record, entry)| {
+                let row = record.encode(&entry.key, &entry.primary, &entry.source_etag, &entry.stamp);
+                match &entry.over {
+                    Some(etag) => TableOperation::Replace(row, Condition::Matches(etag.clone())),
+                    None => TableOperation::Insert(row),
+                }
+            })
+            .collect();
+        match operations.as_slice() {
+            [] => Ok(Vec::new()),
+            [one] => self.tables.apply(&footprint::table(), one).await.map(|etag| vec![etag]),
+            [first, ..] => self.tables.transact(&footprint::table(), &first.key().pk.clone(), &operations).await,
+        }
+    }
+
+    /// The blob that takes so many bytes more, its metadata saying so of the times.
+    async fn open(&self, current: Option<Current>, bytes: u64, span: Span) -> Result<Current, StoreError> {
+        let mut now = match current {
+            Some(now) => now,
+            None => self.discover(span).await?,
+        };
+        if now.length > 0 && now.length + bytes > self.target.roll_at {
+            now = self.begin(now.number + self.target.spread, span).await?;
+        }
+        self.widen(&mut now, span).await?;
+        Ok(now)
+    }
+
+    /// The last blob of this lane, or the first one.
+    async fn discover(&self, span: Span) -> Result<Current, StoreError> {
+        let prefix = format!("{}/", self.folder);
+        let (mut marker, mut last) = (None, None);
+        loop {
+            let page = self.blobs.list(&self.target.container, &prefix, marker.as_deref()).await?;
+            let numbers = page.blobs.iter().filter_map(|blob| log::number(self.folder, &blob.name));
+            last = numbers.filter(|number| number % self.target.spread == (self.lane + 1) % self.target.spread).max().max(last);
+            match page.marker {
+                Some(next) => marker = Some(next),
+                None => return self.begin(last.unwrap_or(self.lane + 1), span).await,
+            }
+        }
+    }
+
+    /// Begins a blob, or goes on with it.
+    async fn begin(&self, number: u32, span: Span) -> Result<Current, StoreError> {
+        let name = log::name(self.folder, number).ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
+        for _ in 0..TRIES {
+            if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
+                return Ok(Current { number, name, length: found.length, span: Span::of(&found.metadata) });
+            }
+            let mut upload = BlobUpload {
+                condition: BlobCondition::Absent,
+                content_type: Some("application/x-ndjson".to_owned()),
+                ..BlobUpload::default()
+            };
+            let span = span.rounded();
+            span.on(&mut upload.metadata);
+            match self.blobs.create_append(&self.target.container, &name, &upload).await {
+                Ok(_) => return Ok(Current { number, name, length: 0, span: Some(span) }),
+                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(self.error(ErrorClass::Transient { retry_after: None }, "others begin and remove this blob"))
+    }
+
+    /// Widens what a blob's metadata says of its times, before a line goes there: a reader never misses one.
+    async fn widen(&self, now: &mut Current, span: Span) -> Result<(), StoreError> {
+        for _ in 0..TRIES {
+            if now.span.is_some_and(|known| known.covers(&span)) {
+                return Ok(());
+            }
+            let found = self.blobs.properties(&self.target.container, &now.name).await?;
+            let BlobProperties { etag, length, mut metadata, .. } =
+                found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
+            let wider = span.rounded().and(Span::of(&metadata));
+            wider.on(&mut metadata);
+            match self.blobs.set_metadata(&self.target.container, &now.name, &metadata, &etag).await {
+                Ok(_) => (now.length, now.span) = (length, Some(wider)),
+                // Others append and widen as well.
+                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match now.span {
+            Some(known) if known.covers(&span) => Ok(()),
+            _ => Err(self.error(ErrorClass::Precondition, "others change this blob's metadata")),
+        }
+    }
+
+    fn error(&self, class: ErrorClass, message: &str) -> StoreError {
+        let account: AccountName = self.target.account.clone();
+        StoreError::new(class, "Append Block", Subject { account, what: What::Container(self.target.container.clone()) }, message)
+    }
+}
+
+fn record(now: &Current, start: u64, position: u64, entry: &Entry) -> Record {
+    Record { blob: now.name.clone(), start, position, length: entry.line.len() as u64, sha256: entry.sha256.clone() }
+}
+
+/// What an error says to one line.
+fn answer(doing: &str, error: StoreError) -> Answer {
+    match error.class {
+        ErrorClass::Ambiguous => Answer::Unanswered,
+        ErrorClass::TooLarge => Answer::Lost,
+        _ if error.is_lost_race() => Answer::Lost,
+        _ => {
+            let failure = storage(doing, error);
+            Answer::Failed(Shared { class: failure.class, text: failure.chain() })
+        }
+    }
+}
+
+/// Says to each of a batch what an error says. Who does not wait any more looks again.
+fn reply(batch: Vec<Waiting>, doing: &str, error: StoreError) {
+    let said = answer(doing, error);
+    for waiting in batch {
+        let one = match &said {
+            Answer::Failed(shared) => Answer::Failed(shared.clone()),
+            Answer::Unanswered => Answer::Unanswered,
+            Answer::Done(_) | Answer::Lost => Answer::Lost,
+        };
+        drop(waiting.answer.send(one));
+    }
+}

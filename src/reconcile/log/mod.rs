@@ -1,0 +1,192 @@
+//! An archive that is a log: lines in append blobs, by hour; **one line per key and ETag**, whatever is delivered twice.
+//!
+//! ```text
+//!   record: where the line will lie   ─▶  append at that very position  ─▶  delete the source  ─▶  forget the record
+//!                                             │ the answer is lost, or the worker
+//!   read the record, then the position ◀──────┘ the line is there: it was appended
+//!                                               another one is: this append can no longer happen
+//!                                               the blob ends there: append there, so that it cannot happen
+//! ```
+//!
+//! An append names its position, so that of two at one position one fails; a record names the position before the
+//! append, and where the appends that it travels with begin. Whoever comes again therefore knows whether a line is
+//! there, and before a line goes anywhere else the place that was meant for it is taken. Nothing is ever read from a log to
+//! be brought back: there is no `restore`.
+//!
+//! Records lie in the table of footprints of the source's account, under `~log~<archive>~<lane>`.
+
+mod lane;
+mod record;
+
+pub(super) use lane::Lanes;
+use lane::{Answer, Entry, Place};
+use record::Record;
+
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
+
+use super::commit::{Change, Commit};
+use super::engine::Engine;
+use super::execute::{Delivery, Failure};
+use super::failure::{permanent, storage};
+use super::footprint;
+use super::observation::Observation;
+use crate::catalog::{Archive, LogTarget};
+use crate::model::job::Primary;
+use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
+use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
+
+/// Queues tell times in whole seconds: what was written within the second of the enqueueing was written before it.
+const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
+
+/// The line of one entity.
+pub(super) struct Log<'e> {
+    engine: &'e Engine,
+    archive: &'e Archive,
+    target: &'e LogTarget,
+    account: &'e Account,
+    tables: &'e dyn TableStore,
+    primary: Primary,
+    delivery: &'e Delivery,
+    lane: u32,
+    /// When the entity was last written.
+    written: Timestamp,
+    /// A record whose line is not there.
+    open: Option<Record>,
+    /// The ETag of the record.
+    recorded: Option<ETag>,
+}
+
+impl<'e> Log<'e> {
+    /// Of an entity of an archive's source.
+    pub(super) fn new(
+        engine: &'e Engine,
+        archive: &'e Archive,
+        target: &'e LogTarget,
+        key: &EntityKey,
+        delivery: &'e Delivery,
+    ) -> Result<Self, Failure> {
+        let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
+        let tables = engine.account(&archive.source)?.tables.as_ref();
+        let primary = Primary { table: archive.source.table.clone(), key: key.clone() };
+        let lane = record::lane(&primary, target.spread);
+        let written = delivery.stamp.enqueued;
+        Ok(Self { engine, archive, target, account, tables, primary, delivery, lane, written, open: None, recorded: None })
+    }
+
+    fn doing(&self, what: &str) -> String {
+        format!("{what} the line of {} in archive {}", self.primary, self.archive.name)
+    }
+
+    /// This version of the source is what is copied next.
+    pub(super) fn copies(&mut self, row: &Row) {
+        self.written = row.timestamp.map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
+    }
+
+    /// Reads the record, and whether its line is there.
+    pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
+        (self.open, self.recorded) = (None, None);
+        let key = record::key(&self.archive.name, &self.primary, self.lane);
+        let row = self.tables.get(&footprint::table(), &key, None).await;
+        let Some(mut row) = row.map_err(|error| storage(self.doing("reading the record of"), error))? else {
+            return Ok(Observation::blank());
+        };
+        self.recorded = Some(row.etag.clone());
+        let record = Record::decode(&row.entity).map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
+        if !self.is_there(&record).await? {
+            // As if it had been taken back: it is written again.
+            record::take_back(&mut row.entity);
+            row.entity.properties.remove(record::LOGGED);
+            self.open = Some(record);
+        }
+        Ok(Observation { row: Some(row), ..Observation::blank() })
+    }
+
+    async fn is_there(&self, record: &Record) -> Result<bool, Failure> {
+        let range = record.position..record.position + record.length;
+        let found = self.account.blobs.get(&self.target.container, &record.blob, Some(range)).await;
+        let found = found.map_err(|error| storage(self.doing("looking for"), error))?;
+        Ok(found.is_some_and(|blob| hex::encode(Sha256::digest(&blob.content)) == record.sha256))
+    }
+
+    /// Whether this version of the source has its line, by whatever job.
+    pub(super) fn is_logged(source: &Row, found: Option<&Row>) -> bool {
+        found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
+    }
+
+    /// Whether an earlier delivery may have done all there was to do, and the source been created since.
+    pub(super) fn may_be_anew(&self, source: &Row) -> bool {
+        self.delivery.dequeue_count > 1
+            && source.timestamp.is_some_and(|written| {
+                self.delivery.stamp.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written.timestamp() >= enqueued)
+            })
+    }
+
+    /// Appends the line.
+    pub(super) async fn commit(&mut self, change: &Change) -> Result<Commit, Failure> {
+        let (entity, over) = match change {
+            Change::Insert(entity) => (entity, None),
+            Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => (entity, Some(etag.clone())),
+            Change::Delete(..) => return Ok(Commit::Lost),
+        };
+        let entry = self.entry(entity, over);
+        let folder = self.target.path.of(entry.moment);
+        let place = Place {
+            blobs: self.account.blobs.as_ref(),
+            tables: self.tables,
+            target: self.target,
+            archive: &self.archive.name,
+            folder: &folder,
+            lane: self.lane,
+        };
+        let answer = match self.open.take() {
+            Some(open) => match place.close(&open, entry).await {
+                Ok(answer) => answer,
+                Err(entry) => self.engine.lanes.append(&place, entry).await,
+            },
+            None => self.engine.lanes.append(&place, entry).await,
+        };
+        match answer {
+            Answer::Done(etag) => {
+                self.recorded = etag;
+                Ok(Commit::Closed)
+            }
+            Answer::Lost => Ok(Commit::Lost),
+            Answer::Unanswered => Ok(Commit::Unanswered),
+            Answer::Failed(failure) => Err(failure.of(self.doing("appending"))),
+        }
+    }
+
+    fn entry(&self, entity: &Entity, over: Option<ETag>) -> Entry {
+        let line = log::line(entity, self.written);
+        Entry {
+            sha256: hex::encode(Sha256::digest(&line)),
+            moment: log::moment(entity, self.target.time.as_deref(), self.written),
+            line,
+            key: record::key(&self.archive.name, &self.primary, self.lane),
+            primary: self.primary.clone(),
+            source_etag: entity.text(super::relocation::SOURCE_ETAG).unwrap_or_default().to_owned(),
+            stamp: self.delivery.stamp.clone(),
+            over,
+        }
+    }
+
+    /// Takes back the word that this version is all there is, so that the next delivery appends another one.
+    pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
+        let Some(mut row) = self.observe().await?.row else { return Ok(()) };
+        record::take_back(&mut row.entity);
+        let operation = TableOperation::Replace(row.entity, Condition::Matches(row.etag));
+        self.tables.apply(&footprint::table(), &operation).await.map(drop).map_err(|error| storage(self.doing("taking back"), error))
+    }
+
+    /// The source is gone: its record has served.
+    pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
+        let Some(etag) = self.recorded.take() else { return Ok(()) };
+        let key = record::key(&self.archive.name, &self.primary, self.lane);
+        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, Condition::Matches(etag))).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(()),
+            Err(error) => Err(storage(self.doing("removing the record of"), error)),
+        }
+    }
+}
