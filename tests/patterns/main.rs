@@ -12,6 +12,7 @@ mod derived;
 mod documents;
 mod logging;
 mod moving;
+mod series;
 mod site;
 
 /// Turns each pattern into a test on the embedded store and one on Azurite.
@@ -56,4 +57,7 @@ patterns! {
         what_lies_where_an_entity_is_to_go_is_left_alone
         a_move_that_comes_again_leaves_alone_what_was_moved_back
         moving_takes_as_many_requests_as_the_documentation_says;
+    series:
+        a_day_of_24_hours_is_one_entity
+        a_series_that_outgrows_its_entity_is_told;
 }

@@ -140,6 +140,23 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
     store.queues.delete(&queue(), &held.id, &held.pop_receipt).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_file_of_the_first_layout_is_brought_up_to_date_and_keeps_what_it_holds() {
+    let file = File::new();
+    let (old, log) = (BlobName::new("old").unwrap(), BlobName::new("log").unwrap());
+    let store = file.open();
+    store.blobs.create_container(&container()).await.unwrap();
+    let etag = store.blobs.put(&container(), &old, Bytes::from_static(b"old"), &BlobUpload::default()).await.unwrap();
+    drop(store);
+    Connection::open(file.path()).unwrap().execute_batch("ALTER TABLE blobs DROP COLUMN append; PRAGMA user_version = 1;").unwrap();
+    let store = file.open();
+    let blob = store.blobs.get(&container(), &old, None).await.unwrap().unwrap();
+    assert_eq!((blob.content.as_ref(), blob.properties.etag), (b"old".as_slice(), etag));
+    assert_eq!(store.blobs.append(&container(), &old, Bytes::new(), 3).await.unwrap_err().class, ErrorClass::Permanent);
+    store.blobs.create_append(&container(), &log, &BlobUpload::default()).await.unwrap();
+    store.blobs.append(&container(), &log, Bytes::from_static(b"line"), 0).await.unwrap();
+}
+
 #[test]
 fn files_of_others_and_of_newer_versions_are_refused_by_name() {
     let file = File::new();
@@ -148,7 +165,7 @@ fn files_of_others_and_of_newer_versions_are_refused_by_name() {
     open(&newer).unwrap();
     Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(&newer).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 1, .. }));
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 2, .. }));
     assert!(error.to_string().contains("newer.db"), "{error}");
 
     let foreign = file.folder.path().join("foreign.db");
