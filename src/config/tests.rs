@@ -556,10 +556,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
 
 #[test]
 fn what_later_versions_will_do_is_said_so() {
-    for text in [
-        "[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"",
-        "[tables.Employees]\nwide = true",
-    ] {
+    for text in ["[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"", "[tables.Employees]\nwide = true"] {
         let errors = mistakes(text);
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains("not supported by this version of evenkeel"), "{errors:?}");
