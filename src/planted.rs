@@ -26,8 +26,6 @@ bugs! {
     PrimaryReadFirst,
     /// Items are written whatever is there.
     UnconditionalWrite,
-    /// Items are dropped whatever they have become.
-    UnconditionalDrop,
     /// Footprints are written whatever they have become.
     UnconditionalFootprint,
     /// Items are created before the footprint announces them.

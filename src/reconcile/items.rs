@@ -147,9 +147,6 @@ impl Pass<'_> {
         let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
         let operation = match deed {
             Deed::Write(write) => write.operation(),
-            Deed::Drop(address, _) if planted(Bug::UnconditionalDrop) => {
-                Some(TableOperation::Delete(address.site.key().clone(), Condition::Any))
-            }
             Deed::Drop(address, etag) => Some(TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone()))),
         };
         // A member is never a row by itself.
