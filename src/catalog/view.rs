@@ -72,7 +72,8 @@ pub struct IndexEntity {
     pub partition_key: Template,
     /// A list's row key.
     pub row_key: Template,
-    /// What a member is made of. The primary's keys are among it, each by itself.
+    /// What a member is made of. The primary's keys are among it, each by itself; the row key alone where the list lies in
+    /// the primary's own partition.
     pub member: Vec<Template>,
     /// The property that holds the list.
     pub property: String,

@@ -22,11 +22,9 @@ pub(super) fn index_entity(section: &Section<'_>) -> Option<KindDraft> {
     if section.has("on_conflict") {
         section.error("on_conflict", "a list takes every primary, so there are no conflicts; expected no such key");
     }
-    let store = section.word("store", &[("table", ())]);
-    if !section.has("store") {
-        section.error("store", "missing; expected \"table\"");
-    }
-    let member = member(section);
+    let store = store(section);
+    // A list in the primary's own partition tells by itself which one that is.
+    let member = member(section, if store == Some(Store::Partition) { &["RowKey"][..] } else { &["PartitionKey", "RowKey"] });
     let property = section.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
     store?;
     Some(KindDraft::IndexEntity { member: member?, property: property? })
@@ -70,6 +68,23 @@ fn set<T, E: Display>(section: &Section<'_>, example: &str, parse: impl Fn(&str)
     (!wrong).then_some(values)
 }
 
+/// Where lists lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Store {
+    /// In a table, under any key.
+    Table,
+    /// In the source's table, each in the partition of its primaries.
+    Partition,
+}
+
+/// Where the lists of an index entity lie.
+pub(super) fn store(section: &Section<'_>) -> Option<Store> {
+    if !section.has("store") {
+        section.error("store", "missing; expected \"table\" or \"partition\"");
+    }
+    section.word("store", &[("table", Store::Table), ("partition", Store::Partition)])
+}
+
 /// A property that evenkeel may write into an entity.
 fn own_property(name: &str) -> Result<String, String> {
     if name.starts_with(RESERVED_PREFIX) {
@@ -83,7 +98,7 @@ fn own_property(name: &str) -> Result<String, String> {
 
 /// The templates of a member. Both keys are among them, each by itself: a member must tell its primary, and whoever reads
 /// the list goes on to it.
-fn member(section: &Section<'_>) -> Option<Vec<Template>> {
+fn member(section: &Section<'_>, keys: &[&str]) -> Option<Vec<Template>> {
     const EXPECTED: &str = "a list of templates, such as [\"{PartitionKey}\", \"{RowKey}\"]";
     if !section.has("member") {
         section.error("member", format!("missing; expected {EXPECTED}"));
@@ -103,7 +118,7 @@ fn member(section: &Section<'_>) -> Option<Vec<Template>> {
         return None;
     }
     let lacks = |key: &&str| !templates.iter().any(|template| template.bare_property() == Some(key));
-    let missing: Vec<String> = ["PartitionKey", "RowKey"].iter().filter(|key| lacks(key)).map(|key| format!("\"{{{key}}}\"")).collect();
+    let missing: Vec<String> = keys.iter().filter(|key| lacks(key)).map(|key| format!("\"{{{key}}}\"")).collect();
     if !missing.is_empty() {
         section.error("member", format!("a member must tell its primary: {} is missing from the list", missing.join(" and ")));
         return None;

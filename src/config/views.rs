@@ -102,10 +102,21 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
     };
     let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
+    // Which mistake there is in it is said where the kind is read.
+    let near = kind == "index_entity" && section.text("store") == Some("partition");
     let table = if kind == "aggregate" { "group_table" } else { "table" };
-    let target = section.required(table, "the table that its items lie in", str::parse::<TableName>);
-    let account = account(&section, accounts, "account");
-    let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
+    let (target, account, partition_key) = if near {
+        for key in ["table", "account", "partition_key"].into_iter().filter(|key| section.has(key)) {
+            section.error(key, "a list with store = \"partition\" lies in the source's own partition; expected no such key");
+        }
+        (source.clone(), Ok(None), Template::parse("{PartitionKey}").ok())
+    } else {
+        (
+            section.required(table, "the table that its items lie in", str::parse::<TableName>),
+            account(&section, accounts, "account"),
+            section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse),
+        )
+    };
     let row_key = section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse);
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
     let (kind, on_conflict) = match kind {

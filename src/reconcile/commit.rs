@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use super::execute::{Action, Failure};
+use super::execute::Failure;
 use super::failure::{permanent, storage};
+use super::group::{Done, Group};
 use super::observation::Observation;
 use super::pass::{Pass, Round};
 use super::plan::{Plan, State};
-use crate::model::{ETag, Entity, EntityKey, ItemAddress, limits, odata};
+use crate::model::{ETag, Entity, EntityKey, ItemAddress};
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};
 
@@ -48,26 +49,16 @@ pub(super) enum Commit {
     Unanswered,
 }
 
-/// Bytes of a transaction that one operation takes beside its entity: part headers, URL and ETag.
-const OPERATION_OVERHEAD: usize = 4_096;
-
-/// The part of a plan that can go into the primary's own transaction.
-struct Group {
-    operations: Vec<TableOperation>,
-    /// What each operation after the first is about, and what it does.
-    items: Vec<(ItemAddress, Action)>,
-}
-
 impl Change {
     /// What the primary becomes.
-    const fn result(&self) -> Option<&Entity> {
+    pub(super) const fn result(&self) -> Option<&Entity> {
         match self {
             Self::Insert(entity) | Self::Replace(entity, _) | Self::Merge { merged: entity, .. } => Some(entity),
             Self::Delete(..) => None,
         }
     }
 
-    fn operation(&self) -> TableOperation {
+    pub(super) fn operation(&self) -> TableOperation {
         match self.clone() {
             Self::Insert(entity) => TableOperation::Insert(entity),
             Self::Replace(entity, etag) => TableOperation::Replace(entity, Condition::Matches(etag)),
@@ -96,7 +87,7 @@ impl Pass<'_> {
         }
         let Some(etag) = self.announce(seen, &plan).await? else { return Ok(Commit::Lost) };
 
-        let group = self.group(change, &plan);
+        let Some(group) = self.group(change, &plan).await? else { return Ok(Commit::Lost) };
         let etags = match self.send(self.tables()?, &group).await {
             Ok(etags) => {
                 self.may_have_written = true;
@@ -110,13 +101,16 @@ impl Pass<'_> {
             None => State::Absent,
         };
         let mut written = BTreeMap::new();
-        for ((address, action), etag) in group.items.iter().zip(etags) {
-            self.count(address, *action);
-            if let Some(etag) = etag {
-                written.insert(address.clone(), etag);
+        for (done, etag) in group.about.iter().zip(etags) {
+            for Done { address, action, token } in done {
+                self.count(address, *action);
+                let version = if address.part.is_some() { token } else { &etag };
+                written.extend(version.clone().map(|version| (address.clone(), version)));
             }
         }
-        let rest = plan.without_drops(&group.items);
+        let rest = plan.without_drops(&group);
+        // What follows has turns of its own to wait for.
+        drop(group);
         let Some(written) = self.carry_out(&rest, written).await? else { return Ok(Commit::Committed) };
         Ok(match self.finish(seen, &wanted, state, &plan, etag, &written).await? {
             Round::Closed => Commit::Closed,
@@ -145,11 +139,10 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether an item is a row in the primary's own partition, so that it is written with it.
-    fn is_own_partition(&self, address: &ItemAddress) -> bool {
+    /// Whether an item lies in the primary's own partition, so that it is written with it.
+    pub(super) fn is_own_partition(&self, address: &ItemAddress) -> bool {
         let (table, key) = (address.site.table(), address.site.key());
-        let near = address.account == self.source.account && *table == self.source.table && key.pk == self.primary.key.pk;
-        near && address.part.is_none()
+        address.account == self.source.account && *table == self.source.table && key.pk == self.primary.key.pk
     }
 
     /// A key in the primary's own partition is taken: nothing is written, and what was announced for the
@@ -162,47 +155,28 @@ impl Pass<'_> {
         }
     }
 
-    /// Primary and own-partition items, as many as one transaction takes.
-    fn group(&self, change: &Change, plan: &Plan) -> Group {
-        let mut group = Group { operations: vec![change.operation()], items: Vec::new() };
-        let mut bytes = OPERATION_OVERHEAD + change.result().map_or(0, odata::encoded_len);
-        let writes = plan.writes.iter().filter_map(|write| Some((&write.address, write.action(), write.operation()?)));
-        let drops = plan.drops.iter().map(|(address, etag)| {
-            (address, Action::Delete, TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone())))
-        });
-        for (address, action, operation) in writes.chain(drops).filter(|(address, ..)| self.is_own_partition(address)) {
-            bytes += OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len);
-            if group.operations.len() == limits::TRANSACTION_OPERATIONS || bytes > limits::TRANSACTION_BYTES {
-                break;
-            }
-            group.operations.push(operation);
-            group.items.push((address.clone(), action));
-        }
-        group
-    }
-
-    async fn send(&self, tables: &dyn TableStore, group: &Group) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn send(&self, tables: &dyn TableStore, group: &Group<'_>) -> Result<Vec<Option<ETag>>, StoreError> {
         match group.operations.as_slice() {
             [alone] => tables.apply(&self.source.table, alone).await.map(|etag| vec![etag]),
             operations => tables.transact(&self.source.table, &self.primary.key.pk, operations).await,
         }
     }
 
-    fn lost(&mut self, group: &Group, error: StoreError) -> Result<Commit, Failure> {
+    fn lost(&mut self, group: &Group<'_>, error: StoreError) -> Result<Commit, Failure> {
         if error.is_lost_race() {
             match error.index {
                 Some(0) => {}
-                Some(index) if group.items.get(index - 1).is_some() => {
-                    self.touched.insert(group.items[index - 1].0.clone());
+                Some(index) if group.about.get(index - 1).is_some() => {
+                    self.touched.extend(group.about[index - 1].iter().map(|done| done.address.clone()));
                 }
                 // The store does not say which: look at all.
-                _ => self.touched.extend(group.items.iter().map(|(address, _)| address.clone())),
+                _ => self.touched.extend(group.addresses().cloned()),
             }
             return Ok(Commit::Lost);
         }
         if error.class == ErrorClass::Ambiguous {
             self.may_have_written = true;
-            self.touched.extend(group.items.iter().map(|(address, _)| address.clone()));
+            self.touched.extend(group.addresses().cloned());
             // It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag.
             // Then nobody may be there to derive what follows from it. And it may arrive just after the looks and before
             // the primary is read, which have then missed the items that it inserts.
@@ -215,9 +189,9 @@ impl Pass<'_> {
 
 impl Plan {
     /// This plan without the drops that are done already.
-    fn without_drops(&self, done: &[(ItemAddress, Action)]) -> Self {
+    fn without_drops(&self, done: &Group<'_>) -> Self {
         let mut rest = self.clone();
-        rest.drops.retain(|(address, _)| !done.iter().any(|(done, _)| done == address));
+        rest.drops.retain(|(address, _)| !done.addresses().any(|done| done == address));
         rest
     }
 }

@@ -44,7 +44,7 @@ impl ItemFailure {
 
 /// One thing to do to an item, and how it ended.
 #[derive(Clone, Copy)]
-enum Deed<'p> {
+pub(super) enum Deed<'p> {
     Write(&'p Write),
     Drop(&'p ItemAddress, &'p ETag),
 }
@@ -53,14 +53,31 @@ enum Deed<'p> {
 type Ended<'p> = (Deed<'p>, Result<Option<ETag>, ItemFailure>);
 
 impl<'p> Deed<'p> {
-    const fn address(self) -> &'p ItemAddress {
+    /// Everything that a plan does to items.
+    pub(super) fn of(plan: &'p Plan) -> Vec<Self> {
+        let drops = plan.drops.iter().map(|(address, etag)| Self::Drop(address, etag));
+        plan.writes.iter().map(Self::Write).chain(drops).collect()
+    }
+
+    /// The conditional operation that does it to a row; nothing where it is about a part of one.
+    pub(super) fn operation(self) -> Option<TableOperation> {
+        match self {
+            Self::Write(write) => write.operation(),
+            Self::Drop(address, etag) if address.part.is_none() => {
+                Some(TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone())))
+            }
+            Self::Drop(..) => None,
+        }
+    }
+
+    pub(super) const fn address(self) -> &'p ItemAddress {
         match self {
             Self::Write(write) => &write.address,
             Self::Drop(address, _) => address,
         }
     }
 
-    const fn action(self) -> Action {
+    pub(super) const fn action(self) -> Action {
         match self {
             Self::Write(write) => write.action(),
             Self::Drop(..) => Action::Delete,
@@ -91,7 +108,7 @@ fn errands<'p>(deeds: Vec<Deed<'p>>) -> (Vec<Errand<'p>>, Vec<Errand<'p>>) {
     errands.into_iter().partition(|errand| errand.deeds.iter().any(|deed| matches!(deed, Deed::Write(_))))
 }
 
-impl Pass<'_> {
+impl<'e> Pass<'e> {
     /// Writes and drops items. `done` has the ETags of those that a transaction has written already; what a
     /// transaction has dropped is not in the plan any more. Nothing where a race was lost.
     pub(super) async fn carry_out(
@@ -99,9 +116,7 @@ impl Pass<'_> {
         plan: &Plan,
         done: BTreeMap<ItemAddress, ETag>,
     ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
-        let writes = plan.writes.iter().filter(|write| !done.contains_key(&write.address)).map(Deed::Write);
-        let drops = plan.drops.iter().map(|(address, etag)| Deed::Drop(address, etag));
-        let (first, second) = errands(writes.chain(drops).collect());
+        let (first, second) = errands(Deed::of(plan).into_iter().filter(|deed| !done.contains_key(deed.address())).collect());
 
         let mut written = done;
         let mut again = false;
@@ -145,12 +160,8 @@ impl Pass<'_> {
     /// Writes or drops a row.
     async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
         let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
-        let operation = match deed {
-            Deed::Write(write) => write.operation(),
-            Deed::Drop(address, etag) => Some(TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone()))),
-        };
-        // A member is never a row by itself.
-        let Some(operation) = operation else { return Err(ItemFailure::Lost { unanswered_insert: false }) };
+        // A part is never a row by itself.
+        let Some(operation) = deed.operation() else { return Err(ItemFailure::Lost { unanswered_insert: false }) };
         let tables = self.target(&address.account).map_err(ItemFailure::Failed)?;
         match (tables.apply(address.site.table(), &operation).await, deed) {
             (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),
@@ -166,14 +177,12 @@ impl Pass<'_> {
     /// Writes and drops parts of one document.
     async fn change_document<'p>(&self, deeds: Vec<Deed<'p>>) -> Vec<Ended<'p>> {
         let Some(address) = deeds.first().map(|deed| deed.address()) else { return Vec::new() };
-        let tables = match self.target(&address.account) {
-            Ok(tables) => tables,
+        let document = match self.document(address) {
+            Ok(document) => document,
             Err(failure) => return vec![(deeds[0], Err(ItemFailure::Failed(failure)))],
         };
         let changes: Vec<Change> = deeds.iter().map(|deed| self.change(*deed)).collect();
         let tokens: Vec<Option<ETag>> = changes.iter().map(|change| change.write.token().cloned()).collect();
-        let catalog = &self.engine.catalog;
-        let document = Document { account: address.account.clone(), site: address.site.clone(), tables, catalog };
         let answers = self.engine.turns.change(&document, changes).await;
         let ended = deeds.into_iter().zip(tokens).zip(answers).map(|((deed, token), answer)| {
             let insert = matches!(deed.action(), Action::Create);
@@ -188,7 +197,13 @@ impl Pass<'_> {
         ended.collect()
     }
 
-    fn change(&self, deed: Deed<'_>) -> Change {
+    /// The document that an item is a part of.
+    pub(super) fn document(&self, address: &ItemAddress) -> Result<Document<'e>, Failure> {
+        let (tables, catalog) = (self.target(&address.account)?, &self.engine.catalog);
+        Ok(Document { account: address.account.clone(), site: address.site.clone(), tables, catalog })
+    }
+
+    pub(super) fn change(&self, deed: Deed<'_>) -> Change {
         let write = match deed {
             Deed::Write(write) => shared::Write::Put { over: write.over.clone(), token: ETag::token(self.engine.chance.next_u64()) },
             Deed::Drop(_, token) => shared::Write::Drop(token.clone()),

@@ -23,6 +23,7 @@ mod engine;
 mod execute;
 mod failure;
 pub mod footprint;
+mod group;
 mod items;
 mod kept;
 mod log;

@@ -176,6 +176,7 @@ impl Climate {
                 former_index: draw.happens(0.4),
                 chain: draw.happens(0.3),
                 lists: draw.happens(0.4),
+                near: draw.happens(0.4),
                 sets: draw.happens(0.4),
                 groups: draw.happens(0.4),
             },

@@ -7,6 +7,7 @@
 //! | `managers` | Employees | Managers | conditional |
 //! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
 //! | `by_last_name` | Employees | Lists | an index entity for each last name (where the shape says so) |
+//! | `by_last_name_near` | Employees | Employees | the same in the primaries' own partition, committed with them |
 //! | `department_manager` | Employees | Departments | properties on an entity that is there anyway; two managers collide |
 //! | `headcount` | Employees | Groups | figures of each department |
 //! | `managers_by_name` | Managers | ManagersByName | a view of a view (where the shape says so) |
@@ -60,6 +61,8 @@ pub struct Shape {
     pub chain: bool,
     /// Employees are listed by their last names.
     pub lists: bool,
+    /// The same beside the employees.
+    pub near: bool,
     /// Departments say who their manager is. The one of Ops does not exist.
     pub sets: bool,
     /// Employees are counted.
@@ -159,17 +162,17 @@ fn headcount() -> Arc<View> {
 
 /// The lists of employees by last name.
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
-fn lists() -> Arc<View> {
+fn lists(name: &str, target: &str, key: (&str, &str), member: &[&str]) -> Arc<View> {
     let template = |text| Template::parse_text(text).expect("a template");
     Arc::new(View {
-        name: view_name("by_last_name"),
+        name: view_name(name),
         source: table_ref("Employees"),
         when: None,
         kind: ViewKind::IndexEntity(IndexEntity {
-            target: table_ref("Lists"),
-            partition_key: template("list_{LastName}"),
-            row_key: template("list"),
-            member: vec![template("{PartitionKey}"), template("{RowKey}")],
+            target: table_ref(target),
+            partition_key: template(key.0),
+            row_key: template(key.1),
+            member: member.iter().map(|text| template(text)).collect(),
             property: "Employees".to_owned(),
         }),
         on_conflict: OnConflict::Reject,
@@ -221,10 +224,12 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: Some(&["LastName"]),
     };
     let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
-    let (lists, sets, groups) = (shape.lists.then(lists), shape.sets.then(department_manager), shape.groups.then(headcount));
+    let far = shape.lists.then(|| lists("by_last_name", "Lists", ("list_{LastName}", "list"), &["{PartitionKey}", "{RowKey}"]));
+    let near = shape.near.then(|| lists("by_last_name_near", "Employees", ("{PartitionKey}", "list_{LastName}"), &["{RowKey}"]));
+    let (sets, groups) = (shape.sets.then(department_manager), shape.groups.then(headcount));
     Catalog {
         tables: TABLES[..9].iter().map(|name| (table(name), table_ref(name))).collect(),
-        views: views.map(Index::view).chain(lists).chain(sets).chain(groups).map(|view| (view.name.clone(), view)).collect(),
+        views: views.map(Index::view).chain(far).chain(near).chain(sets).chain(groups).map(|view| (view.name.clone(), view)).collect(),
         archives: archives().into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
         ..Catalog::default()
     }

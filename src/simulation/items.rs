@@ -126,8 +126,13 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<Held>, String>
         }
     }
     let held = members.iter().map(|texts| {
-        let [pk, rk, ..] = texts.as_slice() else { return Err(wrong()) };
-        let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
+        // In the primaries' own partition the list need not tell it.
+        let (pk, rk) = match texts.as_slice() {
+            [rk] => (row.key.pk.as_str(), rk),
+            [pk, rk, ..] => (pk.as_str(), rk),
+            [] => return Err(wrong()),
+        };
+        let key = EntityKey::new(pk, rk.as_str()).map_err(|_| wrong())?;
         let item = (table.to_owned(), row.key.clone(), member(texts));
         Ok(Held { item, owner: (source.to_owned(), key), says: Properties::new() })
     });

@@ -42,6 +42,10 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
             }
             if let Some(name) = text("LastName") {
                 items.push((("Employees", pk.to_owned(), format!("name_{name}_{rk}")), own.clone()));
+                if shape.near {
+                    let list = ("Employees", pk.to_owned(), format!("list_{name}"));
+                    parts.push((list, member(&[rk.to_owned()]), Properties::new()));
+                }
                 if shape.lists {
                     let list = ("Lists", format!("list_{name}"), "list".to_owned());
                     parts.push((list, member(&[pk.to_owned(), rk.to_owned()]), Properties::new()));

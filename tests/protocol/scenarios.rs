@@ -372,6 +372,14 @@ pub(crate) fn meddlers() -> Vec<(&'static str, Step)> {
                 lab.sync_later.lock().unwrap().push(sync("Sales", "9"));
             })
         }),
+        ("others of the same name and their syncs", |lab| {
+            Box::pin(async move {
+                for (rk, name) in [("8", "King"), ("9", "Lovelace")] {
+                    lab.write(employee(rk, &format!("{rk}@contoso.com"), name)).await;
+                    drop(lab.work(&sync("Sales", rk)).await);
+                }
+            })
+        }),
         ("the same job, done by another worker", |lab| Box::pin(async move { drop(lab.work(&sync("Sales", "1")).await) })),
     ]
 }

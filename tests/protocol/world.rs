@@ -153,9 +153,9 @@ impl Chance for Dice {
 }
 
 /// The views of the laboratory.
-pub(crate) const SHAPE: Shape = Shape { former_index: false, chain: false, lists: true, sets: true, groups: true };
+pub(crate) const SHAPE: Shape = Shape { former_index: false, chain: false, lists: true, near: true, sets: true, groups: true };
 /// Fewer of them, where each operation more is many runs more.
-pub(crate) const SMALL: Shape = Shape { sets: false, groups: false, ..SHAPE };
+pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false, ..SHAPE };
 
 /// Everything that a test needs.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use super::verify::verify;
 use crate::cli::output::printable;
 use crate::cli::{Exit, Format, Output, Tone};
 use crate::model::job::Primary;
-use crate::model::{ETag, Entity, EntityKey, body};
+use crate::model::{ETag, EdmValue, Entity, EntityKey, body};
 use crate::ports::MessageText;
 
 /// Tells the story. [`Exit::Failed`] where something is not as it should be.
@@ -45,10 +45,17 @@ impl Story<'_> {
     async fn hires(&mut self) -> anyhow::Result<()> {
         self.begin("Six people are hired")?;
         self.tell("Six put jobs go on the queue. Each writes an employee and, with it, the rows derived from it.")?;
+        for department in ["Marketing", "Sales"] {
+            let entity = json!({"PartitionKey": department, "RowKey": "department", "Budget": "plenty"});
+            self.stage.send(&json!({"op": "put", "table": "Departments", "entity": entity})).await?;
+        }
+        self.stage.settled().await?;
         for person in people::founders() {
             self.stage.send(&person.hire()).await?;
         }
         self.stage.settled().await?;
+        self.is("Departments", ("Sales", "department"), "ManagerName", Some(&"Jun Cao".into())).await?;
+        self.is("Headcount", ("department", "Sales"), "Headcount", Some(&3_i64.into())).await?;
         for (table, expected) in [("Employees", 6), ("EmployeesByEmail", 6), ("EmployeesByName", 6), ("Managers", 2)] {
             let found = self.stage.rows(table).await?.len();
             self.check(format_args!("{table} has {expected} rows"), found == expected)?;
@@ -101,6 +108,8 @@ impl Story<'_> {
         self.present("FormerEmployees", "Marketing", "000202").await?;
         self.absent("Employees", "Marketing", "000202").await?;
         self.absent("Managers", "manager", "Marketing_000202").await?;
+        self.is("Departments", ("Marketing", "department"), "ManagerName", None).await?;
+        self.is("Headcount", ("department", "Marketing"), "Headcount", Some(&1_i64.into())).await?;
         let rows = self.addresses().await?;
         self.check("her address finds nobody", !rows.contains_key("donna.wells@contoso.com"))
     }
@@ -164,6 +173,8 @@ impl Story<'_> {
         self.stage.settled().await?;
         let seconds = self.stage.clock.monotonic().saturating_sub(started).as_secs_f64();
         self.tell(format_args!("{} jobs sent and done in {seconds:.1} s", people.len()))?;
+        self.is("Headcount", ("department", "Fabrikam"), "Headcount", Some(&200_i64.into())).await?;
+        self.is("EmployeesNamed", ("named", "Cao"), "ek_count", Some(&2_i64.into())).await?;
         let found = self.addresses().await?.len();
         self.check(format_args!("{} addresses find somebody", people.len() + 7), found == people.len() + 7)
     }
@@ -217,6 +228,19 @@ impl Story<'_> {
             self.out.line(format_args!("    {text}"))?;
         }
         Ok(())
+    }
+
+    /// Checks one property of one row; nothing: that the row does not have it.
+    async fn is(&mut self, table: &str, (pk, rk): (&str, &str), property: &str, wanted: Option<&EdmValue>) -> anyhow::Result<()> {
+        let row = self.stage.find(table, &EntityKey::new(pk, rk)?).await?;
+        let holds = row.is_some_and(|row| row.get(property) == wanted);
+        let wanted = match wanted {
+            Some(EdmValue::String(text)) => format!("is {text}"),
+            Some(EdmValue::Int64(number)) => format!("is {number}"),
+            Some(other) => format!("is {other:?}"),
+            None => "is gone".to_owned(),
+        };
+        self.check(format_args!("{property} of {table}({pk:?}, {rk:?}) {wanted}"), holds)
     }
 
     /// Shows what a poison message says.

@@ -13,7 +13,8 @@ pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> a
     for list in lists {
         let site = Site::Row { table: table.clone(), key: list.entity.key.clone() };
         for member in List::read(&site, &list.entity)?.members.into_keys() {
-            let entity = of(&member, index).with_context(|| format!("{site} has the member {member}, which is none of this view"))?;
+            let entity = of(&member, &list.entity.key, index)
+                .with_context(|| format!("{site} has the member {member}, which is none of this view"))?;
             rows.push(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp });
         }
     }
@@ -33,19 +34,20 @@ pub(super) fn keys(groups: &[Row], table: &TableName) -> anyhow::Result<Vec<Enti
     Ok(keys)
 }
 
-fn of(member: &Member, index: &IndexEntity) -> Option<Entity> {
+/// A list in its primaries' own partition tells the PartitionKey by where it lies.
+fn of(member: &Member, list: &EntityKey, index: &IndexEntity) -> Option<Entity> {
     if member.0.len() != index.member.len() {
         return None;
     }
-    let (mut pk, mut rk) = (None, None);
+    let (mut pk, mut rk) = (list.pk.as_str(), None);
     let mut properties = std::collections::BTreeMap::new();
     for (template, text) in index.member.iter().zip(&member.0) {
         match template.bare_property() {
-            Some("PartitionKey") => pk = Some(text.as_str()),
+            Some("PartitionKey") => pk = text.as_str(),
             Some("RowKey") => rk = Some(text.as_str()),
             Some(property) => drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str()))),
             None => drop(properties.insert(template.to_string(), EdmValue::from(text.as_str()))),
         }
     }
-    Some(Entity { key: EntityKey::new(pk?, rk?).ok()?, properties })
+    Some(Entity { key: EntityKey::new(pk, rk?).ok()?, properties })
 }

@@ -1,6 +1,6 @@
 //! What to change where a partition or queue is asked for more than it takes. Pure.
 
-use crate::catalog::{Catalog, View};
+use crate::catalog::{Catalog, View, ViewKind};
 use crate::model::AccountName;
 use crate::model::template::Template;
 use crate::reconcile::footprint;
@@ -20,7 +20,16 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
     }
     let targets: Vec<(&View, &Template)> =
         catalog.views.values().filter_map(|view| partition_key(view, account, name).map(|key| (&**view, key))).collect();
+    let near = catalog.views.values().find(|view| {
+        let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
+        matches!(view.kind, ViewKind::IndexEntity(_)) && there && *view.target() == view.source
+    });
+    let near = near.map(|view| view.name.as_str());
     match targets.as_slice() {
+        [] if near.is_some() => format!(
+            "The lists of the view {} lie in this partition, and each change of a member writes there: with store = \"table\" they have partitions of their own.",
+            near.unwrap_or_default()
+        ),
         [] => "Its entities are your own: spread them over more partition keys, for example by a prefix that is a hash of the row key. Keys that only grow (dates, counters) all land in the last one.".to_owned(),
         [(view, key)] => {
             let buckets = buckets(peak);
@@ -57,7 +66,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
     use crate::model::{TableName, ViewName};
 
     fn catalog() -> Catalog {

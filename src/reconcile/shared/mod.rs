@@ -14,5 +14,5 @@
 mod turn;
 mod write;
 
-pub(super) use turn::Turns;
+pub(super) use turn::{Held, Turns};
 pub(super) use write::{Answer, Document};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot::error::TryRecvError;
-use tokio::sync::{Mutex as Turn, oneshot};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, oneshot};
 
 use super::write::{Answer, Document, Round};
 use crate::model::{AccountName, Site};
@@ -23,7 +23,7 @@ struct Waiting {
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Vec<Waiting>>,
-    turn: Turn<()>,
+    turn: Arc<Turn<()>>,
 }
 
 type Place = (AccountName, Site);
@@ -39,6 +39,13 @@ struct Seat<'a> {
     queue: Arc<Queue>,
 }
 
+/// A turn that somebody has for a while who writes the document in another way.
+pub(in crate::reconcile) struct Held<'a> {
+    /// Given back before the place in the queue.
+    _turn: OwnedMutexGuard<()>,
+    _seat: Seat<'a>,
+}
+
 /// Nothing here panics while it holds a lock.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,6 +55,13 @@ impl Turns {
     fn seat(&self, place: Place) -> Seat<'_> {
         let queue = Arc::clone(locked(&self.0).entry(place.clone()).or_default());
         Seat { turns: self, place, queue }
+    }
+
+    /// Waits for the turn to write a document.
+    pub(in crate::reconcile) async fn hold(&self, place: Place) -> Held<'_> {
+        let seat = self.seat(place);
+        let turn = Arc::clone(&seat.queue.turn).lock_owned().await;
+        Held { _turn: turn, _seat: seat }
     }
 
     /// Has changes made by whoever writes the document next, oneself perhaps, and returns how they ended, in order.

@@ -59,6 +59,14 @@ impl Error for Cause {
     }
 }
 
+/// What makes changes of a document.
+pub(in crate::reconcile) struct Prepared {
+    /// The conditional operation; nothing where all is so already.
+    pub(in crate::reconcile) operation: Option<TableOperation>,
+    /// How each change ends with it.
+    pub(in crate::reconcile) ended: Vec<Ended>,
+}
+
 /// How one round ended.
 pub(super) enum Round {
     /// With an answer to each change.
@@ -68,31 +76,31 @@ pub(super) enum Round {
 }
 
 impl Document<'_> {
-    pub(super) fn place(&self) -> (AccountName, Site) {
+    pub(in crate::reconcile) fn place(&self) -> (AccountName, Site) {
         (self.account.clone(), self.site.clone())
+    }
+
+    /// Reads the document, and decides what makes the changes.
+    pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
+        let row = self.tables.get(self.site.table(), self.site.key(), None).await;
+        let row = row.map_err(|error| storage(format!("reading {}", self.site), error))?;
+        let (becomes, ended) = shared::change(self.catalog, &self.site, row.as_ref().map(|row| &row.entity), changes)
+            .map_err(|nonsense| permanent(format!("changing {}", self.site), nonsense))?;
+        if let Becomes::Entity(entity) = &becomes {
+            entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?;
+        }
+        Ok(Prepared { operation: operation(becomes, row.as_ref(), &self.site), ended })
     }
 
     /// Reads the document, applies the changes, and writes it at the ETag read.
     pub(super) async fn round(&self, changes: &[Change]) -> Round {
         let all = |failure: Failure| Round::Over(vec![Answer::Failed(Shared(Arc::new(failure))); changes.len()]);
-        let (table, key) = (self.site.table(), self.site.key());
-        let row = match self.tables.get(table, key, None).await {
-            Ok(row) => row,
-            Err(error) => return all(storage(format!("reading {}", self.site), error)),
+        let Prepared { operation, ended } = match self.prepare(changes).await {
+            Ok(prepared) => prepared,
+            Err(failure) => return all(failure),
         };
-        let changed = shared::change(self.catalog, &self.site, row.as_ref().map(|row| &row.entity), changes);
-        let (becomes, ended) = match changed {
-            Ok(changed) => changed,
-            Err(nonsense) => return all(permanent(format!("changing {}", self.site), nonsense)),
-        };
-        let whole = if let Becomes::Entity(entity) = &becomes { Some(entity.clone()) } else { None };
-        let Some(operation) = operation(becomes, row.as_ref(), &self.site) else {
-            return Round::Over(answers(&ended, &Answer::Done));
-        };
-        if let Some(Err(error)) = whole.map(|entity| entity.check()) {
-            return all(permanent(format!("writing {}", self.site), error));
-        }
-        match self.tables.apply(table, &operation).await {
+        let Some(operation) = operation else { return Round::Over(answers(&ended, &Answer::Done)) };
+        match self.tables.apply(self.site.table(), &operation).await {
             Ok(_) => Round::Over(answers(&ended, &Answer::Done)),
             Err(error) if error.is_lost_race() => Round::Again,
             Err(error) if error.class == ErrorClass::Ambiguous => Round::Over(answers(&ended, &Answer::Unanswered)),
