@@ -71,6 +71,7 @@ fn a_job_s_spans_are_received_under_the_client_s_trace() {
         let job = serde_json::json!({"op": "put", "table": "Employees", "traceparent": trace, "entity": entity});
         place.run(&["submit", &job.to_string()]).success();
     };
+    until("ready", || get("/readyz").status == 200);
     put(1, "a@b.c", CLIENT);
     until("the first is done", || get("/api/v1/jobs?outcome=done").json().as_array().is_some_and(|jobs| jobs.len() == 1));
     put(2, "A@b.c", "no trace context at all");
