@@ -14,6 +14,8 @@ use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
 use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
 use super::view::{ViewNow, ViewSeries};
 use super::{SLOT, count, keep};
+use tokio::sync::Notify;
+
 use crate::catalog::Catalog;
 use crate::model::{QueueName, ViewName};
 use crate::ops::{NotReady, Readiness};
@@ -63,6 +65,8 @@ pub struct Board {
     costs: Mutex<CostSeries>,
     /// When the last slot ended (since the start), and poison was last counted.
     kept: Mutex<(Option<Duration>, Option<Duration>)>,
+    /// Poison is to be counted before its turn.
+    pub(super) recount: Notify,
 }
 
 impl Board {
@@ -79,6 +83,7 @@ impl Board {
             views: Mutex::default(),
             storage: Mutex::default(),
             poison: Mutex::default(),
+            recount: Notify::new(),
             hot: Mutex::default(),
             costs: Mutex::default(),
             kept: Mutex::default(),
@@ -301,6 +306,8 @@ impl Observer for Board {
             && let Some(queue) = self.configured().iter().find(|queue| belongs(&delivery.queue, &queue.name))
         {
             lock(&self.poison).one_more(&queue.name);
+            // A count on its way may have seen this one already.
+            self.recount.notify_one();
         }
         lock(&self.journal).add(delivery);
     }

@@ -7,6 +7,9 @@ use tokio::time::sleep;
 use super::{Board, SLOT};
 use crate::ports::{ErrorClass, Missing, Stores};
 
+/// How long after a message was poisoned its queue is counted again.
+const RECOUNT_AFTER: Duration = Duration::from_secs(1);
+
 /// Samples every slot when it has ended, and counts poison after every wait, for ever.
 pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Duration) {
     let sampling = async {
@@ -24,7 +27,12 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
             for queue in board.configured() {
                 count(board, stores, queue).await;
             }
-            sleep(wait()).await;
+            tokio::select! {
+                biased;
+                // A message was poisoned here: what was added up meanwhile is set right, once a second at most.
+                () = board.recount.notified() => sleep(RECOUNT_AFTER).await,
+                () = sleep(wait()) => {}
+            }
         }
     };
     tokio::join!(sampling, counting);

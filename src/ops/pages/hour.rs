@@ -229,11 +229,14 @@ pub(super) async fn table(State(api): State<Api>, Query(of): Query<Of>, Extensio
 pub(super) async fn storage(State(api): State<Api>, Query(of): Query<Service>, Extension(visitor): Extension<Visitor>) -> Response {
     const HEADS: [&str; 8] = ["Slot", "n:Done", "n:Refused", "n:Throttled", "n:Failed", "n:Mean", "n:p50", "n:p99"];
     let hours = api.board.storage_hour();
-    let Some(hour) = hours.iter().find(|hour| hour.account == of.account && hour.service == of.service) else {
+    let known = api.settings.accounts.iter().any(|account| account.name.as_str() == of.account);
+    if !known || !["table", "queue", "blob"].contains(&of.service.as_str()) {
         return layout::problem("/storage", &Problem::unknown("nothing is stored in a service of this name"), visitor);
-    };
+    }
+    // In the first seconds of a daemon nothing is measured yet.
+    let slots = hours.iter().find(|hour| hour.account == of.account && hour.service == of.service).map_or(&[][..], |hour| &hour.slots);
     let mut rows = String::new();
-    for slot in hour.slots.iter().rev() {
+    for slot in slots.iter().rev() {
         let time = |time: Option<f64>| words::or_dash(time, words::seconds);
         let cells = [
             words::rate(slot.ok),
@@ -247,7 +250,7 @@ pub(super) async fn storage(State(api): State<Api>, Query(of): Query<Service>, E
         let cells: String = HEADS[1..].iter().zip(cells).map(|(head, value)| cell(head, value)).collect();
         let _ = write!(rows, "<tr>{}{cells}</tr>", ago(slot.ago_seconds));
     }
-    let title = format!("Last hour of {} {}", hour.account, hour.service);
+    let title = format!("Last hour of {} {}", of.account, of.service);
     Page { body: hour_body(&title, &HEADS, &rows), title, place: "/storage" }.answer(visitor)
 }
 
