@@ -348,7 +348,7 @@ struct MoveFields {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "drop_table")]
 struct DropTableFields {
-    /// The table: one of a [retention] pattern.
+    /// The table: one by date, of a declared retention.
     table: String,
 }
 
