@@ -12,6 +12,9 @@ use crate::adapters::sim::{Change, Execution};
 use crate::reconcile::Recheck;
 use crate::reconcile::footprint::FOOTPRINTS;
 
+/// The table of derived rows that are primaries of a further view.
+const CHAINED: &str = "Managers";
+
 /// What is derived, listed and queued.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
@@ -45,6 +48,10 @@ impl Mirror {
                     };
                 }
                 Change::Row { table, key, row } => {
+                    // Of a derived row that has views of its own: its footprint names the version before, until its next sync.
+                    if execution.late && table.as_str() == CHAINED {
+                        self.overwritten_late.insert((table.to_string(), key.clone()));
+                    }
                     let row_of = |item: &Item| item.0 == table.as_str() && item.1 == *key;
                     self.owners.retain(|item, _| !row_of(item));
                     let held = row.as_ref().map_or_else(|| Ok(Vec::new()), |row| held(table.as_str(), &row.entity))?;

@@ -56,6 +56,9 @@ pub(super) struct Stage {
     books: Mutex<Books>,
 }
 
+/// The operation that receives.
+const GET_MESSAGES: &str = "Get Messages";
+
 /// What is written down.
 #[derive(Default)]
 pub(super) struct Books {
@@ -71,6 +74,9 @@ pub(super) struct Books {
     pub(super) mirror: Mirror,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
+    /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
+    /// that was first sent.
+    held_up: BTreeSet<(u32, String)>,
     running: BTreeSet<(u32, Primary)>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
@@ -161,6 +167,9 @@ impl Stage {
         if operation.what.service() == Service::Queue {
             books.ledger.explain(caller);
         }
+        if operation.name == GET_MESSAGES {
+            books.held_up.insert((caller, about(operation)));
+        }
         if let What::Message(_, id) = &operation.what {
             books.ledger.explain_message(id);
         }
@@ -240,7 +249,9 @@ impl Books {
     }
 
     fn judge(&mut self, execution: &Execution<'_>) -> Result<(), String> {
-        let faulty = self.faulty.remove(&execution.operation.number);
+        let operation = execution.operation;
+        let held_up = operation.name == GET_MESSAGES && self.held_up.remove(&(execution.caller, about(operation)));
+        let faulty = self.faulty.remove(&operation.number) || held_up;
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         self.history.take_in(execution, self.tick, &self.ledger)?;
         self.mirror.take_in(execution)
