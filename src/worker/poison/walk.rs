@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 
 use super::queue::{HIDDEN, Held, PARALLEL};
 use super::{Handled, PoisonFilter, PoisonQueue};
@@ -25,6 +26,9 @@ pub(super) enum Action {
 /// How far a walk is.
 #[derive(Default)]
 struct Walk {
+    /// When the first page was got, by the queue's clock: what was put later is not meant. A requeued job whose cause
+    /// was not mended is back within a moment, and a walk that took it along would never end.
+    began: Option<Timestamp>,
     /// Messages got so far.
     seen: BTreeSet<String>,
     /// Where in `handled` an original is that was handled: a copy of it on a later page is only deleted.
@@ -55,12 +59,12 @@ impl PoisonQueue {
             Err(error) if absent(&error) => return Ok(()),
             count => count?,
         };
-        // A requeued job may be back within a moment: the walk ends with the messages that were there when it began.
         while (walk.seen.len() as u64) < most.saturating_add(u64::from(limits::QUEUE_BATCH)) {
             let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, HIDDEN).await {
                 Err(error) if absent(&error) => return Ok(()),
                 page => page?,
             };
+            walk.began = walk.began.or_else(|| page.iter().filter_map(|message| message.next_visible.checked_sub(HIDDEN).ok()).max());
             let before = walk.seen.len();
             walk.seen.extend(page.iter().map(|message| message.id.clone()));
             if walk.seen.len() == before {
@@ -84,11 +88,14 @@ impl PoisonQueue {
     }
 
     async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: Action, walk: &mut Walk) {
+        let (page, later): (Vec<Message>, Vec<Message>) =
+            page.into_iter().partition(|message| walk.began.is_none_or(|began| message.inserted <= began));
         let (meant, others): (Vec<Held>, Vec<Held>) = self
             .gather(page.into_iter())
             .into_iter()
             .partition(|held| filter.matches(&held.entry.message) && !walk.failed.contains(&original(held)));
-        walk.hidden.extend(others.into_iter().flat_map(|held| held.copies).map(|copy| (copy.id.clone(), copy)));
+        let left = later.into_iter().chain(others.into_iter().flat_map(|held| held.copies));
+        walk.hidden.extend(left.map(|copy| (copy.id.clone(), copy)));
         let done = &walk.done;
         let results: Vec<(Held, Result<(), String>)> = stream::iter(meant)
             .map(|held| async move {

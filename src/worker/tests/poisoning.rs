@@ -239,6 +239,30 @@ async fn one_message_at_the_front_of_a_long_poison_queue_costs_one_page() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_comes_back_while_all_are_requeued_is_requeued_once() {
+    let world = World::new();
+    for number in 0..40 {
+        world.queues.seed(JOBS, &format!("no job {number}"), None);
+    }
+    world.until_idle().await.unwrap();
+    world.queues.latency(Duration::from_millis(3));
+    let working = async {
+        loop {
+            world.until_idle().await.unwrap();
+        }
+    };
+    let (tool, all) = (tool(&world), PoisonFilter::default());
+    let handled = tokio::select! {
+        handled = tool.requeue(&all) => handled.unwrap(),
+        () = working => unreachable!("it works without end"),
+    };
+    assert_eq!((handled.done.len(), handled.failed.len()), (40, 0));
+    world.queues.latency(Duration::ZERO);
+    world.until_idle().await.unwrap();
+    assert_eq!(world.poisoned().await.len(), 40, "they came back, and are shown");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_fails_half_way_leaves_a_report_of_what_was_done() {
     let world = World::new();
     for number in 0..40 {
