@@ -44,7 +44,12 @@ pub struct Catalog {
 impl Catalog {
     /// A known table, in whatever case it is spelled.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
-        self.tables.get(name).or_else(|| self.dated.table(name, self.retentions.values()))
+        self.tables.get(name).or_else(|| self.dated_table(name))
+    }
+
+    /// A table of a retention, spelled as its pattern does.
+    pub fn dated_table(&self, name: &TableName) -> Option<&TableRef> {
+        self.dated.table(name, self.retentions.values())
     }
 
     /// The views whose source is this table, in order of their names.

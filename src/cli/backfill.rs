@@ -75,10 +75,7 @@ fn tables(args: &BackfillArgs, context: &Context) -> anyhow::Result<Vec<TableNam
         return Ok(vec![context.known_table(table)?.table]);
     }
     if let Some(name) = &args.view {
-        let view = context.catalog.views.get(name);
-        let known = || context.catalog.views.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let view = view.ok_or_else(|| UsageError::new(format!("the catalog does not know the view {name}; it knows {}", known())))?;
-        return Ok(vec![view.source.table.clone()]);
+        return Ok(vec![context.known_view(name)?.source.table.clone()]);
     }
     let sources: BTreeSet<TableName> = context.catalog.views.values().map(|view| view.source.table.clone()).collect();
     Ok(sources.into_iter().collect())

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, TableRef};
-use crate::model::{AccountName, TableName};
+use crate::catalog::{Catalog, TableRef, View};
+use crate::model::{AccountName, TableName, ViewName};
 use crate::ports::{Clock, Stores};
 use crate::settings::Settings;
 
@@ -40,6 +40,15 @@ impl Context {
                 Ok(TableRef { account, table: name })
             }
         }
+    }
+
+    /// A view of the catalog.
+    pub fn known_view(&self, name: &ViewName) -> Result<&View, UsageError> {
+        let view = self.catalog.views.get(name);
+        view.map(AsRef::as_ref).ok_or_else(|| {
+            let known: Vec<&str> = self.catalog.views.keys().map(ViewName::as_str).collect();
+            UsageError::new(format!("the catalog does not know the view {name}; it knows {}", known.join(", ")))
+        })
     }
 
     /// As [`table`](Self::table), but the catalog must know the table.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::rows::{self, Recorded};
 use super::{CatalogRecord, MigrationError, Needs};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Filter, QueueName, TableName};
-use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore};
+use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore, all_tables};
 
 /// What is there.
 #[derive(Debug, Clone, Default)]
@@ -80,17 +80,7 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
 }
 
 async fn tables(name: &AccountName, account: &Account) -> Result<BTreeSet<TableName>, MigrationError> {
-    let mut tables = BTreeSet::new();
-    let mut continuation = None;
-    loop {
-        let page = account.tables.list_tables(continuation.as_deref()).await;
-        let page = page.map_err(MigrationError::store(format!("listing the tables of account {name}")))?;
-        tables.extend(page.tables);
-        match page.continuation {
-            Some(next) => continuation = Some(next),
-            None => return Ok(tables),
-        }
-    }
+    all_tables(account.tables.as_ref()).await.map_err(MigrationError::store(format!("listing the tables of account {name}")))
 }
 
 async fn queue_exists(name: &AccountName, account: &Account, queue: &QueueName) -> Result<bool, MigrationError> {

@@ -32,8 +32,17 @@ pub enum Period {
 }
 
 impl Period {
-    const ALL: [(Self, &'static str, usize); 4] =
-        [(Self::Year, "%Y", 4), (Self::Month, "%Y%m", 6), (Self::Day, "%Y%m%d", 8), (Self::Hour, "%Y%m%d%H", 10)];
+    const ALL: [Self; 4] = [Self::Year, Self::Month, Self::Day, Self::Hour];
+
+    /// As a pattern spells it.
+    const fn directives(self) -> &'static str {
+        match self {
+            Self::Year => "%Y",
+            Self::Month => "%Y%m",
+            Self::Day => "%Y%m%d",
+            Self::Hour => "%Y%m%d%H",
+        }
+    }
 
     const fn digits(self) -> usize {
         match self {
@@ -62,7 +71,7 @@ impl DatedTables {
     pub fn parse(text: &str) -> Result<Self, DatedTablesError> {
         let wrong = || DatedTablesError(text.to_owned());
         let (prefix, date) = text.split_at(text.find('%').ok_or_else(wrong)?);
-        let (period, ..) = Period::ALL.into_iter().find(|(_, directives, _)| *directives == date).ok_or_else(wrong)?;
+        let period = Period::ALL.into_iter().find(|period| period.directives() == date).ok_or_else(wrong)?;
         let named = prefix.bytes().all(|byte| byte.is_ascii_alphanumeric())
             && prefix.starts_with(|first: char| first.is_ascii_alphabetic())
             // `Log1%Y%m` and `Log%Y%m` could give one name to two months.
@@ -125,8 +134,7 @@ impl DatedTables {
 
 impl fmt::Display for DatedTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let directives = Period::ALL.into_iter().find(|(period, ..)| *period == self.period).map_or("", |(_, directives, _)| directives);
-        write!(f, "{}{directives}", self.prefix)
+        write!(f, "{}{}", self.prefix, self.period.directives())
     }
 }
 

@@ -65,7 +65,7 @@ fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
 }
 
 fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
-    catalog.retentions.values().find_map(|retention| retention.table(name)).ok_or_else(|| {
+    catalog.dated_table(name).cloned().ok_or_else(|| {
         let known: Vec<String> = catalog.retentions.values().map(|retention| retention.tables.to_string()).collect();
         format!("the table {name} is of no [retention] pattern, and no other is ever dropped; patterns are {}", listed(&known))
     })

@@ -6,50 +6,31 @@
 use std::collections::BTreeMap;
 
 use super::DeriveError;
-use crate::catalog::{Denormalize, View};
-use crate::model::job::Primary;
-use crate::model::template::{RenderError, Template};
-use crate::model::{EdmValue, Entity, EntityKey, ItemAddress, Part, Site};
-
-/// Where properties belong, and what they are.
-type Placed = (ItemAddress, BTreeMap<String, EdmValue>);
+use super::derive::Deriving;
+use crate::catalog::Denormalize;
+use crate::model::{EdmValue, Entity, EntityKey};
 
 /// The properties that a primary has on another entity, where it has some.
-pub(super) fn derive(
-    view: &View,
+pub(super) fn properties(
+    of: &Deriving<'_>,
     denormalize: &Denormalize,
-    primary: &Primary,
-    entity: &Entity,
-) -> Result<Option<Placed>, Box<DeriveError>> {
-    let problem = |part: &'static str| {
-        move |source: RenderError| Box::new(DeriveError::Render { view: view.name.clone(), part, primary: primary.clone(), source })
-    };
-    let key = |part, template: &Template| template.render(entity).map_err(problem(part));
-    let (Some(pk), Some(rk)) = (key("partition_key", &denormalize.partition_key)?, key("row_key", &denormalize.row_key)?) else {
-        return Ok(None);
-    };
+    key: &EntityKey,
+) -> Result<Option<BTreeMap<String, EdmValue>>, Box<DeriveError>> {
     let mut values = BTreeMap::new();
     for (name, template) in &denormalize.set {
         let value = match template.bare_property() {
             // A property as it is keeps its type.
             Some(property) if !matches!(property, "PartitionKey" | "RowKey") => {
-                entity.get(property).filter(|value| value.as_str() != Some("")).cloned()
+                of.entity.get(property).filter(|value| value.as_str() != Some("")).cloned()
             }
-            _ => template.render_text(entity).map_err(problem("set"))?.map(EdmValue::String),
+            _ => template.render_text(of.entity).map_err(|source| of.unrendered("set", source))?.map(EdmValue::String),
         };
         values.extend(value.map(|value| (name.clone(), value)));
     }
     if values.is_empty() {
         return Ok(None);
     }
-    let row = Entity { key: EntityKey { pk: pk.clone(), rk: rk.clone() }, properties: values };
-    row.check().map_err(|source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source }))?;
-    let target = &denormalize.target;
-    let address = ItemAddress {
-        view: view.name.clone(),
-        account: target.account.clone(),
-        site: Site::Row { table: target.table.clone(), key: row.key },
-        part: Some(Part::Properties),
-    };
-    Ok(Some((address, row.properties)))
+    let row = Entity { key: key.clone(), properties: values };
+    row.check().map_err(|source| Box::new(DeriveError::Item { view: of.view.name.clone(), primary: of.primary.clone(), source }))?;
+    Ok(Some(row.properties))
 }

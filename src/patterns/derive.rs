@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{Catalog, OnConflict, TableRef, ViewKind};
+use super::{aggregate, denormalize, index_entity, secondary_index};
+use crate::catalog::{Catalog, OnConflict, TableRef, View, ViewKind};
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
-use crate::model::template::RenderError;
-use crate::model::{EdmValue, Entity, ItemAddress, Part, ViewName, limits};
+use crate::model::template::{RenderError, Template};
+use crate::model::{EdmValue, Entity, EntityKey, ItemAddress, Part, Site, ViewName, limits};
 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +112,28 @@ pub enum DeriveError {
     },
 }
 
+/// One view and one primary.
+pub(super) struct Deriving<'a> {
+    pub(super) view: &'a View,
+    pub(super) primary: &'a Primary,
+    pub(super) entity: &'a Entity,
+}
+
+impl Deriving<'_> {
+    /// The key of the row that the item lies in; nothing where the primary has none.
+    fn key(&self) -> Result<Option<EntityKey>, Box<DeriveError>> {
+        let render = |part, template: &Template| template.render(self.entity).map_err(|source| self.unrendered(part, source));
+        let (partition_key, row_key) = self.view.keys();
+        let (pk, rk) = (render("partition_key", partition_key)?, render("row_key", row_key)?);
+        Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
+    }
+
+    /// A template of the view cannot be rendered.
+    pub(super) fn unrendered(&self, part: &'static str, source: RenderError) -> Box<DeriveError> {
+        Box::new(DeriveError::Render { view: self.view.name.clone(), part, primary: self.primary.clone(), source })
+    }
+}
+
 /// The items that should exist because of a primary, by address; none for a primary that is absent.
 pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
@@ -120,35 +143,37 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
-        let derived: Vec<(ItemAddress, Content)> = match &view.kind {
-            ViewKind::SecondaryIndex(index) => super::secondary_index::derive(view, index, &primary, entity)?
-                .map(|(address, entity)| (address, Content::Row(entity)))
-                .into_iter()
-                .collect(),
-            ViewKind::Denormalize(denormalize) => super::denormalize::derive(view, denormalize, &primary, entity)?
-                .map(|(address, values)| (address, Content::Properties(values)))
-                .into_iter()
-                .collect(),
-            ViewKind::Aggregate(aggregate) => {
-                super::aggregate::derive(view, aggregate, &primary, entity)?.map(|address| (address, Content::Member)).into_iter().collect()
+        let of = Deriving { view, primary: &primary, entity };
+        let Some(key) = of.key()? else { continue };
+        let derived = match &view.kind {
+            ViewKind::SecondaryIndex(index) => Some((None, Content::Row(secondary_index::copy(&of, index, &key)))),
+            ViewKind::Denormalize(denormalize) => {
+                denormalize::properties(&of, denormalize, &key)?.map(|values| (Some(Part::Properties), Content::Properties(values)))
             }
+            ViewKind::Aggregate(aggregate) => Some((Some(Part::Member(aggregate::contribution(&of, aggregate)?)), Content::Member)),
             ViewKind::IndexEntity(index) => {
-                super::index_entity::derive(view, index, &primary, entity)?.map(|address| (address, Content::Member)).into_iter().collect()
+                index_entity::membership(&of, index)?.map(|member| (Some(Part::Member(member)), Content::Member))
             }
         };
-        for (address, content) in derived {
-            if *address.site.table() == source.table && address.account == source.account && *address.site.key() == primary.key {
-                return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
-            }
-            if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {
-                return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
-            }
-            if let Content::Row(entity) = &content {
-                let wrong = |source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source });
-                entity.check().map_err(wrong)?;
-            }
-            items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
+        let Some((part, content)) = derived else { continue };
+        let target = view.target();
+        let address = ItemAddress {
+            view: view.name.clone(),
+            account: target.account.clone(),
+            site: Site::Row { table: target.table.clone(), key },
+            part,
+        };
+        if *address.site.table() == source.table && address.account == source.account && *address.site.key() == primary.key {
+            return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
         }
+        if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {
+            return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
+        }
+        if let Content::Row(entity) = &content {
+            let wrong = |source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source });
+            entity.check().map_err(wrong)?;
+        }
+        items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
     }
     if items.len() > limits::ITEMS_PER_PRIMARY {
         return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));

@@ -4,28 +4,15 @@
 //! document that many primaries share.
 
 use super::DeriveError;
-use crate::catalog::{IndexEntity, View};
-use crate::model::job::Primary;
-use crate::model::template::{RenderError, Template};
-use crate::model::{Entity, EntityKey, ItemAddress, Member, Part, Site, limits};
+use super::derive::Deriving;
+use crate::catalog::IndexEntity;
+use crate::model::{Member, limits};
 
 /// The membership of a primary, where it has one.
-pub(super) fn derive(
-    view: &View,
-    index: &IndexEntity,
-    primary: &Primary,
-    entity: &Entity,
-) -> Result<Option<ItemAddress>, Box<DeriveError>> {
-    let problem = |part: &'static str| {
-        move |source: RenderError| Box::new(DeriveError::Render { view: view.name.clone(), part, primary: primary.clone(), source })
-    };
-    let key = |part, template: &Template| template.render(entity).map_err(problem(part));
-    let (Some(pk), Some(rk)) = (key("partition_key", &index.partition_key)?, key("row_key", &index.row_key)?) else {
-        return Ok(None);
-    };
+pub(super) fn membership(of: &Deriving<'_>, index: &IndexEntity) -> Result<Option<Member>, Box<DeriveError>> {
     let mut texts = Vec::with_capacity(index.member.len());
     for template in &index.member {
-        match template.render_text(entity).map_err(problem("member"))? {
+        match template.render_text(of.entity).map_err(|source| of.unrendered("member", source))? {
             Some(text) => texts.push(text),
             None => return Ok(None),
         }
@@ -33,12 +20,7 @@ pub(super) fn derive(
     let member = Member(texts);
     let units = member.to_string().encode_utf16().count();
     if units > limits::MEMBER_UTF16_UNITS {
-        return Err(Box::new(DeriveError::LongMember { view: view.name.clone(), primary: primary.clone(), units }));
+        return Err(Box::new(DeriveError::LongMember { view: of.view.name.clone(), primary: of.primary.clone(), units }));
     }
-    Ok(Some(ItemAddress {
-        view: view.name.clone(),
-        account: index.target.account.clone(),
-        site: Site::Row { table: index.target.table.clone(), key: EntityKey { pk, rk } },
-        part: Some(Part::Member(member)),
-    }))
+    Ok(Some(member))
 }

@@ -19,4 +19,4 @@ pub use files::{File, FilePlace, FileStore};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
 pub use stores::{Account, Stores};
-pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore};
+pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_tables};

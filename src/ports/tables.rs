@@ -1,5 +1,7 @@
 //! Table storage.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 
 use super::StoreError;
@@ -36,6 +38,20 @@ pub trait TableStore: Send + Sync {
 
     /// Reads one page of the names of tables, from the start or from a continuation.
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError>;
+}
+
+/// The names of all tables of an account.
+pub async fn all_tables(store: &dyn TableStore) -> Result<BTreeSet<TableName>, StoreError> {
+    let mut tables = BTreeSet::new();
+    let mut continuation: Option<String> = None;
+    loop {
+        let page = store.list_tables(continuation.as_deref()).await?;
+        tables.extend(page.tables);
+        continuation = page.continuation;
+        if continuation.is_none() {
+            return Ok(tables);
+        }
+    }
 }
 
 /// One write of one entity, alone or in a transaction.

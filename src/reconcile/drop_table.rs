@@ -11,9 +11,9 @@ use crate::model::TableName;
 struct NotDated(TableName);
 
 pub(super) async fn run(engine: &Engine, name: &TableName) -> Result<Outcome, Failure> {
-    let retention = engine.catalog.retentions.values().find_map(|retention| retention.table(name));
-    let table = retention.ok_or_else(|| permanent("finding the retention of the table", NotDated(name.clone())))?;
-    let dropped = engine.account(&table)?.tables.delete_table(&table.table).await;
+    let table = engine.catalog.dated_table(name);
+    let table = table.ok_or_else(|| permanent("finding the retention of the table", NotDated(name.clone())))?;
+    let dropped = engine.account(table)?.tables.delete_table(&table.table).await;
     if dropped.map_err(|error| storage(format!("dropping the table {table}"), error))? {
         tracing::info!(%table, "table dropped");
         Ok(Outcome::Done(Summary::default()))

@@ -7,7 +7,7 @@ use super::plan::plan;
 use crate::catalog::{Catalog, Retention};
 use crate::model::{AccountName, QueueName, TableName, body};
 use crate::ports::stores::UnknownAccount;
-use crate::ports::{Clock, StoreError, Stores, Ttl};
+use crate::ports::{Clock, StoreError, Stores, Ttl, all_tables};
 use crate::settings::QueueSettings;
 
 /// The operation of the jobs that it queues.
@@ -89,17 +89,9 @@ impl Keeper {
     /// The tables of this pattern that are there.
     async fn tables(&self, retention: &Retention) -> Result<Vec<TableName>, KeeperError> {
         let tables = &self.stores.account(&retention.account)?.tables;
-        let mut there = Vec::new();
-        let mut continuation: Option<String> = None;
-        loop {
-            let page = tables.list_tables(continuation.as_deref()).await;
-            let page =
-                page.map_err(|source| KeeperError::Store { doing: format!("listing tables for [retention.{}]", retention.name), source })?;
-            there.extend(page.tables.into_iter().filter(|table| retention.tables.period(table).is_some()));
-            continuation = page.continuation;
-            if continuation.is_none() {
-                return Ok(there);
-            }
-        }
+        let there = all_tables(tables.as_ref()).await;
+        let there =
+            there.map_err(|source| KeeperError::Store { doing: format!("listing tables for [retention.{}]", retention.name), source })?;
+        Ok(there.into_iter().filter(|table| retention.tables.period(table).is_some()).collect())
     }
 }

@@ -47,6 +47,19 @@ pub(crate) enum End {
     LeaseLost,
 }
 
+impl End {
+    /// How the run ended, where it ended well.
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Ran(ran) => match ran.as_ref() {
+                Ran::Finished(outcome) => Some(outcome),
+                Ran::Failed(_) => None,
+            },
+            Self::Rejected(_) | Self::Exhausted | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => None,
+        }
+    }
+}
+
 /// A run's answer.
 #[derive(Debug)]
 pub(crate) enum Ran {
@@ -82,9 +95,7 @@ pub(crate) struct Situation {
     pub(crate) deliveries: u32,
     /// Of these, how many count, this time included.
     pub(crate) attempts: u32,
-    /// Since it was first enqueued, by the queue's clock.
-    pub(crate) age: Duration,
-    /// Since it was enqueued, or last saved its progress.
+    /// Since it was first enqueued, or last saved its progress, by the queue's clock.
     pub(crate) idle: Duration,
     /// Until it expires, by the queue's clock; `None` for never.
     pub(crate) ttl: Option<Duration>,
@@ -237,15 +248,8 @@ mod tests {
         retry_delay: Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) },
         give_up_after: Duration::from_hours(6),
     };
-    const FIRST: Situation = Situation {
-        deliveries: 1,
-        attempts: 1,
-        age: Duration::from_secs(1),
-        idle: Duration::from_secs(1),
-        ttl: None,
-        stores: Stores::Answer,
-        unit: 0.5,
-    };
+    const FIRST: Situation =
+        Situation { deliveries: 1, attempts: 1, idle: Duration::from_secs(1), ttl: None, stores: Stores::Answer, unit: 0.5 };
 
     fn failed(class: FailureClass) -> End {
         End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
@@ -278,7 +282,7 @@ mod tests {
         let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
         let minute = Duration::from_mins(1);
         let last = Situation { deliveries: 9, attempts: 5, ..FIRST };
-        let old = Situation { age: Duration::from_hours(7), idle: Duration::from_hours(7), ..FIRST };
+        let old = Situation { idle: Duration::from_hours(7), ..FIRST };
         let outage = Situation { stores: Stores::Refuse, ..last };
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
@@ -316,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_message_is_given_up_with_its_last_error() {
-        let old = Situation { age: Duration::from_hours(7), idle: Duration::from_hours(7), ..FIRST };
+        let old = Situation { idle: Duration::from_hours(7), ..FIRST };
         let Settlement::Poison(verdict) = decide(&throttled(None), &old, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.step, "reading the primary");
         assert_eq!(verdict.error, "given up after 25200 s: reading the primary: no");

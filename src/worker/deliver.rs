@@ -91,7 +91,6 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     let situation = Situation {
         deliveries: message.dequeue_count,
         attempts,
-        age: queue_time.since(message.inserted, ended),
         idle: queue_time.since(examined.advanced.map_or(message.inserted, |at| at.max(message.inserted)), ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
         stores: if matches!(end, End::TimedOut(_)) { engine.circuit.look() } else { Stores::Answer },
@@ -101,7 +100,7 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     let settled = settle(engine, source, &mut lease, message, examined, &settlement).await;
     let now = engine.now();
     engine.tally.worked(sent, now);
-    let times = Times { age: situation.age, took: now.saturating_sub(began) };
+    let times = Times { age: queue_time.since(message.inserted, ended), took: now.saturating_sub(began) };
     let outcome = record(engine, source, examined, &end, settled, &times);
     if let Some(observer) = &engine.observer {
         observer.ended(delivered(engine, source, &Ended { message, examined, end: &end, settled, outcome, times }));
@@ -190,13 +189,10 @@ pub(crate) struct Times {
 /// Counts a delivery; its outcome in metrics.
 fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, settled: Settled, times: &Times) -> &'static str {
     let tally = &engine.tally;
-    let finished = match end {
-        End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(Outcome::Done(_)) => Some((&tally.done, "done")),
-            Ran::Finished(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
-            Ran::Finished(Outcome::Advanced { .. }) | Ran::Failed(_) => None,
-        },
-        End::Rejected(_) | End::Exhausted | End::Panicked(_) | End::TimedOut(_) | End::Interrupted(_) | End::LeaseLost => None,
+    let finished = match end.outcome() {
+        Some(Outcome::Done(_)) => Some((&tally.done, "done")),
+        Some(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),
+        Some(Outcome::Advanced { .. }) | None => None,
     };
     let (counter, outcome) = match (settled, finished) {
         (Settled::Deleted, Some(finished)) => finished,
@@ -221,7 +217,7 @@ fn released_as(end: &End) -> &'static str {
         End::Panicked(_) => "panic",
         End::TimedOut(_) => "timeout",
         End::Interrupted(_) => "interrupted",
-        End::Ran(ran) if matches!(ran.as_ref(), Ran::Finished(_)) => "advanced",
+        End::Ran(_) if end.outcome().is_some() => "advanced",
         End::Ran(_) | End::Rejected(_) | End::Exhausted | End::LeaseLost => "transient",
     }
 }

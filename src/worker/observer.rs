@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::decide::{End, Ran, describe};
+use super::decide::{End, describe};
 use super::deliver::Times;
 use super::examine::Examined;
 use super::settle::Settled;
@@ -14,7 +14,7 @@ use super::{cause, engine::Engine};
 use crate::model::QueueName;
 use crate::model::job::Primary;
 use crate::ports::Message;
-use crate::reconcile::{ItemChange, Outcome, Summary};
+use crate::reconcile::{ItemChange, Outcome};
 use crate::telemetry::trail::{self, Trail};
 
 /// Most changes that are told of one delivery: a footprint holds a thousand items.
@@ -119,7 +119,7 @@ pub(crate) struct Ended<'a> {
 /// What an observer is told of it.
 pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> Delivered {
     let Ended { message, examined, end, settled, outcome, ref times } = *ended;
-    let skipped = matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Finished(Outcome::Skipped { .. })));
+    let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = match settled {
         Settled::Deleted if skipped => Ending::Skipped,
         Settled::Deleted => Ending::Done,
@@ -127,18 +127,17 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         Settled::Poisoned(_) => Ending::Poisoned,
         Settled::Lost => Ending::Lost,
     };
-    let advanced = matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Finished(Outcome::Advanced { .. })));
     let (step, error) = match ending {
         Ending::Done => (None, None),
-        Ending::Retried if advanced => (None, None),
+        // A part is done, and it goes on.
+        Ending::Retried if matches!(end.outcome(), Some(Outcome::Advanced { .. })) => (None, None),
         Ending::Skipped => (None, Some(describe(end).1)),
         Ending::Retried | Ending::Poisoned | Ending::Lost => {
             let (step, error) = describe(end);
             (Some(step), Some(error))
         }
     };
-    let summary = summary(end);
-    let changes = summary.map_or(&[][..], |summary| &summary.changes);
+    let changes = end.outcome().map_or(&[][..], |outcome| &outcome.summary().changes);
     let lag = (settled == Settled::Deleted && source.carries == Carries::Jobs).then_some(times.age);
     Delivered {
         at: engine.clock.now(),
@@ -158,15 +157,5 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         message_id: cause::shortened(&message.id, TEXT_BYTES),
         id: examined.id.clone(),
         traceparent: examined.traceparent.clone(),
-    }
-}
-
-fn summary(end: &End) -> Option<&Summary> {
-    match end {
-        End::Ran(ran) => match ran.as_ref() {
-            Ran::Finished(outcome) => Some(outcome.summary()),
-            Ran::Failed(_) => None,
-        },
-        End::Rejected(_) | End::Exhausted | End::Panicked(_) | End::TimedOut(_) | End::Interrupted(_) | End::LeaseLost => None,
     }
 }

@@ -5,24 +5,14 @@ use std::collections::BTreeSet;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::dated::DatedTables;
 use evenkeel::model::{Entity, EntityKey, TableName};
-use evenkeel::ports::Clock as _;
+use evenkeel::ports::{Clock as _, all_tables};
 use serde_json::json;
 
 use crate::site::{EMPLOYEES, Site};
 
 fn tables(site: &Site) -> BTreeSet<String> {
-    site.with(async |account| {
-        let mut names = BTreeSet::new();
-        let mut continuation: Option<String> = None;
-        loop {
-            let page = account.tables.list_tables(continuation.as_deref()).await.unwrap();
-            names.extend(page.tables.iter().map(ToString::to_string));
-            continuation = page.continuation;
-            if continuation.is_none() {
-                return names;
-            }
-        }
-    })
+    let tables = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
+    tables.iter().map(ToString::to_string).collect()
 }
 
 fn kept(place: fn(&str) -> Site) {

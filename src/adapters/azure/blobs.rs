@@ -259,6 +259,16 @@ fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+/// What the library can set only with a second request.
+fn context_of(upload: &BlobUpload) -> azure_core::Context {
+    let amendment = Amendment::default();
+    match &upload.cache_control {
+        Some(cache_control) => amendment.header("x-ms-blob-cache-control", cache_control.clone()),
+        None => amendment,
+    }
+    .context()
+}
+
 /// What a header carries unchanged.
 fn is_header_text(value: &str) -> bool {
     value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
@@ -290,13 +300,8 @@ impl BlobStore for AzureBlobs {
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         self.check_upload(PUT, what, &content, upload)?;
-        let mut amendment = Amendment::default();
-        if let Some(cache_control) = &upload.cache_control {
-            // The library can set it only with a second request.
-            amendment = amendment.header("x-ms-blob-cache-control", cache_control.clone());
-        }
         let hash = Hash::MD5(Md5::digest(&content).into());
-        let mut call = self.blob((container, name)).put_block_blob(content).hash(hash).context(amendment.context());
+        let mut call = self.blob((container, name)).put_block_blob(content).hash(hash).context(context_of(upload));
         if let Some(content_type) = &upload.content_type {
             call = call.content_type(BlobContentType::from(content_type.clone()));
         }
@@ -314,11 +319,7 @@ impl BlobStore for AzureBlobs {
     async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         self.check_upload(CREATE_APPEND, what, &Bytes::new(), upload)?;
-        let mut amendment = Amendment::default();
-        if let Some(cache_control) = &upload.cache_control {
-            amendment = amendment.header("x-ms-blob-cache-control", cache_control.clone());
-        }
-        let mut call = self.blob((container, name)).put_append_blob().context(amendment.context());
+        let mut call = self.blob((container, name)).put_append_blob().context(context_of(upload));
         if let Some(content_type) = &upload.content_type {
             call = call.content_type(BlobContentType::from(content_type.clone()));
         }

@@ -20,8 +20,16 @@ struct Stored {
     etag: ETag,
     content_type: String,
     metadata: BTreeMap<String, String>,
+    kind: Kind,
+}
+
+/// What a blob is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Blocks: it is written whole.
+    Block,
     /// What can be appended to.
-    append: bool,
+    Append,
 }
 
 /// Most blobs on one page of a listing (Azure: 5,000).
@@ -78,6 +86,37 @@ fn refuse(inner: &Inner, name: &'static str, what: &What) -> impl Fn(Refusal) ->
     move |(class, message)| inner.error(class, name, what.clone(), message)
 }
 
+/// Names of metadata as the service keeps them.
+fn lowered(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    metadata.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect()
+}
+
+impl SimWorld {
+    /// Writes a blob in the place of what is there.
+    async fn upload(
+        &self,
+        operation: &'static str,
+        (container, name): (&ContainerName, &BlobName),
+        upload: &BlobUpload,
+        (kind, content): (Kind, Bytes),
+    ) -> Result<ETag, StoreError> {
+        let what = What::Blob(container.clone(), name.clone());
+        check_metadata(&upload.metadata).map_err(refuse(&self.inner, operation, &what))?;
+        let (container, name, upload, subject) = (container.clone(), name.clone(), upload.clone(), what.clone());
+        let put = self.send(operation, what, true, move |state, inner| {
+            let refuse = refuse(inner, operation, &subject);
+            let etag = etag(state).map_err(&refuse)?;
+            let blobs = state.containers.of(&container).map_err(&refuse)?;
+            admit(&upload.condition, blobs.get(&name)).map_err(&refuse)?;
+            let metadata = lowered(&upload.metadata);
+            let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
+            blobs.insert(name, Stored { content, etag: etag.clone(), content_type, metadata, kind });
+            Ok(etag)
+        });
+        put.await
+    }
+}
+
 #[async_trait]
 impl BlobStore for SimWorld {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
@@ -97,39 +136,11 @@ impl BlobStore for SimWorld {
     }
 
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
-        const NAME: &str = "Put Blob";
-        let what = What::Blob(container.clone(), name.clone());
-        check_metadata(&upload.metadata).map_err(refuse(&self.inner, NAME, &what))?;
-        let (container, name, upload, subject) = (container.clone(), name.clone(), upload.clone(), what.clone());
-        let put = self.send(NAME, what, true, move |state, inner| {
-            let refuse = refuse(inner, NAME, &subject);
-            let etag = etag(state).map_err(&refuse)?;
-            let blobs = state.containers.of(&container).map_err(&refuse)?;
-            admit(&upload.condition, blobs.get(&name)).map_err(&refuse)?;
-            let metadata = upload.metadata.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-            let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
-            blobs.insert(name, Stored { content, etag: etag.clone(), content_type, metadata, append: false });
-            Ok(etag)
-        });
-        put.await
+        self.upload("Put Blob", (container, name), upload, (Kind::Block, content)).await
     }
 
     async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
-        const NAME: &str = "Put Append Blob";
-        let what = What::Blob(container.clone(), name.clone());
-        check_metadata(&upload.metadata).map_err(refuse(&self.inner, NAME, &what))?;
-        let (container, name, upload, subject) = (container.clone(), name.clone(), upload.clone(), what.clone());
-        let created = self.send(NAME, what, true, move |state, inner| {
-            let refuse = refuse(inner, NAME, &subject);
-            let etag = etag(state).map_err(&refuse)?;
-            let blobs = state.containers.of(&container).map_err(&refuse)?;
-            admit(&upload.condition, blobs.get(&name)).map_err(&refuse)?;
-            let metadata = upload.metadata.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-            let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
-            blobs.insert(name, Stored { content: Bytes::new(), etag: etag.clone(), content_type, metadata, append: true });
-            Ok(etag)
-        });
-        created.await
+        self.upload("Put Append Blob", (container, name), upload, (Kind::Append, Bytes::new())).await
     }
 
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
@@ -144,7 +155,7 @@ impl BlobStore for SimWorld {
             let etag = etag(state).map_err(&refuse)?;
             let stored = state.containers.of(&container).map_err(&refuse)?.get_mut(&name);
             let stored = stored.ok_or_else(|| refuse((ErrorClass::NotFound(Missing::Item), "the blob does not exist")))?;
-            if !stored.append {
+            if stored.kind != Kind::Append {
                 return Err(refuse((ErrorClass::Permanent, "the blob is no append blob")));
             }
             if stored.content.len() as u64 != position {
@@ -168,7 +179,7 @@ impl BlobStore for SimWorld {
         let what = What::Blob(container.clone(), name.clone());
         check_metadata(metadata).map_err(refuse(&self.inner, NAME, &what))?;
         let (container, name, wanted, subject) = (container.clone(), name.clone(), if_match.clone(), what.clone());
-        let metadata: BTreeMap<String, String> = metadata.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        let metadata = lowered(metadata);
         let set = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &subject);
             let etag = etag(state).map_err(&refuse)?;

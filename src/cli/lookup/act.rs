@@ -21,7 +21,7 @@ const PARALLEL: usize = 16;
 
 /// Finds copies, or their primaries, by the values that their keys are made of.
 pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let view = view(args, context)?;
+    let view = context.known_view(&args.view)?;
     let plan = plan(args, view)?;
     let from = match &args.token {
         Some(text) => Token::decode(text, &args.view, &args.terms, plan.ranges.len())?.ranges,
@@ -71,14 +71,6 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
     summary.rows = rows.len();
     summary.print(&without_own(rows, args), out)?;
     Ok(Exit::Done)
-}
-
-fn view<'a>(args: &LookupArgs, context: &'a Context) -> Result<&'a View, UsageError> {
-    let view = context.catalog.views.get(&args.view);
-    view.map(AsRef::as_ref).ok_or_else(|| {
-        let known: Vec<&str> = context.catalog.views.keys().map(crate::model::ViewName::as_str).collect();
-        UsageError::new(format!("the catalog does not know the view {}; it knows {}", args.view, known.join(", ")))
-    })
 }
 
 fn plan(args: &LookupArgs, view: &View) -> Result<LookupPlan, UsageError> {
