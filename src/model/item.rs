@@ -1,15 +1,17 @@
 //! Items: the derived things that a primary owns.
 
-use std::fmt;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
 use super::job::Primary;
-use super::{AccountName, Entity, EntityKey, TableName, ViewName};
+use super::{AccountName, BlobName, ContainerName, Entity, EntityKey, TableName, ViewName};
 
-/// The property of a derived row that names its owner: a JSON array of table, partition key and row key.
+/// The property of a derived row, or the metadata of a derived blob, that names its owner: a JSON array of table, partition
+/// key and row key.
 pub const SOURCE_PROPERTY: &str = "ek_source";
-/// The property of a derived row that names its view.
+/// The property of a derived row, or the metadata of a derived blob, that names its view.
 pub const VIEW_PROPERTY: &str = "ek_view";
 
 /// Where an item lies, and which view it belongs to.
@@ -40,6 +42,14 @@ pub enum Site {
         /// The row.
         #[serde(flatten)]
         key: EntityKey,
+    },
+    /// A blob.
+    Blob {
+        /// Its container.
+        container: ContainerName,
+        /// Its name.
+        #[serde(rename = "blob")]
+        name: BlobName,
     },
 }
 
@@ -81,17 +91,19 @@ impl fmt::Display for Part {
 }
 
 impl Site {
-    /// The row's table.
-    pub const fn table(&self) -> &TableName {
+    /// The table and the key, where it is a row.
+    pub const fn row(&self) -> Option<(&TableName, &EntityKey)> {
         match self {
-            Self::Row { table, .. } => table,
+            Self::Row { table, key } => Some((table, key)),
+            Self::Blob { .. } => None,
         }
     }
 
-    /// The row's key.
-    pub const fn key(&self) -> &EntityKey {
+    /// The container and the name, where it is a blob.
+    pub const fn blob(&self) -> Option<(&ContainerName, &BlobName)> {
         match self {
-            Self::Row { key, .. } => key,
+            Self::Blob { container, name } => Some((container, name)),
+            Self::Row { .. } => None,
         }
     }
 }
@@ -100,6 +112,7 @@ impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Row { table, key } => write!(f, "{table}{key}"),
+            Self::Blob { container, name } => write!(f, "{container}/{name}"),
         }
     }
 }
@@ -143,8 +156,17 @@ pub struct Owner {
 impl Owner {
     /// Reads the owner of a row; nothing where the row is not derived.
     pub fn of(entity: &Entity) -> Option<Self> {
-        let view = ViewName::new(entity.text(VIEW_PROPERTY)?).ok()?;
-        let (table, pk, rk): (TableName, String, String) = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
+        Self::said(entity.text(VIEW_PROPERTY)?, entity.text(SOURCE_PROPERTY)?)
+    }
+
+    /// Reads the owner of a blob; nothing where the blob is not derived.
+    pub fn of_blob(metadata: &BTreeMap<String, String>) -> Option<Self> {
+        Self::said(metadata.get(VIEW_PROPERTY)?, metadata.get(SOURCE_PROPERTY)?)
+    }
+
+    fn said(view: &str, source: &str) -> Option<Self> {
+        let view = ViewName::new(view).ok()?;
+        let (table, pk, rk): (TableName, String, String) = serde_json::from_str(source).ok()?;
         Some(Self { primary: Primary { table, key: EntityKey::new(pk, rk).ok()? }, view })
     }
 
@@ -153,6 +175,24 @@ impl Owner {
     pub fn on(&self, entity: Entity) -> Entity {
         entity.with(SOURCE_PROPERTY, source_text(&self.primary)).with(VIEW_PROPERTY, self.view.as_str())
     }
+}
+
+/// The metadata that says what a blob is derived from, and by which view: the `ek_source` of its primary, or of what several
+/// share. Metadata is ASCII, so that what is not is written as JSON's `\\uXXXX`; the longest keys stay below 8 KiB.
+pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
+    let mut ascii = String::with_capacity(source.len());
+    for c in source.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                // A String takes everything.
+                let _ = write!(ascii, "\\u{unit:04x}");
+            }
+        }
+    }
+    BTreeMap::from([(SOURCE_PROPERTY.to_owned(), ascii), (VIEW_PROPERTY.to_owned(), view.to_string())])
 }
 
 /// The text of `ek_source`.
@@ -196,6 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_survives_in_the_metadata_of_its_blob() {
+        let long = "한".repeat(256) + &"😀".repeat(64);
+        let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sa\"les,7", long).unwrap() };
+        let owner = Owner { primary, view: ViewName::new("photos").unwrap() };
+        let metadata = metadata(&source_text(&owner.primary), &owner.view);
+        assert_eq!(Owner::of_blob(&metadata), Some(owner));
+        assert!(metadata.values().all(|value| value.bytes().all(|byte| (b' '..=b'~').contains(&byte))), "{metadata:?}");
+        assert!(metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() < 8_192);
+        assert_eq!(Owner::of_blob(&BTreeMap::new()), None);
+    }
+
+    #[test]
     fn what_primaries_of_a_table_share_is_none_of_them() {
         let table = TableName::new("Employees").unwrap();
         let row = Entity::new(EntityKey::new("p", "r").unwrap()).with(SOURCE_PROPERTY, shared_source_text(&table));
@@ -220,5 +272,11 @@ mod tests {
         let text = serde_json::to_string(&member).unwrap();
         assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), member, "{text}");
         assert_eq!(member.to_string(), r#"["Sales","a\",b"] in ByEmail("p", "한 r") of view by_email"#);
+        let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new("a/b c.json").unwrap() };
+        let blob = ItemAddress { site, ..member };
+        let text = serde_json::to_string(&blob).unwrap();
+        assert!(text.contains(r#""container":"lists","blob":"a/b c.json""#), "{text}");
+        assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), blob);
+        assert_eq!(blob.to_string(), r#"["Sales","a\",b"] in lists/a/b c.json of view by_email"#);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::{aggregate, denormalize, index_entity, secondary_index};
 use crate::catalog::{Catalog, OnConflict, TableRef, View, ViewKind};
 use crate::model::entity::EntityError;
@@ -25,10 +27,23 @@ pub struct Item {
 pub enum Content {
     /// A row, its owner written on it.
     Row(Entity),
+    /// A blob, its owner in its metadata.
+    Blob(BlobContent),
     /// The member that its address names: there is no more to it.
     Member,
     /// Properties that are kept on somebody else's entity.
     Properties(BTreeMap<String, EdmValue>),
+}
+
+/// What a blob that is an item as a whole is written with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobContent {
+    /// Its bytes.
+    pub content: Bytes,
+    /// `Content-Type`; `application/octet-stream` where absent.
+    pub content_type: Option<String>,
+    /// `Cache-Control`.
+    pub cache_control: Option<String>,
 }
 
 /// Why a primary's items cannot be derived: a permanent error of its job.
@@ -163,7 +178,7 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
             site: Site::Row { table: target.table.clone(), key },
             part,
         };
-        if *address.site.table() == source.table && address.account == source.account && *address.site.key() == primary.key {
+        if address.site.row() == Some((&source.table, &primary.key)) && address.account == source.account {
             return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
         }
         if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {

@@ -11,4 +11,4 @@ mod index_entity;
 pub mod lookup;
 mod secondary_index;
 
-pub use derive::{Content, DeriveError, Item, derive};
+pub use derive::{BlobContent, Content, DeriveError, Item, derive};

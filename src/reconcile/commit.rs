@@ -12,7 +12,7 @@ use super::group::{Done, Group};
 use super::observation::Observation;
 use super::pass::{Pass, Round};
 use super::plan::{Plan, State};
-use crate::model::{ETag, Entity, EntityKey, ItemAddress};
+use crate::model::{ETag, Entity, EntityKey, ItemAddress, TableName};
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};
 
@@ -141,8 +141,8 @@ impl Pass<'_> {
 
     /// Whether an item lies in the primary's own partition, so that it is written with it.
     pub(super) fn is_own_partition(&self, address: &ItemAddress) -> bool {
-        let (table, key) = (address.site.table(), address.site.key());
-        address.account == self.source.account && *table == self.source.table && key.pk == self.primary.key.pk
+        let here = |(table, key): (&TableName, &EntityKey)| *table == self.source.table && key.pk == self.primary.key.pk;
+        address.account == self.source.account && address.site.row().is_some_and(here)
     }
 
     /// A key in the primary's own partition is taken: nothing is written, and what was announced for the

@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, limits};
+use crate::model::{
+    BlobName, ContainerName, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, limits,
+};
 
 /// The table of footprints, in each account that has sources of views.
 pub const FOOTPRINTS: &str = "EvenkeelFootprints";
@@ -98,7 +100,7 @@ pub enum FootprintError {
 /// One item in the format [`ROWS`]: view, generation, account, table, pk, rk, ETag, changing.
 type WireRow = (String, u32, String, String, String, String, Option<String>, u8);
 /// One item in the format [`ANY`]: view, generation, account, site, part, ETag or token, changing. A site is `["row", table,
-/// pk, rk]`.
+/// pk, rk]` or `["blob", container, name]`.
 type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
 
 /// The name of the table of footprints.
@@ -223,7 +225,7 @@ impl Footprint {
 
 /// A whole row as the first format lists it; nothing for any other kind of item.
 fn wire_row(address: &ItemAddress, entry: &Entry) -> Option<WireRow> {
-    let Site::Row { table, key } = &address.site;
+    let (table, key) = address.site.row()?;
     address.part.is_none().then(|| {
         (
             address.view.to_string(),
@@ -241,6 +243,7 @@ fn wire_row(address: &ItemAddress, entry: &Entry) -> Option<WireRow> {
 fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
     let site = match &address.site {
         Site::Row { table, key } => vec!["row".to_owned(), table.to_string(), key.pk.to_string(), key.rk.to_string()],
+        Site::Blob { container, name } => vec!["blob".to_owned(), container.to_string(), name.to_string()],
     };
     (
         address.view.to_string(),
@@ -263,6 +266,9 @@ fn item_of((view, generation, account, site, part, etag, changing): WireItem) ->
     }
     let site = match site.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["row", table, pk, rk] => Site::Row { table: TableName::new(*table).map_err(text)?, key: EntityKey::new(*pk, *rk).map_err(text)? },
+        ["blob", container, name] => {
+            Site::Blob { container: ContainerName::new(*container).map_err(text)?, name: BlobName::new(*name).map_err(text)? }
+        }
         other => return Err(format!("{other:?} is no site that this version of evenkeel knows")),
     };
     let address = ItemAddress { view: view.try_into().map_err(text)?, account: account.try_into().map_err(text)?, site, part };
@@ -304,6 +310,11 @@ mod tests {
 
     fn member(rk: &str) -> ItemAddress {
         ItemAddress { part: Some(Part::Member(Member(vec!["Sales".to_owned(), rk.to_owned()]))), ..address("list") }
+    }
+
+    fn blob(name: &str) -> ItemAddress {
+        let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new(name).unwrap() };
+        ItemAddress { site, ..address("") }
     }
 
     #[test]
@@ -357,6 +368,7 @@ mod tests {
         fn any_footprint_survives(
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
             members in proptest::collection::btree_set(".{0,12}", 0..6),
+            blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             settled in 0..4_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
@@ -367,7 +379,8 @@ mod tests {
             };
             let rows = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true }));
             let members = members.iter().map(|rk| (member(rk), Entry { generation: 1, etag: Some(ETag::token(7)), changing: false }));
-            let items = rows.chain(members).collect();
+            let blobs = blobs.iter().map(|name| (blob(name), Entry { generation: 2, etag: None, changing: false }));
+            let items = rows.chain(members).chain(blobs).collect();
             let footprint = Footprint { settled, items, tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()) };
             let entity = footprint.encode(&primary("Sales")).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));

@@ -1,4 +1,4 @@
-//! Writing and dropping items, each under its condition.
+//! Writing and dropping items, each under its condition: rows here, whole blobs in `blob`, parts by their documents.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::execute::{Action, Failure, ItemChange};
-use super::failure::storage;
+use super::failure::{permanent, storage};
 use super::pass::Pass;
 use super::plan::{Plan, Write};
 use super::shared::{Answer, Document};
-use crate::model::{AccountName, ETag, ItemAddress, Site};
+use crate::model::{AccountName, ETag, ItemAddress, Site, TableName};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation};
@@ -18,6 +18,9 @@ use crate::shared::{self, Change};
 
 /// Requests of one pass under way at once.
 const CONCURRENT_REQUESTS: usize = 16;
+
+/// Documents in blobs are not made by this version.
+pub(super) const NO_PARTS: &str = "this version of evenkeel knows no documents in blobs: run a later one";
 
 /// Why an item was not written or dropped.
 enum ItemFailure {
@@ -59,12 +62,13 @@ impl<'p> Deed<'p> {
         plan.writes.iter().map(Self::Write).chain(drops).collect()
     }
 
-    /// The conditional operation that does it to a row; nothing where it is about a part of one.
+    /// The conditional operation that does it to a row; nothing where it is about a part of one, or a blob.
     pub(super) fn operation(self) -> Option<TableOperation> {
         match self {
             Self::Write(write) => write.operation(),
             Self::Drop(address, etag) if address.part.is_none() => {
-                Some(TableOperation::Delete(address.site.key().clone(), Condition::Matches(etag.clone())))
+                let (_, key) = address.site.row()?;
+                Some(TableOperation::Delete(key.clone(), Condition::Matches(etag.clone())))
             }
             Self::Drop(..) => None,
         }
@@ -90,7 +94,7 @@ struct Errand<'p> {
     deeds: Vec<Deed<'p>>,
 }
 
-/// Rows one by one, parts by their documents. What only drops comes in the second list: when something moves, it is in
+/// Rows and blobs one by one, parts by their documents. What only drops comes in the second list: when something moves, it is in
 /// its new place before it leaves the old one.
 fn errands<'p>(deeds: Vec<Deed<'p>>) -> (Vec<Errand<'p>>, Vec<Errand<'p>>) {
     let mut errands: Vec<Errand<'p>> = Vec::new();
@@ -157,13 +161,14 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Writes or drops a row.
+    /// Writes or drops a row or a blob.
     async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
         let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
-        // A part is never a row by itself.
-        let Some(operation) = deed.operation() else { return Err(ItemFailure::Lost { unanswered_insert: false }) };
-        let tables = self.target(&address.account).map_err(ItemFailure::Failed)?;
-        match (tables.apply(address.site.table(), &operation).await, deed) {
+        let result = match &address.site {
+            Site::Row { table, .. } => self.request_row(deed, table).await,
+            Site::Blob { container, name } => self.request_blob(deed, (container, name)).await,
+        };
+        match (result.map_err(ItemFailure::Failed)?, deed) {
             (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),
             // A write that succeeded without an ETag: look at what there is.
             (Ok(None), Deed::Write(_)) => Err(ItemFailure::Lost { unanswered_insert: false }),
@@ -172,6 +177,13 @@ impl<'e> Pass<'e> {
             (Err(error), Deed::Write(_)) => Err(ItemFailure::of(error, insert, || format!("writing {address}"))),
             (Err(error), Deed::Drop(..)) => Err(ItemFailure::of(error, false, || format!("dropping {address}"))),
         }
+    }
+
+    async fn request_row(&self, deed: Deed<'_>, table: &TableName) -> Result<Result<Option<ETag>, StoreError>, Failure> {
+        let Some(operation) = deed.operation() else {
+            return Err(permanent(format!("writing {}", deed.address()), "what its view derives is no row"));
+        };
+        Ok(self.target(&deed.address().account)?.tables.apply(table, &operation).await)
     }
 
     /// Writes and drops parts of one document.
@@ -199,8 +211,12 @@ impl<'e> Pass<'e> {
 
     /// The document that an item is a part of.
     pub(super) fn document(&self, address: &ItemAddress) -> Result<Document<'e>, Failure> {
-        let (tables, catalog) = (self.target(&address.account)?, &self.engine.catalog);
-        Ok(Document { account: address.account.clone(), site: address.site.clone(), tables, catalog })
+        let (target, catalog) = (self.target(&address.account)?, &self.engine.catalog);
+        let Some((table, key)) = address.site.row() else {
+            return Err(permanent(format!("finding {}", address.site), NO_PARTS));
+        };
+        let (table, key) = (table.clone(), key.clone());
+        Ok(Document { account: address.account.clone(), site: address.site.clone(), table, key, tables: target.tables.as_ref(), catalog })
     }
 
     pub(super) fn change(&self, deed: Deed<'_>) -> Change {

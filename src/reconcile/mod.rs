@@ -15,6 +15,7 @@
 
 mod archive;
 mod backfill;
+mod blob;
 mod commit;
 mod delete;
 mod document;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::footprint::{self, Entry, Footprint, Settled};
-use super::items::gather;
+use super::items::{NO_PARTS, gather};
 use super::pass::Pass;
 use super::plan::{self, Look};
 use crate::catalog::ViewStatus;
@@ -101,7 +101,12 @@ impl Pass<'_> {
         // Of a row that is an item as a whole, only whose it is.
         let own = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
         let select = addresses.iter().all(|address| address.part.is_none()).then_some(own.as_slice());
-        let row = self.target(account)?.get(site.table(), site.key(), select).await.map_err(|error| storage(step(), error))?;
+        let (table, key) = match site {
+            Site::Row { table, key } => (table, key),
+            Site::Blob { .. } if select.is_none() => return Err(permanent(step(), NO_PARTS)),
+            Site::Blob { container, name } => return self.look_at_blob(account, (container, name), addresses).await,
+        };
+        let row = self.target(account)?.tables.get(table, key, select).await.map_err(|error| storage(step(), error))?;
         let look = |address: &ItemAddress| match &address.part {
             None => Ok(plan::look(address, &self.primary, row.clone())),
             Some(_) => plan::look_into(address, &self.primary, row.as_ref().map(|row| &row.entity)),

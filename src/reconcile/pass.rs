@@ -25,7 +25,7 @@ use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Part};
 use crate::patterns::{self, Item};
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
+use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
 
 /// Rounds after which a run gives up and releases its job: somebody else is busy with this primary.
 pub(super) const ROUNDS: u32 = 5;
@@ -119,9 +119,10 @@ impl<'e> Pass<'e> {
         Ok(self.engine.account(self.source)?.tables.as_ref())
     }
 
-    pub(super) fn target(&self, account: &AccountName) -> Result<&'e dyn TableStore, Failure> {
+    /// An account that items lie in.
+    pub(super) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
         let found = self.engine.stores.account(account);
-        Ok(found.map_err(|error| permanent(format!("finding the account of items of {}", self.primary), error))?.tables.as_ref())
+        found.map_err(|error| permanent(format!("finding the account of items of {}", self.primary), error))
     }
 
     /// Derives the items of a state of the primary.
@@ -237,11 +238,12 @@ impl<'e> Pass<'e> {
         let changed =
             plan.writes.iter().map(|write| &write.address).chain(plan.drops.iter().map(|(address, _)| address)).chain(&plan.forget);
         for address in changed {
-            let target = TableRef { account: address.account.clone(), table: address.site.table().clone() };
+            let Some((table, key)) = address.site.row() else { continue };
+            let target = TableRef { account: address.account.clone(), table: table.clone() };
             // Rows that are derived within their own table are no primaries there; what has properties set on it is one.
             let is_primary = target != *self.source || address.part == Some(Part::Properties);
             if is_primary && self.engine.catalog.has_views(&target) {
-                let derived = Primary { table: target.table.clone(), key: address.site.key().clone() };
+                let derived = Primary { table: target.table.clone(), key: key.clone() };
                 self.engine.nested(&derived, None, self.delivery, self.depth + 1).await?;
             }
         }

@@ -14,6 +14,7 @@ use crate::model::job::Primary;
 use crate::model::{ETag, Entity, ItemAddress, Row, ViewName};
 use crate::patterns::{Content, Item};
 use crate::planted::{Bug, planted};
+use crate::ports::BlobProperties;
 use crate::shared::{self, Found, Nonsense};
 
 /// What a look at an item's row found.
@@ -241,7 +242,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     match (&item.content, entry) {
         (Content::Member, Some(entry)) => !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag),
-        (Content::Member, None) | (Content::Row(_) | Content::Properties(_), _) => false,
+        (Content::Member, None) | (Content::Row(_) | Content::Blob(_) | Content::Properties(_), _) => false,
     }
 }
 
@@ -322,10 +323,18 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
 
 /// What a row at an item's address is to this primary.
 pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
-    let Some(row) = row else { return Look::Absent };
-    match Owner::of(&row.entity) {
-        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(row.etag),
-        owner => Look::Taken { etag: Some(row.etag), owner },
+    row.map_or(Look::Absent, |row| look_at(address, primary, Owner::of(&row.entity), row.etag))
+}
+
+/// What a blob at an item's address is to this primary.
+pub(super) fn look_at_blob(address: &ItemAddress, primary: &Primary, blob: Option<BlobProperties>) -> Look {
+    blob.map_or(Look::Absent, |blob| look_at(address, primary, Owner::of_blob(&blob.metadata), blob.etag))
+}
+
+fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag: ETag) -> Look {
+    match owner {
+        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(etag),
+        owner => Look::Taken { etag: Some(etag), owner },
     }
 }
 

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::execute::Failure;
 use super::observation::Observation;
 use super::pass::Pass;
-use super::plan::State;
-use crate::model::item::Owner;
+use super::plan::{State, Taken};
+use super::taken;
 use crate::model::{EntityKey, ItemAddress};
 
 /// What reconciling a primary would do now.
@@ -70,9 +70,9 @@ impl Pass<'_> {
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(&seen, &wanted, state))?;
-        let by = |owner: &Option<Owner>| match owner {
+        let by = |taken: &Taken| match &taken.owner {
             Some(owner) => owner.primary.to_string(),
-            None => "a row that evenkeel did not write".to_owned(),
+            None => format!("{} that evenkeel did not write", taken::kind(&taken.address)),
         };
         let writes =
             |fresh: bool| plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect();
@@ -90,7 +90,7 @@ impl Pass<'_> {
             delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
             forget: plan.forget.clone(),
             waiting: plan.waiting.clone(),
-            taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(&taken.owner) }).collect(),
+            taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(taken) }).collect(),
         })
     }
 }

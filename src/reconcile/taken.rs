@@ -8,8 +8,8 @@ use super::failure::{lost_race, permanent, storage};
 use super::pass::Pass;
 use super::plan::{Plan, Taken};
 use crate::catalog::ViewStatus;
-use crate::model::ItemAddress;
 use crate::model::item::{self, Owner};
+use crate::model::{ItemAddress, Site};
 use crate::patterns;
 
 /// A key that another primary has, and keeps.
@@ -17,8 +17,16 @@ use crate::patterns;
 pub(super) enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
-    #[error("{address} is taken by a row that evenkeel did not write: delete it, or give the view another key")]
-    ByForeignRow { address: ItemAddress },
+    #[error("{address} is taken by {} that evenkeel did not write: delete it, or give the view another key", kind(.address))]
+    Foreign { address: ItemAddress },
+}
+
+/// What lies at an item's site, in words.
+pub(super) const fn kind(address: &ItemAddress) -> &'static str {
+    match address.site {
+        Site::Row { .. } => "a row",
+        Site::Blob { .. } => "a blob",
+    }
 }
 
 impl Pass<'_> {
@@ -74,7 +82,7 @@ impl Pass<'_> {
             Some(Taken { address, owner: Some(owner) }) => {
                 permanent(step, TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() })
             }
-            Some(Taken { address, owner: None }) => permanent(step, TakenKey::ByForeignRow { address: address.clone() }),
+            Some(Taken { address, owner: None }) => permanent(step, TakenKey::Foreign { address: address.clone() }),
             None => lost_race(step, self.rounds),
         }
     }

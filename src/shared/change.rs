@@ -146,7 +146,10 @@ fn written(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Enti
     let Some(description) = declared.or_else(|| entity.and_then(Description::read)) else {
         return Err(Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") });
     };
-    let base = entity.cloned().unwrap_or_else(|| Entity::new(site.key().clone()));
+    let fresh = || site.row().map(|(_, key)| Entity::new(key.clone()));
+    let Some(base) = entity.cloned().or_else(fresh) else {
+        return Err(Nonsense { site: site.clone(), problem: "it is no row".to_owned() });
+    };
     Ok(list.write(base, view, &description))
 }
 

@@ -84,9 +84,10 @@ impl Mirror {
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
         // What is no recheck is judged where messages are.
         if let Ok(recheck) = Recheck::decode(text) {
-            let items = recheck.items.into_iter().map(|item| {
+            let items = recheck.items.into_iter().filter_map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
-                (item.site.table().to_string(), item.site.key().clone(), part)
+                let (table, key) = item.site.row()?;
+                Some((table.to_string(), key.clone(), part))
             });
             let items = items.collect();
             let primary = (recheck.primary.table.to_string(), recheck.primary.key);

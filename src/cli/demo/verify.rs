@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::catalog::{Catalog, TableRef, ViewKind};
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
-use crate::model::{Entity, EntityKey, ItemAddress, Part, Row, Site, ViewName};
+use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
 use crate::ports::{Query, Stores};
 use crate::shared::{self, List, Owned};
@@ -25,7 +25,7 @@ pub(super) struct Findings {
     /// Items whose content is not what it should be.
     pub(super) different: Vec<ItemAddress>,
     /// Derived rows that nothing derives.
-    pub(super) stale: Vec<(TableRef, EntityKey)>,
+    pub(super) stale: Vec<(AccountName, Site)>,
     /// Items that another primary has taken the key of.
     pub(super) taken: Vec<(Primary, ItemAddress)>,
 }
@@ -66,7 +66,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
 }
 
 /// Where an item lies, which part of what lies there it is, and whose properties: several views may keep some on one entity.
-type Place = (TableRef, EntityKey, Option<Part>, Option<ViewName>);
+type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
 /// Derived items: whose each is, and what it says where it is a whole row. A member names its primary.
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
@@ -78,20 +78,20 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
         let Some(owned) = Owned::read(&site, &entity, &view.name)? else { continue };
         let values = owned.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect();
         let owner = Owner { primary: owned.primary, view: view.name.clone() };
-        let place = (table.clone(), entity.key.clone(), Some(Part::Properties), Some(view.name.clone()));
+        let place = (table.account.clone(), site.clone(), Some(Part::Properties), Some(view.name.clone()));
         found.insert(place, Some((owner, Entity { key: entity.key.clone(), properties: values })));
     }
     if !found.is_empty() {
         return Ok(found);
     }
     if let Some(owner) = Owner::of(&entity) {
-        return Ok(Found::from([((table.clone(), entity.key.clone(), None, None), Some((owner, entity)))]));
+        return Ok(Found::from([((table.account.clone(), site, None, None), Some((owner, entity)))]));
     }
     if !catalog.views.keys().any(|view| shared::is_list_of(view, &entity)) {
         return Ok(Found::new());
     }
     let list = List::read(&site, &entity)?;
-    let place = |member| (table.clone(), entity.key.clone(), Some(Part::Member(member)), None);
+    let place = |member| (table.account.clone(), site.clone(), Some(Part::Member(member)), None);
     Ok(list.members.into_keys().map(|member| (place(member), None)).collect())
 }
 
@@ -99,9 +99,8 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
     let mut findings = Findings::default();
     let mut wanted = BTreeSet::new();
     for (primary, address, item) in expected {
-        let table = TableRef { account: address.account.clone(), table: address.site.table().clone() };
         let set_by = (address.part == Some(Part::Properties)).then(|| address.view.clone());
-        let place = (table, address.site.key().clone(), address.part.clone(), set_by);
+        let place = (address.account.clone(), address.site.clone(), address.part.clone(), set_by);
         match (found.get(&place), &item.content) {
             (None, _) => findings.missing.push(address),
             (Some(Some((owner, _))), _) if owner.primary != primary => findings.taken.push((primary, address)),
@@ -112,7 +111,7 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
         wanted.insert(place);
     }
     found.retain(|place, _| !wanted.contains(place));
-    findings.stale = found.into_keys().map(|(table, key, ..)| (table, key)).collect();
+    findings.stale = found.into_keys().map(|(account, site, ..)| (account, site)).collect();
     findings
 }
 

@@ -55,13 +55,22 @@ pub(crate) struct ItemReport {
     pub(crate) generation: u32,
     /// The account it lies in.
     pub(crate) account: String,
-    /// Its table.
-    pub(crate) table: String,
-    /// Its PartitionKey.
-    pub(crate) pk: String,
-    /// Its RowKey.
-    pub(crate) rk: String,
-    /// Which part of the row it is, where others have parts of it too: a member of a list, as JSON.
+    /// The table of a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) table: Option<String>,
+    /// A row's PartitionKey.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pk: Option<String>,
+    /// A row's RowKey.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rk: Option<String>,
+    /// The container of a blob.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) container: Option<String>,
+    /// A blob's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) blob: Option<String>,
+    /// Which part of the row or blob it is, where others have parts of it too: a member of a list, as JSON.
     pub(crate) part: Option<String>,
     /// Whether a pass has announced to change it and not recorded how that ended.
     pub(crate) changing: bool,
@@ -130,9 +139,11 @@ fn shown(footprint: &Footprint) -> FootprintReport {
         view: address.view.to_string(),
         generation: entry.generation,
         account: address.account.to_string(),
-        table: address.site.table().to_string(),
-        pk: address.site.key().pk.as_str().to_owned(),
-        rk: address.site.key().rk.as_str().to_owned(),
+        table: address.site.row().map(|(table, _)| table.to_string()),
+        pk: address.site.row().map(|(_, key)| key.pk.as_str().to_owned()),
+        rk: address.site.row().map(|(_, key)| key.rk.as_str().to_owned()),
+        container: address.site.blob().map(|(container, _)| container.to_string()),
+        blob: address.site.blob().map(|(_, name)| name.to_string()),
         part: address.part.as_ref().map(ToString::to_string),
         changing: entry.changing,
     });

@@ -124,16 +124,16 @@ fn items(footprint: &FootprintReport) -> String {
             rows,
             "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>",
             Text(&item.view),
-            cell("Table", Text(&item.table)),
-            cell("PartitionKey", Text(&item.pk)),
-            cell("RowKey", Text(&item.rk)),
+            cell("Table or container", Text(item.table.as_ref().or(item.container.as_ref()).map_or("", String::as_str))),
+            cell("PartitionKey or blob", Text(item.pk.as_ref().or(item.blob.as_ref()).map_or("", String::as_str))),
+            cell("RowKey", Text(item.rk.as_deref().unwrap_or_default())),
             cell("Part", Text(item.part.as_deref().unwrap_or_default())),
             cell("State", state)
         );
     }
     let more = footprint.items.len().saturating_sub(ITEMS);
     let more = if more > 0 { format!("<p class=\"hint\">And {more} more: the API has them all.</p>") } else { String::new() };
-    format!("{}{more}", table("Items", &["View", "Table", "PartitionKey", "RowKey", "Part", "State"], &rows))
+    format!("{}{more}", table("Items", &["View", "Table or container", "PartitionKey or blob", "RowKey", "Part", "State"], &rows))
 }
 
 fn plan(report: &EntityReport) -> String {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
-use crate::model::{AccountName, Row, Site};
+use crate::model::{AccountName, EntityKey, Row, Site, TableName};
 use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
@@ -15,6 +15,8 @@ use crate::shared::{self, Becomes, Change, Ended};
 pub(in crate::reconcile) struct Document<'e> {
     pub(in crate::reconcile) account: AccountName,
     pub(in crate::reconcile) site: Site,
+    pub(in crate::reconcile) table: TableName,
+    pub(in crate::reconcile) key: EntityKey,
     pub(in crate::reconcile) tables: &'e dyn TableStore,
     pub(in crate::reconcile) catalog: &'e Catalog,
 }
@@ -82,14 +84,14 @@ impl Document<'_> {
 
     /// Reads the document, and decides what makes the changes.
     pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
-        let row = self.tables.get(self.site.table(), self.site.key(), None).await;
+        let row = self.tables.get(&self.table, &self.key, None).await;
         let row = row.map_err(|error| storage(format!("reading {}", self.site), error))?;
         let (becomes, ended) = shared::change(self.catalog, &self.site, row.as_ref().map(|row| &row.entity), changes)
             .map_err(|nonsense| permanent(format!("changing {}", self.site), nonsense))?;
         if let Becomes::Entity(entity) = &becomes {
             entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?;
         }
-        Ok(Prepared { operation: operation(becomes, row.as_ref(), &self.site), ended })
+        Ok(Prepared { operation: operation(becomes, row.as_ref(), &self.key), ended })
     }
 
     /// Reads the document, applies the changes, and writes it at the ETag read.
@@ -100,7 +102,7 @@ impl Document<'_> {
             Err(failure) => return all(failure),
         };
         let Some(operation) = operation else { return Round::Over(answers(&ended, &Answer::Done)) };
-        match self.tables.apply(self.site.table(), &operation).await {
+        match self.tables.apply(&self.table, &operation).await {
             Ok(_) => Round::Over(answers(&ended, &Answer::Done)),
             Err(error) if error.is_lost_race() => Round::Again,
             Err(error) if error.class == ErrorClass::Ambiguous => Round::Over(answers(&ended, &Answer::Unanswered)),
@@ -119,7 +121,7 @@ fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
 
 /// What makes a document so; nothing where it is so already. A merge sends what has changed only, where nothing is taken
 /// away.
-fn operation(becomes: Becomes, row: Option<&Row>, site: &Site) -> Option<TableOperation> {
+fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
     let at = |row: &Row| Condition::Matches(row.etag.clone());
     match (becomes, row) {
         (Becomes::Same, _) | (Becomes::Gone, None) => None,
@@ -132,6 +134,6 @@ fn operation(becomes: Becomes, row: Option<&Row>, site: &Site) -> Option<TableOp
             entity.properties.retain(|name, value| before.get(name) != Some(value));
             Some(TableOperation::Merge(entity, at(row)))
         }
-        (Becomes::Gone, Some(row)) => Some(TableOperation::Delete(site.key().clone(), at(row))),
+        (Becomes::Gone, Some(row)) => Some(TableOperation::Delete(key.clone(), at(row))),
     }
 }

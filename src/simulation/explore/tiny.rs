@@ -144,7 +144,7 @@ impl Registry {
 
     /// The rows that a second look looks at.
     pub(super) fn looked_at(&mut self, recheck: &Recheck) -> Rows {
-        let bits = recheck.items.iter().map(|ItemAddress { site, .. }| self.bit(site.table().as_str(), site.key()));
+        let bits = recheck.items.iter().filter_map(|ItemAddress { site, .. }| site.row()).map(|(table, key)| self.bit(table.as_str(), key));
         bits.collect::<Vec<_>>().into_iter().fold(0, |all, bit| all | bit)
     }
 
