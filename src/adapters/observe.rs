@@ -133,7 +133,7 @@ const fn bill(op: Op) -> Bill {
         Service::Table => Bill::Table,
         Service::Queue => Bill::Queue,
         Service::Blob => match op {
-            Op::GetBlob | Op::GetBlobProperties => Bill::BlobRead,
+            Op::GetBlob | Op::GetBlobProperties | Op::GetBlockList => Bill::BlobRead,
             Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
             _ => Bill::BlobWrite,
         },
@@ -201,10 +201,20 @@ struct AnswerCounts {
     latencies: LatencyCounts,
 }
 
+/// Requests by operation. (An array of more than 32 has no default of its own.)
+#[derive(Debug)]
+struct SentCounts([AtomicU64; Op::ALL.len()]);
+
+impl Default for SentCounts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
 /// How many requests were sent to one account, for benchmarks and bills.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
-    requests: [AtomicU64; Op::ALL.len()],
+    requests: SentCounts,
     entities: AtomicU64,
     answers: [AnswerCounts; SERVICES],
     heat: Heat,
@@ -217,7 +227,7 @@ impl RequestCounts {
     }
 
     fn sent(&self, request: &Request<'_>) {
-        self.requests[request.op as usize].fetch_add(1, Ordering::Relaxed);
+        self.requests.0[request.op as usize].fetch_add(1, Ordering::Relaxed);
         self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
     }
 
@@ -237,7 +247,7 @@ impl RequestCounts {
     pub fn billed(&self) -> Billed {
         let mut billed = Billed::default();
         for op in Op::ALL {
-            billed.add(bill(*op), self.requests[*op as usize].load(Ordering::Relaxed));
+            billed.add(bill(*op), self.requests.0[*op as usize].load(Ordering::Relaxed));
         }
         billed
     }
@@ -254,7 +264,7 @@ impl RequestCounts {
 
     /// What was counted so far.
     pub fn snapshot(&self) -> RequestTally {
-        let requests = Op::ALL.iter().map(|op| (*op, self.requests[*op as usize].load(Ordering::Relaxed))).filter(|(_, n)| *n > 0);
+        let requests = Op::ALL.iter().map(|op| (*op, self.requests.0[*op as usize].load(Ordering::Relaxed))).filter(|(_, n)| *n > 0);
         RequestTally { requests: requests.collect(), entities: self.entities.load(Ordering::Relaxed) }
     }
 }

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::layer::{Lane, Layer, Layered, Op, Request};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use crate::ports::{
-    Account, Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore,
-    SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
+    Account, Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage, Query,
+    QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
 /// What the store does with one request.
@@ -218,6 +218,15 @@ impl BlobStore for Blank {
     }
     async fn append(&self, _: &ContainerName, _: &BlobName, _: Bytes, _: u64) -> Result<ETag, StoreError> {
         Ok(etag())
+    }
+    async fn put_block(&self, _: &ContainerName, _: &BlobName, _: BlockId, _: Bytes) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn put_block_list(&self, _: &ContainerName, _: &BlobName, _: &[BlockId], _: &BlobUpload) -> Result<ETag, StoreError> {
+        Ok(etag())
+    }
+    async fn block_list(&self, _: &ContainerName, _: &BlobName) -> Result<Option<BlockList>, StoreError> {
+        Ok(None)
     }
     async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
         Ok(etag())

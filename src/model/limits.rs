@@ -40,6 +40,10 @@ pub const BLOB_NAME_SEGMENTS: usize = 254;
 pub const METADATA_BYTES: usize = 8_192;
 /// Most bytes of one append to an append blob (Azure, "Append Block": 4 MiB before version 2022-11-02, which some services are).
 pub const APPEND_BYTES: usize = 4_194_304;
+/// Most bytes of one block of a block blob (Azure, "Put Block": 100 MiB before version 2019-12-12; more is of no use here).
+pub const BLOCK_BYTES: usize = 104_857_600;
+/// Most blocks of one block blob (Azure, "Put Block List": 50,000).
+pub const BLOCKS: usize = 50_000;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.

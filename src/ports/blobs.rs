@@ -40,6 +40,26 @@ pub trait BlobStore: Send + Sync {
     /// (4 MiB) or its blocks (50,000) would be over the limit.
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError>;
 
+    /// Keeps a block for a blob until [`put_block_list`](Self::put_block_list) makes it a part of it; one of the same id
+    /// that still waits is replaced. What is not used within a week is dropped; whether it outlives another write of the
+    /// blob differs by service. `Permanent` without a byte, `TooLarge` over 100 MiB, `Permanent` where the blob is of another kind.
+    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError>;
+
+    /// Makes a block blob of blocks, in this order: those that wait, otherwise those that the blob has already.
+    /// Conditions as of [`put`](Self::put). `Precondition` too where there is no such block: who commits drops what
+    /// others left waiting. At most 50,000 blocks.
+    async fn put_block_list(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        blocks: &[BlockId],
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError>;
+
+    /// Reads which blocks a block blob is made of: none where it was written in one request. `None` where the blob does
+    /// not exist, `Permanent` where it is of another kind, or another program's blocks are in it.
+    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError>;
+
     /// Replaces a blob's metadata at an ETag, and gives it a new one. A lost race where it is at another ETag, or absent.
     async fn set_metadata(
         &self,
@@ -101,6 +121,36 @@ pub struct BlobProperties {
     pub content_type: String,
     /// Metadata; names in lower case, since services differ in what they return.
     pub metadata: BTreeMap<String, String>,
+}
+
+/// A block of a blob: 16 bytes of the writer's choosing, such as the beginning of a hash. (The service takes names of up
+/// to 64 bytes, all of one length in one blob.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub [u8; 16]);
+
+impl BlockId {
+    /// The block with this number in a blob that is written from its beginning to its end.
+    pub const fn numbered(number: u128) -> Self {
+        Self(number.to_be_bytes())
+    }
+}
+
+/// A block that a blob is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Which.
+    pub id: BlockId,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// What a block blob is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockList {
+    /// The version. The blocks are its blocks or, where somebody writes just then, those of a later one.
+    pub etag: ETag,
+    /// The blocks, in their order.
+    pub blocks: Vec<Block>,
 }
 
 /// A blob in a listing.

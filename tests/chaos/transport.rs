@@ -9,7 +9,8 @@ use evenkeel::adapters::retry::{Retry, Schedule};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobStore, BlobUpload, Chance, Condition, ErrorClass, Message, Query, QueueStore, StoreError, TableOperation, TableStore, Ttl,
+    Account, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Message, Query, QueueStore, StoreError, TableOperation,
+    TableStore, Ttl,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::FutureExt as _;
@@ -111,7 +112,8 @@ async fn prepare(account: &Account) -> Prepared {
     let message = account.queues.get(&queue, 1, Duration::from_mins(1)).await.unwrap().remove(0);
     account.queues.put(&queue, "two", Duration::ZERO, Ttl::Never).await.unwrap();
     account.blobs.create_container(&container).await.unwrap();
-    account.blobs.put(&container, &blob, Bytes::from_static(b"content"), &BlobUpload::default()).await.unwrap();
+    account.blobs.put_block(&container, &blob, BlockId::numbered(0), Bytes::from_static(b"content")).await.unwrap();
+    account.blobs.put_block_list(&container, &blob, &[BlockId::numbered(0)], &BlobUpload::default()).await.unwrap();
     Prepared { table, etag, queue, message, container, blob, fresh }
 }
 
@@ -170,6 +172,13 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     ("copy blob", Kind::Repeats, |a, p| {
         async move { a.blobs.copy((&p.container, &p.blob), (&p.container, &BlobName::new("copy.bin").unwrap())).await.map(drop) }.boxed()
     }),
+    ("put block", Kind::Repeats, |a, p| {
+        async move { a.blobs.put_block(&p.container, &p.blob, BlockId::numbered(0), Bytes::from_static(b"x")).await }.boxed()
+    }),
+    ("put block list", Kind::Repeats, |a, p| {
+        async move { a.blobs.put_block_list(&p.container, &p.blob, &[], &BlobUpload::default()).await.map(drop) }.boxed()
+    }),
+    ("get block list", Kind::Reads, |a, p| async move { a.blobs.block_list(&p.container, &p.blob).await.map(drop) }.boxed()),
     ("list blobs", Kind::Reads, |a, p| async move { a.blobs.list(&p.container, "", None).await.map(drop) }.boxed()),
 ];
 

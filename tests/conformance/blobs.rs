@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use evenkeel::model::{BlobName, ContainerName, ETag};
-use evenkeel::ports::{Blob, BlobCondition, BlobItem, BlobUpload, ErrorClass};
+use evenkeel::ports::{Blob, BlobCondition, BlobItem, BlobUpload, Block, BlockId, ErrorClass};
 use futures::future::{join, join_all};
 
 use super::{NO_CONTAINER, NO_ITEM, World, blob, class, container_name};
@@ -409,4 +409,137 @@ pub(crate) async fn readers_never_see_a_mixture_of_two_versions(world: &World) {
         }
     };
     join(writer, reader).await;
+}
+
+/// Puts a block of this many bytes, all of them the number of the block.
+async fn put_block(world: &World, container: &ContainerName, name: &str, number: u8, length: usize) -> BlockId {
+    let id = BlockId::numbered(number.into());
+    world.account.blobs.put_block(container, &blob(name), id, vec![number; length].into()).await.unwrap();
+    id
+}
+
+/// Which bytes there are, each with how often it comes in a row.
+fn runs(bytes: &[u8]) -> Vec<(u8, usize)> {
+    bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
+}
+
+pub(crate) async fn blocks_become_a_blob_in_the_order_of_their_list(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let (one, two) = (put_block(world, &container, "a", 1, 300_000).await, put_block(world, &container, "a", 2, 5).await);
+    let three = put_block(world, &container, "a", 3, 262_144).await;
+    // Until then there is no blob.
+    assert_eq!(blobs.get(&container, &blob("a"), None).await.unwrap(), None);
+    assert_eq!(blobs.block_list(&container, &blob("a")).await.unwrap(), None);
+    assert!(list(world, &container, "").await.is_empty());
+    let upload = BlobUpload {
+        condition: BlobCondition::Absent,
+        content_type: Some("image/png".to_owned()),
+        cache_control: Some("immutable".to_owned()),
+        ..with_metadata("owner", "7")
+    };
+    let etag = blobs.put_block_list(&container, &blob("a"), &[three, one, two, two], &upload).await.unwrap();
+    let read = get(world, &container, "a").await;
+    assert_eq!(runs(&read.content), [(3, 262_144), (1, 300_000), (2, 10)]);
+    assert_eq!((&read.properties.etag, read.properties.length), (&etag, 562_154));
+    assert_eq!((read.properties.content_type.as_str(), &read.properties.metadata), ("image/png", &upload.metadata));
+    let made_of = blobs.block_list(&container, &blob("a")).await.unwrap().unwrap();
+    let block = |id, length| Block { id, length };
+    assert_eq!(made_of.blocks, [block(three, 262_144), block(one, 300_000), block(two, 5), block(two, 5)]);
+    assert_eq!(made_of.etag, etag);
+    let part = blobs.get(&container, &blob("a"), Some(262_140..262_150)).await.unwrap().unwrap();
+    assert_eq!(runs(&part.content), [(3, 4), (1, 6)]);
+}
+
+pub(crate) async fn a_new_list_may_keep_blocks_of_the_blob(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let (one, two) = (put_block(world, &container, "a", 1, 300_000).await, put_block(world, &container, "a", 2, 7).await);
+    let first = blobs.put_block_list(&container, &blob("a"), &[one, two], &on(BlobCondition::Absent)).await.unwrap();
+    let three = put_block(world, &container, "a", 3, 9).await;
+    // What waits does not show.
+    assert_eq!(get(world, &container, "a").await.properties.length, 300_007);
+    let second = blobs.put_block_list(&container, &blob("a"), &[three, one], &on(BlobCondition::Matches(first))).await.unwrap();
+    assert_eq!(runs(&content(world, &container, "a").await), [(3, 9), (1, 300_000)]);
+    // What waits goes before what the blob has under the same name.
+    blobs.put_block(&container, &blob("a"), one, vec![8; 3].into()).await.unwrap();
+    let third = blobs.put_block_list(&container, &blob("a"), &[one], &on(BlobCondition::Matches(second))).await.unwrap();
+    assert_eq!(content(world, &container, "a").await.as_ref(), [8; 3]);
+    // The block that was left out is no more.
+    let upload = on(BlobCondition::Matches(third));
+    assert_eq!(class(blobs.put_block_list(&container, &blob("a"), &[two], &upload).await), ErrorClass::Precondition);
+}
+
+pub(crate) async fn a_block_that_somebody_else_dropped_is_a_lost_race(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let absent = BlockId::numbered(9);
+    let unknown = blobs.put_block_list(&container, &blob("a"), &[absent], &BlobUpload::default()).await;
+    assert_eq!(class(unknown), ErrorClass::Precondition);
+    let (one, two) = (put_block(world, &container, "a", 1, 4).await, put_block(world, &container, "a", 2, 4).await);
+    blobs.put_block_list(&container, &blob("a"), &[one], &BlobUpload::default()).await.unwrap();
+    assert_eq!(class(blobs.put_block_list(&container, &blob("a"), &[one, two], &BlobUpload::default()).await), ErrorClass::Precondition);
+    assert_eq!(content(world, &container, "a").await.as_ref(), [1; 4]);
+}
+
+pub(crate) async fn a_list_of_blocks_is_conditional_as_a_put_is(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let stale = put(world, &container, "a", b"first").await;
+    let current = put(world, &container, "a", b"second").await;
+    let one = put_block(world, &container, "a", 1, 4).await;
+    let commit = |condition| {
+        let container = &container;
+        async move { blobs.put_block_list(container, &blob("a"), &[one], &on(condition)).await }
+    };
+    assert_eq!(class(commit(BlobCondition::Absent).await), ErrorClass::Conflict);
+    assert_eq!(class(commit(BlobCondition::Matches(stale)).await), ErrorClass::Precondition);
+    assert_eq!(content(world, &container, "a").await, "second");
+    commit(BlobCondition::Matches(current)).await.unwrap();
+    assert_eq!(content(world, &container, "a").await.as_ref(), [1; 4]);
+}
+
+pub(crate) async fn a_blob_of_one_write_or_of_no_blocks_has_none(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let etag = put(world, &container, "a", b"x").await;
+    let list = blobs.block_list(&container, &blob("a")).await.unwrap().unwrap();
+    assert_eq!((list.etag, list.blocks), (etag, Vec::new()));
+    let etag = blobs.put_block_list(&container, &blob("b"), &[], &on(BlobCondition::Absent)).await.unwrap();
+    let list = blobs.block_list(&container, &blob("b")).await.unwrap().unwrap();
+    assert_eq!((list.etag, list.blocks), (etag, Vec::new()));
+    assert_eq!(get(world, &container, "b").await.properties.length, 0);
+    assert_eq!(blobs.block_list(&container, &blob("none")).await.unwrap(), None);
+}
+
+pub(crate) async fn blocks_need_a_container_and_a_block_blob(world: &World) {
+    let container = world.container().await;
+    let (blobs, one) = (&world.account.blobs, BlockId::numbered(1));
+    let absent = container_name();
+    assert_eq!(class(blobs.put_block(&absent, &blob("a"), one, Bytes::from_static(b"x")).await), NO_CONTAINER);
+    assert_eq!(class(blobs.put_block_list(&absent, &blob("a"), &[], &BlobUpload::default()).await), NO_CONTAINER);
+    assert_eq!(class(blobs.block_list(&absent, &blob("a")).await), NO_CONTAINER);
+    create_append(world, &container, "log").await;
+    assert_eq!(class(blobs.put_block(&container, &blob("log"), one, Bytes::from_static(b"x")).await), ErrorClass::Permanent);
+    assert_eq!(class(blobs.block_list(&container, &blob("log")).await), ErrorClass::Permanent);
+    assert_eq!(class(blobs.put_block(&container, &blob("a"), one, Bytes::new()).await), ErrorClass::Permanent);
+    let many = vec![one; 50_001];
+    assert_eq!(class(blobs.put_block_list(&container, &blob("a"), &many, &BlobUpload::default()).await), ErrorClass::TooLarge);
+}
+
+pub(crate) async fn of_concurrent_lists_where_none_may_be_one_wins(world: &World) {
+    let container = world.container().await;
+    let (blobs, name) = (&world.account.blobs, blob("a"));
+    let write = |i: u8| {
+        let (container, name) = (&container, &name);
+        async move {
+            let id = BlockId::numbered(i.into());
+            blobs.put_block(container, name, id, vec![i; 10].into()).await.unwrap();
+            blobs.put_block_list(container, name, &[id], &on(BlobCondition::Absent)).await
+        }
+    };
+    let results = join_all((0..6_u8).map(write)).await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+    assert!(results.into_iter().filter_map(Result::err).all(|error| error.is_lost_race()));
+    assert_eq!(content(world, &container, "a").await.len(), 10);
 }

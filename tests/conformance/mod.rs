@@ -324,6 +324,13 @@ macro_rules! contract_suite {
             a_listing_is_limited_to_its_prefix
             of_concurrent_writes_where_none_may_be_one_wins
             readers_never_see_a_mixture_of_two_versions
+            blocks_become_a_blob_in_the_order_of_their_list
+            a_new_list_may_keep_blocks_of_the_blob
+            a_block_that_somebody_else_dropped_is_a_lost_race
+            a_list_of_blocks_is_conditional_as_a_put_is
+            a_blob_of_one_write_or_of_no_blocks_has_none
+            blocks_need_a_container_and_a_block_blob
+            of_concurrent_lists_where_none_may_be_one_wins
         }
     };
     (@module $module:ident, $world:expr, $($rule:ident)+) => {

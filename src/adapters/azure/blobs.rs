@@ -6,19 +6,25 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::prelude::{IfMatchCondition, Metadata, NextMarker};
+use azure_storage_blobs::blob::{self as library, BlobBlockType};
 use azure_storage_blobs::prelude::{BlobClient, BlobContentType, BlobServiceClient, ConditionAppendPosition, Hash};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
 use md5::{Digest as _, Md5};
 use secrecy::ExposeSecret as _;
 
 use super::amend::Amendment;
+use super::block_list;
 use super::call::{Caller, Failure};
 use super::classify::{Absent, Operation};
 use super::listing;
 use super::settings::Credential;
 use super::transport::{self, Answer};
 use crate::model::{BlobName, ContainerName, ETag, limits};
-use crate::ports::{Blob, BlobCondition, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What};
+use crate::ports::{
+    Blob, BlobCondition, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError, What,
+};
 
 const CREATE: Operation = Operation::write("Create Container", Absent::Container);
 const DELETE_CONTAINER: Operation = Operation::write("Delete Container", Absent::Container);
@@ -28,6 +34,9 @@ const PROPERTIES: Operation = Operation::read("Get Blob Properties", Absent::Ite
 const DELETE: Operation = Operation::write("Delete Blob", Absent::Item);
 const CREATE_APPEND: Operation = Operation::write("Put Append Blob", Absent::Container);
 const APPEND: Operation = Operation::write("Append Block", Absent::Item);
+const PUT_BLOCK: Operation = Operation::write("Put Block", Absent::Container);
+const PUT_BLOCK_LIST: Operation = Operation::write("Put Block List", Absent::Container);
+const GET_BLOCK_LIST: Operation = Operation::read("Get Block List", Absent::Item);
 const SET_METADATA: Operation = Operation::write("Set Blob Metadata", Absent::Item);
 const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
 const LIST: Operation = Operation::read("List Blobs", Absent::Container);
@@ -345,6 +354,83 @@ impl BlobStore for AzureBlobs {
         let call = call.condition_append_position(ConditionAppendPosition::new(position));
         let answer = self.caller.run(APPEND, what, call.into_future()).await?;
         self.caller.etag(APPEND, what, &answer)
+    }
+
+    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        if content.is_empty() {
+            return Err(self.caller.error(ErrorClass::Permanent, PUT_BLOCK, what(), "a block without a byte"));
+        }
+        if content.len() > limits::BLOCK_BYTES {
+            let message = format!("the block has {} bytes; one Put Block takes 100 MiB", content.len());
+            return Err(self.caller.error(ErrorClass::TooLarge, PUT_BLOCK, what(), message));
+        }
+        // The library takes a hash and does not send it.
+        let context = Amendment::default().header("content-md5", BASE64.encode(Md5::digest(&content))).context();
+        let call = self.blob((container, name)).put_block(block.0.to_vec(), content).context(context);
+        self.caller.run(PUT_BLOCK, what, call.into_future()).await.map(drop)
+    }
+
+    async fn put_block_list(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        blocks: &[BlockId],
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        self.check_upload(PUT_BLOCK_LIST, what, &Bytes::new(), upload)?;
+        if blocks.len() > limits::BLOCKS {
+            let message = format!("{} blocks; a blob has at most 50,000", blocks.len());
+            return Err(self.caller.error(ErrorClass::TooLarge, PUT_BLOCK_LIST, what(), message));
+        }
+        let blocks = library::BlockList { blocks: blocks.iter().map(|id| BlobBlockType::new_latest(id.0.to_vec())).collect() };
+        let mut call = self.blob((container, name)).put_block_list(blocks).context(context_of(upload));
+        if let Some(content_type) = &upload.content_type {
+            call = call.content_type(BlobContentType::from(content_type.clone()));
+        }
+        if !upload.metadata.is_empty() {
+            call = call.metadata(headers_of(&upload.metadata));
+        }
+        call = match condition(&upload.condition) {
+            Some(condition) => call.if_match(condition),
+            None => call,
+        };
+        let answer = self.caller.run(PUT_BLOCK_LIST, what, call.into_future()).await?;
+        self.caller.etag(PUT_BLOCK_LIST, what, &answer)
+    }
+
+    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
+        let what = || What::Blob(container.clone(), name.clone());
+        let mut known = None;
+        loop {
+            let call = self.blob((container, name)).get_block_list().into_future();
+            let answer = match self.caller.run(GET_BLOCK_LIST, what, call).await {
+                Ok(answer) => answer,
+                Err(error) if error.is_missing_item() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let blocks = match block_list::read(&answer.body) {
+                Ok(blocks) => blocks,
+                Err(block_list::Unreadable::Foreign) => {
+                    let message = "another program's blocks are in the blob";
+                    return Err(self.caller.error(ErrorClass::Permanent, GET_BLOCK_LIST, what(), message));
+                }
+                Err(block_list::Unreadable::Damaged) => {
+                    return Err(self.caller.unusable(GET_BLOCK_LIST, what(), &answer, "the answer is cut off or is no list of blocks"));
+                }
+            };
+            let etag = answer.header("etag").and_then(|text| ETag::new(text).ok()).filter(|_| !blocks.is_empty());
+            match etag.or(known) {
+                Some(etag) => return Ok(Some(BlockList { etag, blocks })),
+                // An answer without blocks names no ETag, or that of a blob which does not exist yet. It is read apart, and
+                // the blocks once more after it, so that they are never older than it.
+                None => match self.properties(container, name).await? {
+                    Some(properties) => known = Some(properties.etag),
+                    None => return Ok(None),
+                },
+            }
+        }
     }
 
     async fn set_metadata(

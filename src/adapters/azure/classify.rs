@@ -135,6 +135,8 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
         "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
             ErrorClass::Conflict
         }
+        // Who commits drops the blocks that others left waiting.
+        "InvalidBlockList" => ErrorClass::Precondition,
         "UpdateConditionNotSatisfied" | "ConditionNotMet" | "TargetConditionNotMet" => ErrorClass::Precondition,
         _ => return None,
     })

@@ -29,6 +29,7 @@ mod amend;
 mod ascii;
 mod batch;
 mod blobs;
+mod block_list;
 mod call;
 mod classify;
 mod connect;

@@ -8,8 +8,12 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{BlobName, ContainerName, ETag, limits};
-use crate::ports::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What};
+use crate::ports::{
+    Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError,
+    What,
+};
 
+use super::blocks;
 use super::contents::{self, Header};
 use super::fault::Fault;
 use super::reclaim::{self, Dropped};
@@ -108,6 +112,35 @@ impl BlobStore for EmbeddedStore {
         .await
     }
 
+    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
+        const NAME: &str = "Put Block";
+        let what = || What::Blob(container.clone(), name.clone());
+        blocks::check(&content).map_err(|fault| self.error(NAME, what(), fault))?;
+        let place = Place::of(container, name);
+        self.write(NAME, what, move |writing| blocks::keep(writing, &place, block, &content)).await
+    }
+
+    async fn put_block_list(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        blocks: &[BlockId],
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
+        const NAME: &str = "Put Block List";
+        let what = || What::Blob(container.clone(), name.clone());
+        let header = blocks::check_count(blocks).and_then(|()| check(&Bytes::new(), upload));
+        let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
+        let (place, blocks, upload) = (Place::of(container, name), blocks.to_vec(), upload.clone());
+        self.write(NAME, what, move |writing| blocks::commit(writing, &place, &blocks, (&upload, &header))).await
+    }
+
+    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
+        let place = Place::of(container, name);
+        let what = || What::Blob(container.clone(), name.clone());
+        self.read("Get Block List", what, move |connection| blocks::list(connection, &place)).await
+    }
+
     async fn set_metadata(
         &self,
         container: &ContainerName,
@@ -167,6 +200,7 @@ impl BlobStore for EmbeddedStore {
                 let Some(version) = slot.version else { return Ok(false) };
                 slot.admits(&condition)?;
                 contents::remove(writing.connection, version.stamp)?;
+                blocks::drop_waiting(writing.connection, slot.container, slot.name)?;
                 let sql = "DELETE FROM blobs WHERE container_id = ?1 AND name = ?2";
                 writing.connection.prepare_cached(sql)?.execute((slot.container, slot.name))?;
                 Ok(true)
@@ -230,23 +264,23 @@ fn container_id(connection: &Connection, container: &ContainerName) -> Result<i6
 }
 
 /// The names of a blob.
-struct Place {
+pub(super) struct Place {
     container: ContainerName,
     name: BlobName,
 }
 
 /// Where a blob lies or would lie.
-struct Slot<'a> {
-    container: i64,
-    name: &'a str,
-    version: Option<Version>,
+pub(super) struct Slot<'a> {
+    pub(super) container: i64,
+    pub(super) name: &'a str,
+    pub(super) version: Option<Version>,
 }
 
 /// A version of a blob.
 #[derive(Clone, Copy)]
-struct Version {
-    stamp: i64,
-    length: u64,
+pub(super) struct Version {
+    pub(super) stamp: i64,
+    pub(super) length: u64,
     /// What can be appended to.
     append: bool,
 }
@@ -256,7 +290,7 @@ impl Place {
         Self { container: container.clone(), name: name.clone() }
     }
 
-    fn slot(&self, connection: &Connection) -> Result<Slot<'_>, Fault> {
+    pub(super) fn slot(&self, connection: &Connection) -> Result<Slot<'_>, Fault> {
         let container = container_id(connection, &self.container)?;
         let mut statement = connection.prepare_cached("SELECT stamp, length, append FROM blobs WHERE container_id = ?1 AND name = ?2")?;
         let version = statement
@@ -270,7 +304,7 @@ impl Place {
 
 impl Slot<'_> {
     /// Whether a write may go here.
-    fn admits(&self, condition: &BlobCondition) -> Result<(), Fault> {
+    pub(super) fn admits(&self, condition: &BlobCondition) -> Result<(), Fault> {
         match (condition, self.version) {
             (BlobCondition::Absent, Some(_)) => Err(Fault::new(ErrorClass::Conflict, "the blob exists already")),
             (BlobCondition::Matches(_), None) => Err(Fault::new(ErrorClass::Precondition, "the blob does not exist")),
@@ -281,11 +315,17 @@ impl Slot<'_> {
         }
     }
 
+    /// Refuses what cannot be made of blocks.
+    pub(super) fn needs_blocks(&self) -> Result<(), Fault> {
+        if self.version.is_some_and(|version| version.append) { Err(Fault::permanent("the blob is no block blob")) } else { Ok(()) }
+    }
+
     /// Puts a version here, in place of the one before.
-    fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64, append: bool) -> Result<ETag, Fault> {
+    pub(super) fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64, append: bool) -> Result<ETag, Fault> {
         if let Some(old) = self.version {
             contents::remove(writing.connection, old.stamp)?;
         }
+        blocks::drop_waiting(writing.connection, self.container, self.name)?;
         let sql = "INSERT INTO blobs (container_id, name, stamp, length, append) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT \
                    (container_id, name) DO UPDATE SET stamp = excluded.stamp, length = excluded.length, append = excluded.append";
         writing.connection.prepare_cached(sql)?.execute((self.container, self.name, stamp, length.cast_signed(), append))?;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use rusqlite::Connection;
 
-use crate::ports::BlobProperties;
+use crate::ports::{BlobProperties, Block, BlockId};
 
 use super::fault::Fault;
 use super::stamp;
@@ -23,23 +23,102 @@ pub(super) struct Header {
     pub(super) metadata: BTreeMap<String, String>,
 }
 
-/// Writes header and blocks of a new version.
+/// Writes header and bytes of a new version that is not made of blocks.
 pub(super) fn write(connection: &Connection, stamp: i64, header: &Header, content: &Bytes) -> Result<(), Fault> {
-    let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata) VALUES (?1, ?2, ?3, ?4)";
+    write_header(connection, stamp, header, &[])?;
+    let mut pieces = Pieces::of(connection, stamp);
+    pieces.add(content)?;
+    pieces.end().map(drop)
+}
+
+/// Writes what goes with a new version's bytes, and what blocks they are made of.
+pub(super) fn write_header(connection: &Connection, stamp: i64, header: &Header, blocks: &[Block]) -> Result<(), Fault> {
+    let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) VALUES (?1, ?2, ?3, ?4, ?5)";
     let metadata = serde_json::to_string(&header.metadata).map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
-    connection.prepare_cached(sql)?.execute((stamp, &header.content_type, &header.cache_control, metadata))?;
-    let sql = "INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)";
-    let mut statement = connection.prepare_cached(sql)?;
-    for (number, block) in (0_i64..).zip(content.chunks(BLOCK)) {
-        statement.execute((stamp, number, block))?;
-    }
+    let blocks = (!blocks.is_empty()).then(|| packed(blocks));
+    connection.prepare_cached(sql)?.execute((stamp, &header.content_type, &header.cache_control, metadata, blocks))?;
     Ok(())
+}
+
+/// The blocks that a version is made of.
+pub(super) fn blocks(connection: &Connection, stamp: i64) -> Result<Vec<Block>, Fault> {
+    let mut statement = connection.prepare_cached("SELECT blocks FROM blob_headers WHERE stamp = ?1")?;
+    let packed: Option<Vec<u8>> = statement.query_row([stamp], |row| row.get(0))?;
+    let packed = packed.unwrap_or_default();
+    let (blocks, []) = packed.as_chunks::<PACKED>() else { return Err(Fault::corrupt("a list of blocks that is cut off")) };
+    Ok(blocks.iter().map(unpacked).collect())
+}
+
+/// Bytes of one block's name and length.
+const PACKED: usize = 24;
+
+fn packed(blocks: &[Block]) -> Vec<u8> {
+    blocks.iter().flat_map(|block| block.id.0.into_iter().chain(block.length.to_be_bytes())).collect()
+}
+
+fn unpacked(bytes: &[u8; PACKED]) -> Block {
+    let (mut id, mut length) = ([0; 16], [0; 8]);
+    id.copy_from_slice(&bytes[..16]);
+    length.copy_from_slice(&bytes[16..]);
+    Block { id: BlockId(id), length: u64::from_be_bytes(length) }
+}
+
+/// Bytes on their way into the file, cut into pieces of one length as they come.
+pub(super) struct Pieces<'a> {
+    connection: &'a Connection,
+    stamp: i64,
+    next: i64,
+    begun: Vec<u8>,
+}
+
+impl<'a> Pieces<'a> {
+    /// The first bytes of a new version come next.
+    pub(super) const fn of(connection: &'a Connection, stamp: i64) -> Self {
+        Self { connection, stamp, next: 0, begun: Vec::new() }
+    }
+
+    /// The next bytes.
+    pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        if !self.begun.is_empty() {
+            let (fill, rest) = bytes.split_at(bytes.len().min(BLOCK - self.begun.len()));
+            self.begun.extend_from_slice(fill);
+            bytes = rest;
+            if self.begun.len() < BLOCK {
+                return Ok(());
+            }
+            let whole = std::mem::take(&mut self.begun);
+            self.write(&whole)?;
+        }
+        let (whole, rest) = bytes.as_chunks::<BLOCK>();
+        for piece in whole {
+            self.write(piece)?;
+        }
+        self.begun.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// There are no more. How many there were.
+    pub(super) fn end(mut self) -> Result<u64, Fault> {
+        let length = self.next.cast_unsigned() * BLOCK as u64 + self.begun.len() as u64;
+        if !self.begun.is_empty() {
+            let last = std::mem::take(&mut self.begun);
+            self.write(&last)?;
+        }
+        Ok(length)
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), Fault> {
+        let sql = "INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)";
+        self.connection.prepare_cached(sql)?.execute((self.stamp, self.next, piece))?;
+        self.next += 1;
+        Ok(())
+    }
 }
 
 /// Writes a new version that is the same as another.
 pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), Fault> {
-    let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata) \
-               SELECT ?2, content_type, cache_control, metadata FROM blob_headers WHERE stamp = ?1";
+    let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) \
+               SELECT ?2, content_type, cache_control, metadata, blocks FROM blob_headers WHERE stamp = ?1";
     connection.prepare_cached(sql)?.execute((from, to))?;
     let sql = "INSERT INTO blob_blocks (stamp, number, content) SELECT ?2, number, content FROM blob_blocks WHERE stamp = ?1";
     connection.prepare_cached(sql)?.execute((from, to))?;

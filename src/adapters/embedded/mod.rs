@@ -25,6 +25,7 @@
 //! - `fault`: failures on their way to the ports' error
 
 mod blobs;
+mod blocks;
 mod codec;
 mod contents;
 mod entities;

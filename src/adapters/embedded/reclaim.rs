@@ -102,5 +102,7 @@ fn delete_blobs(connection: &Connection, container: i64) -> rusqlite::Result<boo
         super::contents::remove(connection, *stamp)?;
         connection.prepare_cached("DELETE FROM blobs WHERE container_id = ?1 AND name = ?2")?.execute((container, name))?;
     }
-    Ok(!blobs.is_empty())
+    let sql = "DELETE FROM waiting_blocks WHERE stamp IN (SELECT stamp FROM waiting_blocks WHERE container_id = ?1 LIMIT ?2)";
+    let waiting = connection.prepare_cached(sql)?.execute((container, BLOBS))?;
+    Ok(!blobs.is_empty() || waiting > 0)
 }

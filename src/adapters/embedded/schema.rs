@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// The version of the layout below, in `PRAGMA user_version`.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
 const APPLICATION: i64 = 0x6576_6b6c;
 
@@ -55,6 +55,15 @@ CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind
 
 /// What version 2 adds: append blobs.
 const SECOND: &str = "ALTER TABLE blobs ADD COLUMN append INTEGER NOT NULL DEFAULT 0;";
+
+/// What version 3 adds: blobs made of blocks (the name, 16 bytes, and the length of each), and blocks that wait.
+const THIRD: &str = "
+ALTER TABLE blob_headers ADD COLUMN blocks BLOB;
+CREATE TABLE waiting_blocks (
+    stamp INTEGER PRIMARY KEY, container_id INTEGER NOT NULL, name TEXT NOT NULL, block BLOB NOT NULL, content BLOB NOT NULL,
+    UNIQUE (container_id, name, block)
+) STRICT;
+";
 
 /// Why a file cannot be opened as an embedded store.
 #[derive(Debug, thiserror::Error)]
@@ -172,8 +181,11 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     }
     if found < 2 {
         transaction.execute_batch(SECOND).map_err(sqlite)?;
-        transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
     }
+    if found < 3 {
+        transaction.execute_batch(THIRD).map_err(sqlite)?;
+    }
+    transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
     transaction.commit().map_err(sqlite)
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{Layer, Layered, Op, Request, Target};
 use crate::model::{BlobName, ContainerName, ETag};
-use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, StoreError};
+use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
 
 #[async_trait]
 impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
@@ -50,6 +50,27 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
         let request = Request::new(Op::AppendBlock, Target::Blob(container, name));
         self.layer.call(request, self.inner.append(container, name, content, position)).await
+    }
+
+    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
+        let request = Request::new(Op::PutBlock, Target::Blob(container, name));
+        self.layer.call(request, self.inner.put_block(container, name, block, content)).await
+    }
+
+    async fn put_block_list(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        blocks: &[BlockId],
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
+        let request = Request::new(Op::PutBlockList, Target::Blob(container, name));
+        self.layer.call(request, self.inner.put_block_list(container, name, blocks, upload)).await
+    }
+
+    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
+        let request = Request::new(Op::GetBlockList, Target::Blob(container, name));
+        self.layer.call(request, self.inner.block_list(container, name)).await
     }
 
     async fn set_metadata(

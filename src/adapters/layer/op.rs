@@ -95,6 +95,12 @@ ops! {
     CreateAppendBlob, Blob, "create_append_blob", "Put Append Blob";
     /// Append to an append blob.
     AppendBlock, Blob, "append_block", "Append Block";
+    /// Keep a block for a blob.
+    PutBlock, Blob, "put_block", "Put Block";
+    /// Make a blob of blocks.
+    PutBlockList, Blob, "put_block_list", "Put Block List";
+    /// Read what blocks a blob is made of.
+    GetBlockList, Blob, "get_block_list", "Get Block List";
     /// Replace a blob's metadata.
     SetBlobMetadata, Blob, "set_blob_metadata", "Set Blob Metadata";
     /// Copy a blob.

@@ -10,7 +10,7 @@ use super::Retry;
 use super::rules::Unanswered;
 use crate::adapters::layer::Op;
 use crate::model::{BlobName, ContainerName, ETag};
-use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, StoreError};
+use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
 
 #[async_trait]
 impl BlobStore for Retry<dyn BlobStore> {
@@ -53,6 +53,27 @@ impl BlobStore for Retry<dyn BlobStore> {
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
         let rule = Unanswered::of(Op::AppendBlock);
         self.attempts(Op::AppendBlock, rule, || self.inner.append(container, name, content.clone(), position)).await.result
+    }
+
+    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
+        let rule = Unanswered::of(Op::PutBlock);
+        self.attempts(Op::PutBlock, rule, || self.inner.put_block(container, name, block, content.clone())).await.result
+    }
+
+    async fn put_block_list(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        blocks: &[BlockId],
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of_upload(&upload.condition);
+        self.attempts(Op::PutBlockList, rule, || self.inner.put_block_list(container, name, blocks, upload)).await.result
+    }
+
+    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
+        let rule = Unanswered::of(Op::GetBlockList);
+        self.attempts(Op::GetBlockList, rule, || self.inner.block_list(container, name)).await.result
     }
 
     async fn set_metadata(

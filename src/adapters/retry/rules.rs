@@ -37,6 +37,7 @@ impl Unanswered {
             | Op::GetQueueMetadata
             | Op::GetBlob
             | Op::GetBlobProperties
+            | Op::GetBlockList
             | Op::ListBlobs => Self::RepeatRead,
             Op::CreateTable
             | Op::DeleteTable
@@ -46,7 +47,8 @@ impl Unanswered {
             | Op::DeleteMessage
             | Op::CreateContainer
             | Op::DeleteContainer
-            | Op::CopyBlob => Self::RepeatWrite,
+            | Op::CopyBlob
+            | Op::PutBlock => Self::RepeatWrite,
             Op::GetMessages => Self::SurfaceAsTransient,
             Op::InsertEntity
             | Op::InsertOrReplaceEntity
@@ -57,6 +59,7 @@ impl Unanswered {
             | Op::Transact
             | Op::UpdateMessage
             | Op::PutBlob
+            | Op::PutBlockList
             | Op::CreateAppendBlob
             | Op::AppendBlock
             | Op::SetBlobMetadata

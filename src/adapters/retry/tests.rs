@@ -12,8 +12,8 @@ use crate::adapters::scripted::{Answer, Scripted};
 use crate::adapters::system::SeededChance;
 use crate::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use crate::ports::{
-    Account, BlobCondition, BlobStore, BlobUpload, Chance, Condition, ErrorClass, Missing, Query, QueueStore, StoreError, TableOperation,
-    TableStore, Ttl,
+    Account, BlobCondition, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Missing, Query, QueueStore, StoreError,
+    TableOperation, TableStore, Ttl,
 };
 use crate::settings::{Backoff, RetryPolicy};
 
@@ -79,6 +79,10 @@ enum Do {
     DeleteBlobAnyway,
     DeleteBlobAtETag,
     CopyBlob,
+    PutBlock,
+    PutBlockList,
+    PutBlockListIfAbsent,
+    GetBlockList,
     ListBlobs,
 }
 
@@ -93,7 +97,7 @@ enum Expect {
 use Do::*;
 use Expect::{Ambiguous, Repeated, Transient};
 
-const EVERYTHING: [(Do, Expect); 32] = [
+const EVERYTHING: [(Do, Expect); 36] = [
     (GetEntity, Repeated),
     (Insert, Ambiguous),
     (InsertOrReplace, Ambiguous),
@@ -125,6 +129,10 @@ const EVERYTHING: [(Do, Expect); 32] = [
     (DeleteBlobAnyway, Ambiguous),
     (DeleteBlobAtETag, Repeated),
     (CopyBlob, Repeated),
+    (PutBlock, Repeated),
+    (PutBlockList, Repeated),
+    (PutBlockListIfAbsent, Ambiguous),
+    (GetBlockList, Repeated),
     (ListBlobs, Repeated),
 ];
 
@@ -138,7 +146,7 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
         let queue = QueueName::new("evenkeel-jobs").unwrap();
         let container = ContainerName::new("employee-large").unwrap();
         let blob = BlobName::new("7/photo").unwrap();
-        let etag = ETag::new("\"1\"").unwrap();
+        let (etag, block) = (ETag::new("\"1\"").unwrap(), BlockId::numbered(0));
         let at = Condition::Matches(etag.clone());
         let minute = Duration::from_mins(1);
         let upload = |condition| BlobUpload { condition, ..BlobUpload::default() };
@@ -175,6 +183,10 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
             DeleteBlobAnyway => blobs.delete(&container, &blob, None).await.map(Some),
             DeleteBlobAtETag => blobs.delete(&container, &blob, Some(&etag)).await.map(Some),
             CopyBlob => blobs.copy((&container, &blob), (&container, &blob)).await.map(|_| None),
+            PutBlock => blobs.put_block(&container, &blob, block, Bytes::new()).await.map(|()| None),
+            PutBlockList => blobs.put_block_list(&container, &blob, &[block], &upload(BlobCondition::None)).await.map(|_| None),
+            PutBlockListIfAbsent => blobs.put_block_list(&container, &blob, &[block], &upload(BlobCondition::Absent)).await.map(|_| None),
+            GetBlockList => blobs.block_list(&container, &blob).await.map(|_| None),
             ListBlobs => blobs.list(&container, "", None).await.map(|_| None),
         }
     }
@@ -232,7 +244,7 @@ async fn an_unanswered_attempt_is_repeated_only_where_that_is_harmless_or_tells(
 #[tokio::test(start_paused = true)]
 async fn a_write_that_may_have_been_executed_once_never_ends_as_not_executed() {
     for (what, expect) in EVERYTHING {
-        let reads = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, BlobProperties, ListBlobs];
+        let reads = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, BlobProperties, GetBlockList, ListBlobs];
         if expect == Repeated && !reads.contains(&what) {
             let answers = [ErrorClass::Ambiguous].into_iter().chain([THROTTLED; 20]);
             assert_eq!(run(what, answers).await, (Err(ErrorClass::Ambiguous), 6), "{what:?}");

@@ -8,11 +8,17 @@ use bytes::Bytes;
 
 use super::world::{Inner, SimWorld, State};
 use crate::model::{BlobName, ContainerName, ETag, limits};
-use crate::ports::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, ErrorClass, Missing, StoreError, What};
+use crate::ports::{
+    Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, ErrorClass, Missing,
+    StoreError, What,
+};
 
 /// All containers.
 #[derive(Default)]
-pub(super) struct Containers(BTreeMap<ContainerName, BTreeMap<BlobName, Stored>>);
+pub(super) struct Containers(BTreeMap<ContainerName, BTreeMap<BlobName, Stored>>, Waiting);
+
+/// Blocks that wait to become a part of a blob.
+type Waiting = BTreeMap<(ContainerName, BlobName), BTreeMap<BlockId, Bytes>>;
 
 #[derive(Clone)]
 struct Stored {
@@ -21,6 +27,7 @@ struct Stored {
     content_type: String,
     metadata: BTreeMap<String, String>,
     kind: Kind,
+    blocks: Vec<(BlockId, Bytes)>,
 }
 
 /// What a blob is made of.
@@ -30,6 +37,43 @@ enum Kind {
     Block,
     /// What can be appended to.
     Append,
+}
+
+/// What a blob is to be made of.
+enum MadeOf {
+    /// Bytes that come with the request.
+    Bytes(Bytes),
+    /// What will be appended.
+    Appends,
+    /// Blocks that wait, or that it has already.
+    Blocks(Vec<BlockId>),
+}
+
+impl MadeOf {
+    fn content(self, before: Option<&Stored>, waiting: &BTreeMap<BlockId, Bytes>) -> Result<(Kind, Bytes, Vec<(BlockId, Bytes)>), Refusal> {
+        let ids = match self {
+            Self::Bytes(content) => return Ok((Kind::Block, content, Vec::new())),
+            Self::Appends => return Ok((Kind::Append, Bytes::new(), Vec::new())),
+            Self::Blocks(ids) => ids,
+        };
+        needs_blocks(before)?;
+        let had = before.map(|stored| stored.blocks.as_slice()).unwrap_or_default();
+        let find = |id: BlockId| {
+            let block = waiting.get(&id).or_else(|| had.iter().find(|(had, _)| *had == id).map(|(_, bytes)| bytes));
+            block.cloned().map(|bytes| (id, bytes)).ok_or((ErrorClass::Precondition, "a block neither waits nor is in the blob"))
+        };
+        let blocks = ids.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let content = blocks.iter().map(|(_, bytes)| bytes.as_ref()).collect::<Vec<_>>().concat();
+        Ok((Kind::Block, content.into(), blocks))
+    }
+}
+
+/// Refuses what cannot be made of blocks.
+fn needs_blocks(stored: Option<&Stored>) -> Result<(), Refusal> {
+    match stored {
+        Some(stored) if stored.kind == Kind::Append => Err((ErrorClass::Permanent, "the blob is no block blob")),
+        _ => Ok(()),
+    }
 }
 
 /// Most blobs on one page of a listing (Azure: 5,000).
@@ -98,7 +142,7 @@ impl SimWorld {
         operation: &'static str,
         (container, name): (&ContainerName, &BlobName),
         upload: &BlobUpload,
-        (kind, content): (Kind, Bytes),
+        made_of: MadeOf,
     ) -> Result<ETag, StoreError> {
         let what = What::Blob(container.clone(), name.clone());
         check_metadata(&upload.metadata).map_err(refuse(&self.inner, operation, &what))?;
@@ -106,11 +150,16 @@ impl SimWorld {
         let put = self.send(operation, what, true, move |state, inner| {
             let refuse = refuse(inner, operation, &subject);
             let etag = etag(state).map_err(&refuse)?;
-            let blobs = state.containers.of(&container).map_err(&refuse)?;
-            admit(&upload.condition, blobs.get(&name)).map_err(&refuse)?;
+            let place = (container, name);
+            let waiting = state.containers.1.get(&place).cloned().unwrap_or_default();
+            let blobs = state.containers.of(&place.0).map_err(&refuse)?;
+            let before = blobs.get(&place.1);
+            admit(&upload.condition, before).map_err(&refuse)?;
+            let (kind, content, blocks) = made_of.content(before, &waiting).map_err(&refuse)?;
             let metadata = lowered(&upload.metadata);
             let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
-            blobs.insert(name, Stored { content, etag: etag.clone(), content_type, metadata, kind });
+            blobs.insert(place.1.clone(), Stored { content, etag: etag.clone(), content_type, metadata, kind, blocks });
+            state.containers.1.remove(&place);
             Ok(etag)
         });
         put.await
@@ -132,15 +181,19 @@ impl BlobStore for SimWorld {
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let name = container.clone();
         let what = What::Container(container.clone());
-        self.send("Delete Container", what, true, move |state, _| Ok(state.containers.0.remove(&name).is_some())).await
+        self.send("Delete Container", what, true, move |state, _| {
+            state.containers.1.retain(|(container, _), _| *container != name);
+            Ok(state.containers.0.remove(&name).is_some())
+        })
+        .await
     }
 
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
-        self.upload("Put Blob", (container, name), upload, (Kind::Block, content)).await
+        self.upload("Put Blob", (container, name), upload, MadeOf::Bytes(content)).await
     }
 
     async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
-        self.upload("Put Append Blob", (container, name), upload, (Kind::Append, Bytes::new())).await
+        self.upload("Put Append Blob", (container, name), upload, MadeOf::Appends).await
     }
 
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
@@ -166,6 +219,56 @@ impl BlobStore for SimWorld {
             Ok(etag)
         });
         appended.await
+    }
+
+    async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
+        const NAME: &str = "Put Block";
+        let what = What::Blob(container.clone(), name.clone());
+        let refusal = match content.len() {
+            0 => Some((ErrorClass::Permanent, "a block without a byte")),
+            1..=limits::BLOCK_BYTES => None,
+            _ => Some((ErrorClass::TooLarge, "a block of more than 100 MiB")),
+        };
+        if let Some(refusal) = refusal {
+            return Err(refuse(&self.inner, NAME, &what)(refusal));
+        }
+        let (place, subject) = ((container.clone(), name.clone()), what.clone());
+        let kept = self.send(NAME, what, true, move |state, inner| {
+            let refuse = refuse(inner, NAME, &subject);
+            needs_blocks(state.containers.of(&place.0).map_err(&refuse)?.get(&place.1)).map_err(&refuse)?;
+            state.containers.1.entry(place).or_default().insert(block, content);
+            Ok(())
+        });
+        kept.await
+    }
+
+    async fn put_block_list(
+        &self,
+        container: &ContainerName,
+        name: &BlobName,
+        blocks: &[BlockId],
+        upload: &BlobUpload,
+    ) -> Result<ETag, StoreError> {
+        const NAME: &str = "Put Block List";
+        if blocks.len() > limits::BLOCKS {
+            let what = What::Blob(container.clone(), name.clone());
+            return Err(refuse(&self.inner, NAME, &what)((ErrorClass::TooLarge, "more than 50,000 blocks")));
+        }
+        self.upload(NAME, (container, name), upload, MadeOf::Blocks(blocks.to_vec())).await
+    }
+
+    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
+        const NAME: &str = "Get Block List";
+        let what = What::Blob(container.clone(), name.clone());
+        let (container, name, subject) = (container.clone(), name.clone(), what.clone());
+        let list = self.send(NAME, what, false, move |state, inner| {
+            let refuse = refuse(inner, NAME, &subject);
+            let stored = state.containers.of(&container).map_err(&refuse)?.get(&name);
+            needs_blocks(stored).map_err(&refuse)?;
+            let block = |(id, bytes): &(BlockId, Bytes)| Block { id: *id, length: bytes.len() as u64 };
+            Ok(stored.map(|stored| BlockList { etag: stored.etag.clone(), blocks: stored.blocks.iter().map(block).collect() }))
+        });
+        list.await
     }
 
     async fn set_metadata(
@@ -232,7 +335,11 @@ impl BlobStore for SimWorld {
                 Some(stored) if wanted.is_some_and(|wanted| wanted != stored.etag) => {
                     Err(refuse((ErrorClass::Precondition, "the blob is at another ETag")))
                 }
-                Some(_) => Ok(blobs.remove(&name).is_some()),
+                Some(_) => {
+                    blobs.remove(&name);
+                    state.containers.1.remove(&(container, name));
+                    Ok(true)
+                }
             }
         });
         deleted.await
@@ -249,7 +356,8 @@ impl BlobStore for SimWorld {
             let stored = state.containers.of(&from.0).map_err(&refuse)?.get(&from.1).cloned();
             let stored = stored.ok_or_else(|| refuse((ErrorClass::NotFound(Missing::Item), "the source does not exist")))?;
             let target = state.containers.of(&to.0).map_err(&refuse)?;
-            target.insert(to.1, Stored { etag: etag.clone(), ..stored });
+            target.insert(to.1.clone(), Stored { etag: etag.clone(), ..stored });
+            state.containers.1.remove(&to);
             Ok(etag)
         });
         copied.await

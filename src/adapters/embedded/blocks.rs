@@ -1,0 +1,119 @@
+//! Blocks: those that wait to become a part of a blob, and the blobs that are made of them.
+//!
+//! A block that waits lies in a row of its own. A list of blocks becomes a version like any other, in pieces of the
+//! length in which contents are kept, and its header says what blocks it is made of. One block is in memory at a time.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::model::{ETag, limits};
+use crate::ports::{BlobUpload, Block, BlockId, BlockList, ErrorClass};
+
+use super::blobs::{Place, Slot};
+use super::contents::{self, Header};
+use super::fault::Fault;
+use super::stamp;
+use super::writer::Writing;
+
+/// How long a block waits, in stamps of 100 ns (Azure, "Put Block": a week).
+const WAIT_STAMPS: i64 = 7 * 24 * 3_600 * 10_000_000;
+
+/// Checks a block against the service's limits.
+pub(super) fn check(content: &Bytes) -> Result<(), Fault> {
+    if content.is_empty() {
+        return Err(Fault::permanent("a block without a byte"));
+    }
+    if content.len() > limits::BLOCK_BYTES {
+        return Err(Fault::too_large(format!("a block of {} bytes; one may have {}", content.len(), limits::BLOCK_BYTES)));
+    }
+    Ok(())
+}
+
+/// Checks how many blocks a blob is to be made of.
+pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
+    let count = blocks.len();
+    if count > limits::BLOCKS { Err(Fault::too_large(format!("{count} blocks; a blob has at most {}", limits::BLOCKS))) } else { Ok(()) }
+}
+
+/// Keeps a block for a blob, in the place of one of the same name. Lets go of what has waited too long.
+pub(super) fn keep(writing: &mut Writing<'_>, place: &Place, block: BlockId, content: &Bytes) -> Result<(), Fault> {
+    let slot = place.slot(writing.connection)?;
+    slot.needs_blocks()?;
+    let stamp = writing.stamp();
+    writing.connection.prepare_cached("DELETE FROM waiting_blocks WHERE stamp < ?1")?.execute([stamp - WAIT_STAMPS])?;
+    let sql = "INSERT OR REPLACE INTO waiting_blocks (stamp, container_id, name, block, content) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let key = (stamp, slot.container, slot.name, block.0.as_slice(), content.as_ref());
+    writing.connection.prepare_cached(sql)?.execute(key)?;
+    Ok(())
+}
+
+/// Makes a blob of blocks.
+pub(super) fn commit(
+    writing: &mut Writing<'_>,
+    place: &Place,
+    blocks: &[BlockId],
+    (upload, header): (&BlobUpload, &Header),
+) -> Result<ETag, Fault> {
+    let slot = place.slot(writing.connection)?;
+    slot.admits(&upload.condition)?;
+    slot.needs_blocks()?;
+    let had = match slot.version {
+        Some(version) => offsets(contents::blocks(writing.connection, version.stamp)?),
+        None => Vec::new(),
+    };
+    let stamp = writing.stamp();
+    let connection = writing.connection;
+    let mut pieces = contents::Pieces::of(connection, stamp);
+    let mut made_of = Vec::with_capacity(blocks.len());
+    for id in blocks {
+        let bytes = match (waiting(connection, &slot, *id)?, slot.version) {
+            (Some(bytes), _) => bytes,
+            (None, Some(version)) => {
+                let (start, block) = had.iter().find(|(_, block)| block.id == *id).copied().ok_or_else(no_such_block)?;
+                contents::read(connection, version.stamp, version.length, Some(start..start + block.length))?.into()
+            }
+            (None, None) => return Err(no_such_block()),
+        };
+        made_of.push(Block { id: *id, length: bytes.len() as u64 });
+        pieces.add(&bytes)?;
+    }
+    let length = pieces.end()?;
+    contents::write_header(connection, stamp, header, &made_of)?;
+    slot.set(writing, stamp, length, false)
+}
+
+/// What a blob is made of. Nothing where it does not exist.
+pub(super) fn list(connection: &Connection, place: &Place) -> Result<Option<BlockList>, Fault> {
+    let slot = place.slot(connection)?;
+    slot.needs_blocks()?;
+    let Some(version) = slot.version else { return Ok(None) };
+    Ok(Some(BlockList { etag: stamp::blob_etag(version.stamp)?, blocks: contents::blocks(connection, version.stamp)? }))
+}
+
+/// Drops what waits to become a part of a blob.
+pub(super) fn drop_waiting(connection: &Connection, container: i64, name: &str) -> Result<(), Fault> {
+    let sql = "DELETE FROM waiting_blocks WHERE container_id = ?1 AND name = ?2";
+    connection.prepare_cached(sql)?.execute((container, name))?;
+    Ok(())
+}
+
+fn waiting(connection: &Connection, slot: &Slot<'_>, id: BlockId) -> Result<Option<Vec<u8>>, Fault> {
+    let sql = "SELECT content FROM waiting_blocks WHERE container_id = ?1 AND name = ?2 AND block = ?3";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement.query_row((slot.container, slot.name, id.0.as_slice()), |row| row.get(0)).optional()?)
+}
+
+/// Each block with where it begins.
+fn offsets(blocks: Vec<Block>) -> Vec<(u64, Block)> {
+    let mut start = 0;
+    let placed = blocks.into_iter().map(|block| {
+        let at = start;
+        start += block.length;
+        (at, block)
+    });
+    placed.collect()
+}
+
+fn no_such_block() -> Fault {
+    Fault::new(ErrorClass::Precondition, "a block of the list neither waits nor is in the blob")
+}
