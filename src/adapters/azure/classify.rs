@@ -135,9 +135,8 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
         "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
             ErrorClass::Conflict
         }
-        // Who commits drops the blocks that others left waiting.
-        "InvalidBlockList" => ErrorClass::Precondition,
-        "UpdateConditionNotSatisfied" | "ConditionNotMet" | "TargetConditionNotMet" => ErrorClass::Precondition,
+        // The last: who commits drops the blocks that others left waiting.
+        "UpdateConditionNotSatisfied" | "ConditionNotMet" | "TargetConditionNotMet" | "InvalidBlockList" => ErrorClass::Precondition,
         _ => return None,
     })
 }

@@ -39,6 +39,9 @@ enum Kind {
     Append,
 }
 
+/// What a blob is made of: its kind, its bytes, and the blocks that they came in.
+type Content = (Kind, Bytes, Vec<(BlockId, Bytes)>);
+
 /// What a blob is to be made of.
 enum MadeOf {
     /// Bytes that come with the request.
@@ -50,7 +53,7 @@ enum MadeOf {
 }
 
 impl MadeOf {
-    fn content(self, before: Option<&Stored>, waiting: &BTreeMap<BlockId, Bytes>) -> Result<(Kind, Bytes, Vec<(BlockId, Bytes)>), Refusal> {
+    fn content(self, before: Option<&Stored>, waiting: &BTreeMap<BlockId, Bytes>) -> Result<Content, Refusal> {
         let ids = match self {
             Self::Bytes(content) => return Ok((Kind::Block, content, Vec::new())),
             Self::Appends => return Ok((Kind::Append, Bytes::new(), Vec::new())),
