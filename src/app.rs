@@ -143,6 +143,10 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
             let engine = parts.engine(parts.recorded_catalog().await?);
             cli::backfill::backfill(args, context, &engine, out).await
         }
+        Command::Audit(args) => {
+            let engine = parts.engine(parts.recorded_catalog().await?);
+            cli::audit::audit(args, context, &engine, out).await
+        }
         Command::Run(_) | Command::Demo(_) | Command::Schema(_) | Command::Completions(_) | Command::Docs(_) | Command::Config(_) => {
             Ok(Exit::Usage)
         }

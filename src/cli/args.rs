@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
-use super::{backfill, completions, config, demo, docs, get, logs, lookup, migrate, plan, poison, run, schema, submit};
+use super::{audit, backfill, completions, config, demo, docs, get, logs, lookup, migrate, plan, poison, run, schema, submit};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -65,6 +65,8 @@ pub enum Command {
     Logs(logs::LogsArgs),
     /// Show what reconciling an entity would do now, without doing it
     Plan(plan::PlanArgs),
+    /// Compare every item with what it should be; exit code 3 where something is wrong
+    Audit(audit::AuditArgs),
     /// Bring every primary in step, with a look at each of its items
     Backfill(backfill::BackfillArgs),
     /// List, show, requeue and discard messages that will not be tried again

@@ -1,21 +1,15 @@
 //! `evenkeel backfill`
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use clap::Args;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::HumanCount;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
-use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
-use crate::ops::submission::{Prepared, prepare};
-use crate::ports::Ttl;
-use crate::reconcile::{Delivery, Engine};
+use crate::reconcile::Engine;
 
 /// Arguments of `backfill`.
 #[derive(Debug, Args)]
@@ -54,9 +48,9 @@ struct Done<'a> {
 
 /// Brings every primary of some tables in step, here or as jobs.
 pub async fn backfill(args: &BackfillArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
-    let tables = tables(args, context)?;
+    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context)?;
     if args.submit {
-        return submit(&tables, args.queue.as_ref(), context, out).await;
+        return whole_tables::submit(&tables, job, args.queue.as_ref(), context, out).await;
     }
     let mut exit = Exit::Done;
     for table in &tables {
@@ -69,36 +63,9 @@ pub async fn backfill(args: &BackfillArgs, context: &Context, engine: &Engine, o
     Ok(exit)
 }
 
-/// The tables whose primaries are meant.
-fn tables(args: &BackfillArgs, context: &Context) -> anyhow::Result<Vec<TableName>> {
-    if let Some(table) = &args.table {
-        return Ok(vec![context.known_table(table)?.table]);
-    }
-    if let Some(name) = &args.view {
-        return Ok(vec![context.known_view(name)?.source.table.clone()]);
-    }
-    let sources: BTreeSet<TableName> = context.catalog.views.values().map(|view| view.source.table.clone()).collect();
-    Ok(sources.into_iter().collect())
-}
-
-/// A job of one table, checked.
-fn job(table: &TableName, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
-    let text = json!({"op": "backfill", "table": table}).to_string();
-    prepare(&text, queue, &context.settings, &context.catalog).map_err(UsageError::new)
-}
-
-async fn submit(tables: &[TableName], queue: Option<&QueueName>, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    for table in tables {
-        let job = job(table, queue, context)?;
-        let queues = &context.stores.account(&job.account)?.queues;
-        let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
-        let sent = sent.with_context(|| format!("sending the job to the queue {}", job.queue))?;
-        match out.format() {
-            Format::Json => out.value(&json!({"table": table, "queue": job.queue, "message_id": sent.id, "op": job.op}))?,
-            Format::Text => out.line(format_args!("sent backfill of {table} to {} as {}", job.queue, sent.id))?,
-        }
-    }
-    Ok(Exit::Done)
+/// The job of one table.
+fn job(table: &TableName) -> Value {
+    json!({"op": "backfill", "table": table})
 }
 
 async fn one<'a>(
@@ -108,18 +75,8 @@ async fn one<'a>(
     engine: &Engine,
     out: &Output,
 ) -> anyhow::Result<Done<'a>> {
-    let carrier = job(table, queue, context)?;
-    let declared = context.settings.queues.iter().find(|queue| queue.shard_names().contains(&carrier.queue));
-    let recheck_queue = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?.name.with_suffix("-recheck")?;
-    let now = context.clock.now();
-    let delivery = Delivery {
-        stamp: Stamp { message_id: format!("backfill-{}", now.as_millisecond()), enqueued: now },
-        dequeue_count: 1,
-        account: carrier.account,
-        queue: carrier.queue,
-        recheck_queue,
-    };
-    let bar = progress(table, out);
+    let delivery = whole_tables::delivery(&job(table), queue, context)?;
+    let bar = whole_tables::progress(table, out);
     let mut cursor = BackfillCursor::default();
     let mut items = 0;
     loop {
@@ -155,15 +112,4 @@ fn tell(done: &Done<'_>, out: &mut Output) -> anyhow::Result<()> {
         out.say("A sync job of each is queued: a worker will do it, or `evenkeel poison list` will say why it cannot be done.")?;
     }
     Ok(())
-}
-
-fn progress(table: &TableName, out: &Output) -> ProgressBar {
-    if !out.live() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner().with_message(table.to_string());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {human_pos} primaries, {per_sec}, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
 }

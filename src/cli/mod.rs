@@ -9,6 +9,7 @@
 
 pub mod advice;
 pub mod args;
+pub mod audit;
 pub mod backfill;
 pub mod completions;
 pub mod config;
@@ -28,6 +29,7 @@ mod row;
 pub mod run;
 pub mod schema;
 pub mod submit;
+mod whole_tables;
 
 pub use args::{Cli, Command, Global};
 pub use context::Context;

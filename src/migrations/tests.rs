@@ -84,6 +84,7 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
         [
             "create table EvenkeelMigrations (account main)",
             "apply 0001 control_tables: footprints: which derived items each primary owns (account main)",
+            "apply 0002 audits: what the last comparison of each table's derived data with its primaries found (account main)",
             "create table Byname (account main)",
             "create table Employees (account main)",
             "create queue jobs-00 (account main)",
@@ -95,7 +96,7 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
     );
     assert_eq!(up(&migrator).await, []);
     let status = migrator.status().await.unwrap();
-    assert_eq!((status.generation, status.applied.len(), status.pending), (1, 1, vec![]));
+    assert_eq!((status.generation, status.applied.len(), status.pending), (1, 2, vec![]));
     assert!(world.account().tables.create_table(&TableName::new("EvenkeelFootprints").unwrap()).await.is_ok_and(|created| !created));
 }
 

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::audit::{Audit, AuditCursor};
 use super::backfill::{Backfill, BackfillCursor, BackfillScope};
 use super::body::{self, BodyError};
 use super::odata::{self, ODataError};
@@ -21,7 +22,7 @@ use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// Every operation, as `op` spells it.
-pub const OPS: [&str; 8] = ["sync", "put", "delete", "archive", "restore", "move", "backfill", "drop_table"];
+pub const OPS: [&str; 9] = ["sync", "put", "delete", "archive", "restore", "move", "backfill", "audit", "drop_table"];
 
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +68,8 @@ pub enum Job {
     },
     /// A `sync` of every primary of a table.
     Backfill(Backfill),
+    /// A comparison of every item of every primary of a table with what it should be.
+    Audit(Audit),
     /// Drops a table by date, whole.
     DropTable(TableName),
 }
@@ -132,6 +135,7 @@ impl Job {
             Self::Restore { .. } => "restore",
             Self::Move { .. } => "move",
             Self::Backfill(_) => "backfill",
+            Self::Audit(_) => "audit",
             Self::DropTable(_) => "drop_table",
         }
     }
@@ -142,7 +146,7 @@ impl Job {
             Self::Sync { primary, .. } | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
             Self::Put(put) => Some(&put.entity.key),
             Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
-            Self::Backfill(_) | Self::DropTable(_) => None,
+            Self::Backfill(_) | Self::Audit(_) | Self::DropTable(_) => None,
         }
     }
 }
@@ -325,6 +329,20 @@ struct BackfillFields {
     cursor: BackfillCursor,
 }
 
+/// Fields of an `audit` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "audit")]
+struct AuditFields {
+    /// The table whose primaries' items are compared.
+    table: String,
+    /// Mend what is wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    repair: bool,
+    /// How far it has come; written by workers.
+    #[serde(default)]
+    cursor: AuditCursor,
+}
+
 /// Fields of a `move` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "move")]
@@ -405,6 +423,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "restore" => &["archive", "pk", "rk"],
         "move" => &["table", "pk", "rk", "to_pk", "to_rk", "to_table"],
         "backfill" => &["table", "view", "cursor"],
+        "audit" => &["table", "repair", "cursor"],
         "drop_table" => &["table"],
         _ => &["table", "pk", "rk"],
     };
@@ -436,6 +455,10 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         }
         "move" => moving(fields(op, object)?)?,
         "backfill" => backfill(fields(op, object)?)?,
+        "audit" => {
+            let AuditFields { table: name, repair, cursor } = fields(op, object)?;
+            Job::Audit(Audit { table: table(op, name)?, repair, cursor })
+        }
         "drop_table" => {
             let fields: DropTableFields = fields(op, object)?;
             Job::DropTable(table(op, fields.table)?)
@@ -551,6 +574,8 @@ mod tests {
             (json!({"op": "backfill"}), "exactly one"),
             (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
             (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
+            (json!({"op": "audit"}), "table"),
+            (json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}), "page"),
             (json!({"op": "explode"}), "explode"),
             (json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}), "to_rk"),
             (

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use crate::catalog::{Catalog, TableRef};
+use crate::model::audit::Audit;
 use crate::model::backfill::{Backfill, BackfillScope};
 use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, job, shard};
 use crate::settings::{QueueSettings, Settings};
@@ -59,7 +60,7 @@ fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
         Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
         Job::DropTable(table) => dated_table(table, catalog),
         Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog),
-        Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) => known_table(table, catalog),
+        Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) | Job::Audit(Audit { table, .. }) => known_table(table, catalog),
         Job::Backfill(Backfill { scope: BackfillScope::View(view), .. }) => known_view(view, catalog),
     }
 }

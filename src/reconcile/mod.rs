@@ -10,10 +10,11 @@
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every primary), and
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every primary), `audit` (a comparison for every primary), and
 //! `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's own partition.
 
 mod archive;
+mod audit;
 mod backfill;
 mod blob;
 mod commit;
@@ -34,15 +35,19 @@ mod pass;
 mod plan;
 mod put;
 mod recheck;
+mod records;
 mod relocation;
 mod report;
 mod restore;
 mod second_look;
 mod shared;
 mod taken;
+mod walk;
 
+pub use audit::{AuditPass, Finding, Problem};
 pub use backfill::BackfillPass;
 pub use engine::{Engine, EngineParts};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
 pub use recheck::{Recheck, RecheckError};
+pub use records::{AuditRecord, audit_records};
 pub use report::{PlanReport, TakenItem};

@@ -51,7 +51,7 @@ pub struct TakenItem {
 impl Pass<'_> {
     /// Sees what a pass would, and looks at the keys that it would meet for the first time: one that somebody else
     /// has shows before anything is written.
-    async fn observe_ahead(&mut self) -> Result<Observation, Failure> {
+    pub(super) async fn observe_ahead(&mut self) -> Result<Observation, Failure> {
         let first = self.observe().await?;
         if !self.has_views() {
             return Ok(first);

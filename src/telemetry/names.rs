@@ -38,7 +38,7 @@ pub const STORAGE_REQUESTS_TOTAL: &str = "evenkeel_storage_requests_total";
 pub const STORAGE_REQUEST_DURATION: &str = "evenkeel_storage_request_duration_seconds";
 /// Derived items that were written or deleted. Labels: [`VIEW`], [`ACTION`].
 pub const ITEMS_TOTAL: &str = "evenkeel_items_total";
-/// Derived items that the last audit found wrong. Labels: [`VIEW`].
+/// Derived items that the last audit found wrong and did not mend. Labels: [`VIEW`].
 pub const DRIFT_ITEMS: &str = "evenkeel_drift_items";
 /// When the last audit was completed, as Unix time; 0 for never. Labels: [`VIEW`].
 pub const AUDIT_LAST_COMPLETED_TIMESTAMP: &str = "evenkeel_audit_last_completed_timestamp_seconds";
@@ -149,7 +149,7 @@ pub const METRICS: [Metric; 23] = [
     ),
     metric(Kind::Histogram, Unit::Seconds, STORAGE_REQUEST_DURATION, &[ACCOUNT, SERVICE, OP, STATUS], "How long storage requests took"),
     metric(Kind::Counter, Unit::Count, ITEMS_TOTAL, &[VIEW, ACTION], "Derived items that were written or deleted"),
-    metric(Kind::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong"),
+    metric(Kind::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong and did not mend"),
     metric(
         Kind::Gauge,
         Unit::Seconds,

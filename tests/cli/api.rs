@@ -56,7 +56,7 @@ impl Api {
     }
 
     /// Asks again until the JSON of an answer is as it should be.
-    fn awaits(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn awaits(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         until(path, || {
             last = self.get(path).json();

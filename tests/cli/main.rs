@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the program runs in real time, and so does what waits for it")]
 
 mod api;
+mod audit;
 mod backfill;
 mod browser;
 mod daemon;

@@ -115,15 +115,23 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         self.put_all(queue, std::iter::once(text.to_owned()));
     }
 
-    /// Puts texts on a queue.
-    pub(crate) fn put_all(&self, queue: &str, texts: impl Iterator<Item = String>) {
+    /// Does something to the store itself, as another program would.
+    pub(crate) fn by_hand<T>(&self, doing: impl AsyncFnOnce(evenkeel::ports::Account) -> T) -> T {
         use evenkeel::adapters::embedded::EmbeddedStore;
         use evenkeel::adapters::system::SystemClock;
-        use evenkeel::model::{AccountName, QueueName};
-        use evenkeel::ports::Ttl;
+        use evenkeel::model::AccountName;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let store = EmbeddedStore::open(&self.store(), AccountName::main(), std::sync::Arc::new(SystemClock::new())).unwrap();
+            doing(store).await
+        })
+    }
+
+    /// Puts texts on a queue.
+    pub(crate) fn put_all(&self, queue: &str, texts: impl Iterator<Item = String>) {
+        use evenkeel::model::QueueName;
+        use evenkeel::ports::Ttl;
+        self.by_hand(async |store| {
             let queue = QueueName::new(queue).unwrap();
             store.queues.create_queue(&queue).await.unwrap();
             for text in texts {

@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::{ArchiveFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, SyncFields, VERSION};
+use super::{
+    ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, SyncFields, VERSION,
+};
 
 /// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.
 pub fn schema() -> Value {
@@ -34,6 +36,6 @@ pub fn schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evenkeel job",
         "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
-        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<MoveFields>("move"), of::<BackfillFields>("backfill"), of::<DropTableFields>("drop_table")],
+        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<MoveFields>("move"), of::<BackfillFields>("backfill"), of::<AuditFields>("audit"), of::<DropTableFields>("drop_table")],
     })
 }

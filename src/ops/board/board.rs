@@ -20,7 +20,7 @@ use crate::catalog::Catalog;
 use crate::model::{QueueName, ViewName};
 use crate::ops::{NotReady, Readiness};
 use crate::ports::{Clock, StoreHealth};
-use crate::reconcile::{Engine, ItemChange};
+use crate::reconcile::{AuditRecord, Engine, ItemChange};
 use crate::settings::QueueSettings;
 use crate::worker::{Carries, Delivered, Ending, Observer, StatusBoard, WorkerStatus};
 
@@ -67,6 +67,8 @@ pub struct Board {
     kept: Mutex<(Option<Duration>, Option<Duration>)>,
     /// Poison is to be counted before its turn.
     pub(super) recount: Notify,
+    /// An audit ended here: its records are to be read before their turn.
+    pub(super) audits: Notify,
 }
 
 impl Board {
@@ -84,6 +86,7 @@ impl Board {
             storage: Mutex::default(),
             poison: Mutex::default(),
             recount: Notify::new(),
+            audits: Notify::new(),
             hot: Mutex::default(),
             costs: Mutex::default(),
             kept: Mutex::default(),
@@ -117,7 +120,7 @@ impl Board {
         }
     }
 
-    /// Measures what is not told to it, for ever: sample by sample, and poison by its counts.
+    /// Measures what is not told to it, for ever: sample by sample, poison by its counts, audits by their records.
     pub async fn keep(&self, stores: &crate::ports::Stores, wait: impl Fn() -> Duration) {
         keep::keep(self, stores, wait).await;
     }
@@ -244,6 +247,16 @@ impl Board {
             .collect()
     }
 
+    /// What the last audits found, as they were kept.
+    pub(super) fn audited(&self, records: &[AuditRecord]) {
+        let catalog = self.catalog();
+        let mut series = lock(&self.views);
+        for record in records.iter().filter(|record| catalog.views.contains_key(&record.view)) {
+            series.entry(record.view.clone()).or_default().audited(record.drift, record.completed);
+            count::audit(&record.view, record.drift, record.completed);
+        }
+    }
+
     /// The newest jobs that are meant.
     pub fn jobs(&self, filter: &JobFilter, most: usize) -> Vec<JobRecord> {
         lock(&self.journal).find(filter, most)
@@ -301,6 +314,9 @@ impl Observer for Board {
         match delivery.ending {
             Ending::Done | Ending::Skipped => lock(&self.costs).finished(delivery.trail.billed),
             Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
+        }
+        if delivery.ending == Ending::Done && delivery.op == "audit" {
+            self.audits.notify_one();
         }
         if delivery.ending == Ending::Poisoned
             && let Some(queue) = self.configured().iter().find(|queue| belongs(&delivery.queue, &queue.name))

@@ -1,17 +1,25 @@
 //! What the board measures, as metrics.
 
+use jiff::Timestamp;
 use metrics::gauge;
 
 use super::SLOT;
 use super::hot::Busy;
 use super::storage::Hold;
-use crate::model::{AccountName, QueueName};
+use crate::model::{AccountName, QueueName, ViewName};
 use crate::telemetry::names;
 
 /// A poison queue was counted.
 #[expect(clippy::cast_precision_loss, reason = "a queue of 2^53 messages does not exist")]
 pub(super) fn poison(queue: &QueueName, messages: u64) {
     gauge!(names::POISON_MESSAGES, names::QUEUE => queue.as_str().to_owned()).set(messages as f64);
+}
+
+/// What the last audit of a view left wrong.
+#[expect(clippy::cast_precision_loss, reason = "2^53 items do not exist, and a time is told in seconds")]
+pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
+    gauge!(names::DRIFT_ITEMS, names::VIEW => view.as_str().to_owned()).set(drift as f64);
+    gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
 /// What was asked of each account in a slot, and what of it is left alone.
@@ -29,6 +37,16 @@ pub(super) fn accounts(accounts: &[AccountName], busiest: &[Busy], holds: &[Hold
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gauges_say_what_the_last_audit_left() {
+        let recorder = crate::ops::prometheus::recorder().unwrap();
+        let view = ViewName::new("by_email").unwrap();
+        metrics::with_local_recorder(&recorder, || audit(&view, 7, Timestamp::from_second(1_700_000_000).unwrap()));
+        let text = recorder.handle().render();
+        assert!(text.contains("evenkeel_drift_items{view=\"by_email\"} 7"), "{text}");
+        assert!(text.contains("evenkeel_audit_last_completed_timestamp_seconds{view=\"by_email\"} 1700000000"), "{text}");
+    }
 
     #[test]
     fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {

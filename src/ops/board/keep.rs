@@ -1,16 +1,21 @@
 //! The task that measures what nobody tells the board.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::{Board, SLOT};
+use crate::model::AccountName;
 use crate::ports::{ErrorClass, Missing, Stores};
+use crate::reconcile::audit_records;
 
+/// How often it is asked what audits have found.
+const AUDITS: Duration = Duration::from_mins(1);
 /// How long after a message was poisoned its queue is counted again.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
 
-/// Samples every slot when it has ended, and counts poison after every wait, for ever.
+/// Samples every slot when it has ended, and counts poison after every wait, and asks for audits every minute, for ever.
 pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Duration) {
     let sampling = async {
         let mut slot = board.slot();
@@ -35,7 +40,31 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
             }
         }
     };
-    tokio::join!(sampling, counting);
+    let auditing = async {
+        loop {
+            audits(board, stores).await;
+            tokio::select! {
+                biased;
+                () = board.audits.notified() => {}
+                () = sleep(AUDITS) => {}
+            }
+        }
+    };
+    tokio::join!(sampling, counting, auditing);
+}
+
+/// Takes over what audits, whoever ran them, have found: one request for each account with sources.
+async fn audits(board: &Board, stores: &Stores) {
+    let catalog = board.catalog();
+    let accounts: BTreeSet<&AccountName> = catalog.views.values().map(|view| &view.source.account).collect();
+    for name in accounts {
+        let Ok(account) = stores.account(name) else { continue };
+        match audit_records(account.tables.as_ref()).await {
+            Ok(records) => board.audited(&records),
+            // What was not migrated yet was not audited either.
+            Err(error) => tracing::debug!(account = %name, %error, "what audits found cannot be read"),
+        }
+    }
 }
 
 /// Counts one poison queue: one request.

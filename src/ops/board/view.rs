@@ -15,6 +15,8 @@ pub(super) struct ViewSeries {
     totals: [u64; 3],
     slots: VecDeque<(u64, [u64; 3])>,
     last_error: Option<(Timestamp, String)>,
+    /// What the last audit left wrong, and when it ended.
+    audited: Option<(u64, Timestamp)>,
 }
 
 /// A view now.
@@ -39,7 +41,7 @@ pub struct ViewNow {
     pub updated_per_second: f64,
     /// Items deleted per second.
     pub deleted_per_second: f64,
-    /// Items that the last audit found wrong; null where the view was never audited.
+    /// Items that the last audit found wrong and did not mend; null where the view was never audited.
     pub drift: Option<u64>,
     /// When the last audit was completed (RFC 3339).
     pub audited: Option<String>,
@@ -73,6 +75,11 @@ impl ViewSeries {
         self.last_error = Some((at, error.to_owned()));
     }
 
+    /// Its last audit.
+    pub(super) const fn audited(&mut self, drift: u64, at: Timestamp) {
+        self.audited = Some((drift, at));
+    }
+
     pub(super) fn now(&self, number: u64, running: f64, view: String, kind: String, source: String) -> ViewNow {
         #[expect(clippy::cast_precision_loss, reason = "a minute's items, and six slots")]
         let [created_per_second, updated_per_second, deleted_per_second] = std::array::from_fn(|action| {
@@ -91,8 +98,8 @@ impl ViewSeries {
             created_per_second,
             updated_per_second,
             deleted_per_second,
-            drift: None,
-            audited: None,
+            drift: self.audited.map(|(drift, _)| drift),
+            audited: self.audited.map(|(_, at)| at.to_string()),
             last_error,
             last_error_at,
         }
@@ -124,5 +131,13 @@ mod tests {
         series.failed(Timestamp::UNIX_EPOCH, "taken");
         let now = series.now(1, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
         assert_eq!((now.last_error.as_deref(), now.drift), (Some("taken"), None));
+    }
+
+    #[test]
+    fn the_last_audit_is_shown() {
+        let mut series = ViewSeries::default();
+        series.audited(3, Timestamp::UNIX_EPOCH);
+        let now = series.now(1, 600.0, "v".to_owned(), "secondary_index".to_owned(), "T".to_owned());
+        assert_eq!((now.drift, now.audited.as_deref()), (Some(3), Some("1970-01-01T00:00:00Z")));
     }
 }

@@ -1,0 +1,124 @@
+//! `evenkeel audit`
+
+use anyhow::Context as _;
+use clap::Args;
+use indicatif::HumanCount;
+use serde_json::{Value, json};
+
+use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
+use crate::model::audit::{Audit, AuditCursor};
+use crate::model::{QueueName, TableName, ViewName};
+use crate::reconcile::{Engine, Finding};
+
+/// Arguments of `audit`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel audit", "compares every item of every table with views; exit code 3 where something is wrong"),
+    ("evenkeel audit --table Employees --repair", "those of one table, and mends what is wrong"),
+    ("evenkeel audit --view employees_by_email --json", "a line of JSON for each item of one view that is wrong, and one for the table"),
+    ("evenkeel audit --submit", "as jobs for the workers; the dashboard shows what they found"),
+]))]
+pub struct AuditArgs {
+    /// The table of the primaries, in any case
+    #[arg(long, value_name = "TABLE", conflicts_with = "view")]
+    pub table: Option<String>,
+    /// The view whose items are meant; the others of its source are compared as well, but not told
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<ViewName>,
+    /// Mend what is wrong
+    #[arg(long)]
+    pub repair: bool,
+    /// Put jobs on a queue, for the workers, instead of doing it here
+    #[arg(long)]
+    pub submit: bool,
+    /// The queue for these jobs, and for those of primaries that cannot be mended; where absent, the first that carries them
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<QueueName>,
+}
+
+/// Compares the items of some tables' primaries with what they should be, here or as jobs.
+pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context)?;
+    if args.submit {
+        return whole_tables::submit(&tables, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
+    }
+    let mut exit = Exit::Done;
+    for table in &tables {
+        let cursor = one(table, args, context, engine, out).await?;
+        let drift = match &args.view {
+            Some(view) => cursor.drift.get(view.as_str()).copied().unwrap_or(0),
+            None => cursor.drifted(),
+        };
+        if drift > 0 {
+            exit = Exit::Drift;
+        } else if cursor.failed > 0 && exit == Exit::Done {
+            exit = Exit::Failed;
+        }
+        tell(table, &cursor, drift, args.repair, out)?;
+    }
+    Ok(exit)
+}
+
+/// The job of one table.
+fn job(table: &TableName, repair: bool) -> Value {
+    if repair { json!({"op": "audit", "table": table, "repair": true}) } else { json!({"op": "audit", "table": table}) }
+}
+
+async fn one(table: &TableName, args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<AuditCursor> {
+    let delivery = whole_tables::delivery(&job(table, args.repair), args.queue.as_ref(), context)?;
+    let bar = whole_tables::progress(table, out);
+    let mut cursor = AuditCursor::default();
+    loop {
+        let done = cursor.primaries;
+        let part = engine.audit(&Audit { table: table.clone(), repair: args.repair, cursor: cursor.clone() }, &delivery).await;
+        let part = part.with_context(|| format!("comparing the items of the primaries of {table}: {done} were compared; begin anew"))?;
+        let Some(part) = part else { break };
+        cursor = part.cursor;
+        bar.set_position(cursor.primaries);
+        for finding in part.findings.iter().filter(|finding| args.view.as_ref().is_none_or(|view| *view == finding.item.view)) {
+            bar.suspend(|| show(finding, out))?;
+        }
+        if part.ended {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(cursor)
+}
+
+fn show(finding: &Finding, out: &mut Output) -> anyhow::Result<()> {
+    match out.format() {
+        Format::Json => Ok(out.value(finding)?),
+        Format::Text => {
+            let tone = if finding.repaired { Tone::Warning } else { Tone::Bad };
+            let text = out.tone(tone, finding);
+            Ok(out.line(text)?)
+        }
+    }
+}
+
+fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, out: &mut Output) -> anyhow::Result<()> {
+    let AuditCursor { primaries, rows, repaired, failed, .. } = cursor;
+    if out.format() == Format::Json {
+        return Ok(out.value(
+            &json!({"table": table, "primaries": primaries, "rows": rows, "drift": drift, "repaired": repaired, "failed": failed}),
+        )?);
+    }
+    let compared = format!("{table}: {} primaries and {} derived rows compared", HumanCount(*primaries), HumanCount(*rows));
+    let mended = if *repaired > 0 { format!(", {} items repaired", HumanCount(*repaired)) } else { String::new() };
+    let verdict = match drift {
+        0 => out.tone(Tone::Good, "nothing is wrong"),
+        drift => out.tone(Tone::Bad, format_args!("{} items are wrong", HumanCount(drift))),
+    };
+    out.line(format_args!("{compared}{mended}: {verdict}"))?;
+    if *failed > 0 {
+        let text = out.tone(Tone::Bad, format_args!("{table}: {} primaries could not be judged", HumanCount(*failed)));
+        out.line(text)?;
+    }
+    if drift > 0 && !repair {
+        out.say(
+            "Jobs that still wait count as wrong. Where none wait, `evenkeel audit --repair` mends it; `evenkeel plan` shows one primary.",
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! What commands about whole tables share: which tables are meant, the job of one, and in whose name it is done here.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::{Context, Exit, Format, Output, UsageError};
+use crate::model::job::Stamp;
+use crate::model::{QueueName, TableName, ViewName};
+use crate::ops::submission::{Prepared, prepare};
+use crate::ports::Ttl;
+use crate::reconcile::Delivery;
+
+/// The tables whose primaries are meant: one, that of a view, or every one with views.
+pub(super) fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
+    if let Some(table) = table {
+        return Ok(vec![context.known_table(table)?.table]);
+    }
+    if let Some(name) = view {
+        return Ok(vec![context.known_view(name)?.source.table.clone()]);
+    }
+    let sources: BTreeSet<TableName> = context.catalog.views.values().map(|view| view.source.table.clone()).collect();
+    Ok(sources.into_iter().collect())
+}
+
+/// A job, checked.
+fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
+    prepare(&job.to_string(), queue, &context.settings, &context.catalog).map_err(UsageError::new)
+}
+
+/// Puts a job for each table on its queue, for the workers.
+pub(super) async fn submit(
+    tables: &[TableName],
+    job: impl Fn(&TableName) -> Value,
+    queue: Option<&QueueName>,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    for table in tables {
+        let job = prepared(&job(table), queue, context)?;
+        let queues = &context.stores.account(&job.account)?.queues;
+        let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
+        let sent = sent.with_context(|| format!("sending the job to the queue {}", job.queue))?;
+        match out.format() {
+            Format::Json => out.value(&json!({"table": table, "queue": job.queue, "message_id": sent.id, "op": job.op}))?,
+            Format::Text => out.line(format_args!("sent {} of {table} to {} as {}", job.op, job.queue, sent.id))?,
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// In whose name a job is done here: as if it had come from the queue that carries it.
+pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context) -> anyhow::Result<Delivery> {
+    let carrier = prepared(job, queue, context)?;
+    let declared = context.settings.queues.iter().find(|queue| queue.shard_names().contains(&carrier.queue));
+    let recheck_queue = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?.name.with_suffix("-recheck")?;
+    let now = context.clock.now();
+    Ok(Delivery {
+        stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now },
+        dequeue_count: 1,
+        account: carrier.account,
+        queue: carrier.queue,
+        recheck_queue,
+    })
+}
+
+/// How far a table is, on a terminal.
+pub(super) fn progress(table: &TableName, out: &Output) -> ProgressBar {
+    if !out.live() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner().with_message(table.to_string());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {human_pos} primaries, {per_sec}, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,77 @@
+//! An `audit` job: which primaries it is about, and what it has found so far.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{TableName, ViewName};
+
+/// An `audit` job: every item of every primary of a table is compared with what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audit {
+    /// Whose primaries.
+    pub table: TableName,
+    /// Whether what is wrong is mended.
+    pub repair: bool,
+    /// How far it has come.
+    pub cursor: AuditCursor,
+}
+
+/// How far an `audit` has come. A client sends none; a worker writes it into the message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditCursor {
+    /// What is gone through at present.
+    #[serde(default)]
+    pub part: AuditPart,
+    /// Of the derived rows: the view whose target is gone through at present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<String>,
+    /// Where the next page begins: the service's continuation token, its partition key part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_pk: Option<String>,
+    /// The token's row key part, which the service may leave out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_rk: Option<String>,
+    /// Primaries looked at so far, absent ones with a footprint included.
+    #[serde(default)]
+    pub primaries: u64,
+    /// Derived rows whose owners were asked for so far.
+    #[serde(default)]
+    pub rows: u64,
+    /// What was mended so far.
+    #[serde(default)]
+    pub repaired: u64,
+    /// Primaries that could not be looked at or mended, whose own `sync` jobs were queued instead.
+    #[serde(default)]
+    pub failed: u64,
+    /// Items found wrong so far and not mended, by view; views without any are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drift: BTreeMap<String, u64>,
+}
+
+impl AuditCursor {
+    /// Items found wrong so far and not mended.
+    pub fn drifted(&self) -> u64 {
+        self.drift.values().sum()
+    }
+
+    /// One more item of a view was found wrong.
+    pub fn found(&mut self, view: &ViewName) {
+        *self.drift.entry(view.to_string()).or_default() += 1;
+    }
+}
+
+/// What an `audit` goes through, in order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditPart {
+    /// The rows of the table.
+    #[default]
+    Primaries,
+    /// The footprints of primaries that are gone.
+    Footprints,
+    /// The derived rows, view by view: each is to be listed by its owner.
+    Rows,
+}

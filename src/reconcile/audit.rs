@@ -1,0 +1,379 @@
+//! `audit`: every item of every primary of a table is compared with what it should be.
+//!
+//! ```text
+//!   the rows of the table      ─▶ what a pass would do to the items of each, every one of them looked at
+//!   the table's footprints     ─▶ the same for each whose primary is gone
+//!   the derived rows           ─▶ each is to be listed by the footprint of the owner that it names
+//! ```
+//!
+//! It reads, and only with `repair` it mends, by the passes that a thorough `sync` makes. It runs beside workers and
+//! clients: what is found wrong is looked at once more at the end of its page, so that a pass that was under way is no drift; what
+//! waits in a queue is. Its progress is kept as a backfill's is. What it found at its end is kept in `EvenkeelAudits`, by
+//! table and view, for whoever watches.
+//!
+//! What it does not find: members of lists and groups, and properties, that no footprint lists: only a hand can have
+//! written them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt as _};
+use serde::Serialize;
+use serde_json::{Map, json};
+
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
+use super::failure::storage;
+use super::pass::Pass;
+use super::plan::{Look, State, Write};
+use super::records;
+use super::walk::{AT_ONCE, PART, Place, Walk, place};
+use crate::catalog::{View, ViewKind};
+use crate::model::audit::{Audit, AuditCursor, AuditPart};
+use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use crate::model::job::{Looks, Primary};
+use crate::model::{Comparison, EdmValue, EntityKey, Filter, ItemAddress};
+use crate::patterns::Content;
+
+/// What one part of an audit found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditPass {
+    /// How far it has come.
+    pub cursor: AuditCursor,
+    /// Whether that is the end.
+    pub ended: bool,
+    /// What was found wrong, mended or not.
+    pub findings: Vec<Finding>,
+    /// What happened to items.
+    pub summary: Summary,
+}
+
+/// An item that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What is wrong.
+    pub problem: Problem,
+    /// The item.
+    #[serde(flatten)]
+    pub item: ItemAddress,
+    /// The primary whose it is, as table and key in words.
+    pub of: String,
+    /// Whether it was mended.
+    pub repaired: bool,
+}
+
+/// What is wrong with an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Problem {
+    /// It should exist and does not.
+    Missing,
+    /// It does not say what its primary says now.
+    Different,
+    /// It should not exist.
+    Unwanted,
+    /// Another primary, or a row that evenkeel did not write, has its key.
+    Taken,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "missing",
+            Self::Different => "different",
+            Self::Unwanted => "unwanted",
+            Self::Taken => "taken",
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mended = if self.repaired { " (repaired)" } else { "" };
+        write!(f, "{:<9} {}, derived from {}{mended}", self.problem, self.item, self.of)
+    }
+}
+
+impl Engine {
+    /// Compares from a cursor on, for about ten seconds or to the end. Nothing where the table has no views.
+    pub async fn audit(&self, audit: &Audit, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
+        let source = self.table(&audit.table)?;
+        if !self.catalog.has_views(source) {
+            return Ok(None);
+        }
+        let walk = Walk { engine: self, source, delivery };
+        let mut run = Run { walk, repair: audit.repair, cursor: audit.cursor.clone(), findings: Vec::new(), summary: Summary::default() };
+        let ended = run.part().await?;
+        if ended {
+            records::write(self, source, &run.cursor).await?;
+        }
+        Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, summary: run.summary }))
+    }
+}
+
+pub(super) async fn run(engine: &Engine, audit: &Audit, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let Some(pass) = engine.audit(audit, delivery).await? else {
+        return Ok(Outcome::Skipped { reason: format!("nothing is derived from {}", audit.table), summary: Summary::default() });
+    };
+    for finding in &pass.findings {
+        tracing::warn!(view = %finding.item.view, problem = %finding.problem, repaired = finding.repaired, "{finding}");
+    }
+    let AuditPass { cursor, ended, summary, .. } = pass;
+    if !ended {
+        return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
+    }
+    tracing::info!(
+        table = %audit.table,
+        primaries = cursor.primaries,
+        drift = cursor.drifted(),
+        repaired = cursor.repaired,
+        failed = cursor.failed,
+        "a table was audited"
+    );
+    Ok(Outcome::Done(summary))
+}
+
+/// One part of an audit, as far as it has come.
+struct Run<'e> {
+    walk: Walk<'e>,
+    repair: bool,
+    cursor: AuditCursor,
+    findings: Vec<Finding>,
+    summary: Summary,
+}
+
+/// A primary, and an item that is to be looked at even where its footprint does not list it.
+#[derive(Clone)]
+struct Subject {
+    primary: Primary,
+    met: Option<ItemAddress>,
+}
+
+impl Run<'_> {
+    /// Goes on until the time is over; whether that is the end.
+    async fn part(&mut self) -> Result<bool, Failure> {
+        let clock = &self.walk.engine.clock;
+        let began = clock.monotonic();
+        loop {
+            let from = (self.cursor.next_pk.take(), self.cursor.next_rk.take());
+            let next = match self.cursor.part {
+                AuditPart::Primaries => {
+                    let page = self.walk.existing(&from).await?;
+                    self.primaries(page.keys).await?;
+                    page.next
+                }
+                AuditPart::Footprints => {
+                    let page = self.walk.gone(&from).await?;
+                    self.primaries(page.keys).await?;
+                    page.next
+                }
+                AuditPart::Rows => {
+                    let Some(view) = self.view() else { return Ok(true) };
+                    self.rows(&view, &from).await?
+                }
+            };
+            if next.0.is_none() {
+                match self.cursor.part {
+                    AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
+                    AuditPart::Footprints | AuditPart::Rows => self.next_view(),
+                }
+            }
+            (self.cursor.next_pk, self.cursor.next_rk) = next;
+            if clock.monotonic().saturating_sub(began) >= PART {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The views of the table whose items are rows of their own, in the order of their names.
+    fn row_views(&self) -> Vec<Arc<View>> {
+        let catalog = &self.walk.engine.catalog;
+        let mut views: Vec<_> =
+            catalog.views_of(self.walk.source).filter(|view| matches!(view.kind, ViewKind::SecondaryIndex(_))).cloned().collect();
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        views
+    }
+
+    /// The view whose rows are gone through now; nothing after the last.
+    fn view(&self) -> Option<Arc<View>> {
+        let current = self.cursor.view.as_deref()?;
+        self.row_views().into_iter().find(|view| view.name.as_str() >= current)
+    }
+
+    fn next_view(&mut self) {
+        let views = self.row_views();
+        let after = |view: &&Arc<View>| match (&self.cursor.part, self.cursor.view.as_deref()) {
+            (AuditPart::Rows, Some(current)) => view.name.as_str() > current,
+            _ => true,
+        };
+        self.cursor.view = views.iter().find(after).map(|view| view.name.to_string());
+        self.cursor.part = AuditPart::Rows;
+    }
+
+    async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
+        self.cursor.primaries += keys.len() as u64;
+        let subjects = keys.into_iter().map(|key| Subject { primary: self.walk.primary(key), met: None }).collect();
+        self.compare(subjects).await
+    }
+
+    /// A page of a view's target: rows that name an owner whose footprint does not list them.
+    async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
+        let target = view.target();
+        let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
+        let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
+        let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;
+        self.cursor.rows += page.rows.len() as u64;
+        let subjects: Vec<Subject> = page
+            .rows
+            .into_iter()
+            .filter_map(|row| {
+                let owner = Owner::of(&row.entity)?;
+                let met = ItemAddress::row(view.name.clone(), target.account.clone(), target.table.clone(), row.entity.key);
+                (owner.primary.table == self.walk.source.table).then_some(Subject { primary: owner.primary, met: Some(met) })
+            })
+            .collect();
+        let listed: Vec<_> = subjects.iter().map(|subject| self.is_listed(subject)).collect();
+        let listed: Vec<Result<bool, Failure>> = stream::iter(listed).buffered(AT_ONCE).collect().await;
+        let mut strays = Vec::new();
+        for (subject, listed) in subjects.into_iter().zip(listed) {
+            if !listed? {
+                strays.push(subject);
+            }
+        }
+        self.compare(strays).await?;
+        Ok(place(page.continuation))
+    }
+
+    async fn is_listed(&self, subject: &Subject) -> Result<bool, Failure> {
+        let mut pass = Pass::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
+        let seen = pass.observe().await?;
+        Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
+    }
+
+    /// Compares each, those that are not as they should be once more, and mends what is left where that was asked for.
+    async fn compare(&mut self, subjects: Vec<Subject>) -> Result<(), Failure> {
+        let suspects: Vec<Subject> = self.look(subjects).await?.into_iter().map(|(subject, _)| subject).collect();
+        for (subject, found) in self.look(suspects).await? {
+            let repaired = self.repair && self.mend(&subject, &found).await?;
+            for (item, problem) in found {
+                if repaired {
+                    self.cursor.repaired += 1;
+                } else {
+                    self.cursor.found(&item.view);
+                }
+                self.findings.push(Finding { problem, item, of: subject.primary.to_string(), repaired });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the items of each; those without anything are left out.
+    async fn look(&mut self, subjects: Vec<Subject>) -> Result<Vec<(Subject, Vec<(ItemAddress, Problem)>)>, Failure> {
+        let looks: Vec<_> = subjects
+            .into_iter()
+            .map(|subject| {
+                let pass = self.pass(&subject);
+                async move { (subject, pass.problems().await) }
+            })
+            .collect();
+        let looked: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let mut wrong = Vec::new();
+        for (subject, problems) in looked {
+            match problems {
+                Ok(mut problems) => {
+                    if let Some(met) = &subject.met {
+                        // What else is wrong with its owner was found with its owner.
+                        problems.retain(|(item, _)| item == met);
+                    }
+                    if !problems.is_empty() {
+                        wrong.push((subject, problems));
+                    }
+                }
+                Err(failure) => self.failed(&subject.primary, failure).await?,
+            }
+        }
+        Ok(wrong)
+    }
+
+    async fn mend(&mut self, subject: &Subject, found: &[(ItemAddress, Problem)]) -> Result<bool, Failure> {
+        if found.iter().all(|(_, problem)| *problem == Problem::Taken) {
+            return Ok(false);
+        }
+        match self.pass(subject).reconcile().await {
+            Ok(done) => {
+                self.summary.changes.extend(done.changes);
+                self.summary.extra_rounds += done.extra_rounds;
+                Ok(true)
+            }
+            Err(failure) => self.failed(&subject.primary, failure).await.map(|()| false),
+        }
+    }
+
+    fn pass(&self, subject: &Subject) -> Pass<'_> {
+        let delivery = self.repair.then_some(self.walk.delivery);
+        let mut pass = Pass::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
+        pass.looks = Looks::Everything;
+        pass.touched.extend(subject.met.clone());
+        pass
+    }
+
+    /// A primary whose items cannot be judged or mended for a reason of its own holds up no other.
+    async fn failed(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
+        if failure.class != FailureClass::Permanent {
+            return Err(failure);
+        }
+        self.cursor.failed += 1;
+        tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
+        if self.repair { self.walk.queue_sync(primary).await } else { Ok(()) }
+    }
+}
+
+impl Pass<'_> {
+    /// What is wrong with the primary's items, each of which is looked at.
+    async fn problems(mut self) -> Result<Vec<(ItemAddress, Problem)>, Failure> {
+        let seen = self.observe_ahead().await?;
+        if seen.derived_from.is_some() {
+            return Ok(Vec::new());
+        }
+        let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
+        let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
+        let plan = self.plan(&self.situation(&seen, &wanted, state))?;
+        if plan.settled {
+            return Ok(Vec::new());
+        }
+        let mut problems = Vec::new();
+        for write in &plan.writes {
+            // A last writer's item is judged with the primary that has it.
+            let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { .. }));
+            if write.over.is_none() {
+                problems.push((write.address.clone(), Problem::Missing));
+            } else if !others && self.says_otherwise(write).await? {
+                problems.push((write.address.clone(), Problem::Different));
+            }
+        }
+        problems.extend(plan.drops.iter().map(|(address, _)| (address.clone(), Problem::Unwanted)));
+        problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
+        Ok(problems)
+    }
+
+    /// Whether what lies there is not what would be written: a pass also writes what is right already.
+    async fn says_otherwise(&self, write: &Write) -> Result<bool, Failure> {
+        let wanted = match &write.content {
+            Content::Row(entity) => &entity.properties,
+            Content::Properties(values) => values,
+            // It is there: that is all there is to a member.
+            Content::Member => return Ok(false),
+        };
+        let (account, site) = (&write.address.account, &write.address.site);
+        let row = self.target(account)?.get(site.table(), site.key(), None).await;
+        let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
+        let Some(row) = row else { return Ok(true) };
+        let names: BTreeSet<&String> = match &write.content {
+            Content::Row(_) => wanted.keys().chain(row.entity.properties.keys()).collect(),
+            Content::Properties(_) | Content::Member => wanted.keys().collect(),
+        };
+        let same = |name: &&String| -> Option<(&EdmValue, &EdmValue)> { Some((wanted.get(*name)?, row.entity.get(name)?)) };
+        Ok(!names.iter().all(|name| same(name).is_some_and(|(wanted, found)| wanted == found)))
+    }
+}

@@ -1,0 +1,75 @@
+//! What audits found, in the table `EvenkeelAudits`: one row for each view, the partition its source table.
+//!
+//! The last audit that ended is kept, whichever that was.
+
+use jiff::Timestamp;
+
+use super::engine::Engine;
+use super::execute::Failure;
+use super::failure::{permanent, storage};
+use crate::catalog::TableRef;
+use crate::model::audit::AuditCursor;
+use crate::model::{EdmDateTime, EdmValue, Entity, EntityKey, TableName, ViewName};
+use crate::ports::{Query, StoreError, TableOperation, TableStore};
+
+/// When the last audit of a view's source ended, and how many of the view's items it left wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// The view.
+    pub view: ViewName,
+    /// Items found wrong and not mended.
+    pub drift: u64,
+    /// When it ended, by the worker's clock.
+    pub completed: Timestamp,
+}
+
+/// Where audits are kept, in the account of their sources.
+#[expect(clippy::expect_used, reason = "a constant")]
+fn table() -> TableName {
+    TableName::new("EvenkeelAudits").expect("a table name")
+}
+
+/// Keeps what an audit found.
+pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCursor) -> Result<(), Failure> {
+    let now = EdmDateTime::from_timestamp(engine.clock.now()).map_err(|error| permanent("reading the clock", error))?;
+    for view in engine.catalog.views_of(source) {
+        let step = || format!("keeping what the audit of {source} found");
+        let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
+        let drift = cursor.drift.get(view.name.as_str()).copied().unwrap_or(0);
+        let entity = Entity::new(key)
+            .with("Drift", count(drift))
+            .with("Primaries", count(cursor.primaries))
+            .with("Repaired", count(cursor.repaired))
+            .with("Failed", count(cursor.failed))
+            .with("Completed", EdmValue::DateTime(now));
+        let kept = engine.account(source)?.tables.apply(&table(), &TableOperation::InsertOrReplace(entity)).await;
+        kept.map_err(|error| storage(step(), error))?;
+    }
+    Ok(())
+}
+
+fn count(number: u64) -> EdmValue {
+    EdmValue::Int64(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// What audits found in an account, view by view. Rows that say nothing of the kind are left out.
+pub async fn audit_records(tables: &dyn TableStore) -> Result<Vec<AuditRecord>, StoreError> {
+    let mut query = Query::default();
+    let mut records = Vec::new();
+    loop {
+        let page = tables.query(&table(), &query).await?;
+        records.extend(page.rows.iter().filter_map(|row| record(&row.entity)));
+        match page.continuation {
+            Some(next) => query.continuation = Some(next),
+            None => return Ok(records),
+        }
+    }
+}
+
+fn record(entity: &Entity) -> Option<AuditRecord> {
+    let view = ViewName::new(entity.key.rk.as_str()).ok()?;
+    let (Some(EdmValue::Int64(drift)), Some(EdmValue::DateTime(completed))) = (entity.get("Drift"), entity.get("Completed")) else {
+        return None;
+    };
+    Some(AuditRecord { view, drift: u64::try_from(*drift).ok()?, completed: completed.timestamp() })
+}

@@ -1,0 +1,107 @@
+//! Walking over the primaries of a table, page by page: those that exist, then those that are gone and left a footprint.
+
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Value, json};
+
+use super::engine::Engine;
+use super::execute::{Delivery, Failure};
+use super::failure::{permanent, storage};
+use super::footprint;
+use crate::catalog::TableRef;
+use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
+use crate::model::job::Primary;
+use crate::model::{Comparison, EntityKey, Filter, Row, TableName, body};
+use crate::ports::{Continuation, Page, Query, Ttl};
+
+/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
+/// shutdown loses none of it.
+pub(super) const PART: Duration = Duration::from_secs(10);
+/// Rows of one page.
+const PAGE: u32 = 100;
+/// Passes at once.
+pub(super) const AT_ONCE: usize = 16;
+
+/// A walk over the primaries of one table.
+pub(super) struct Walk<'e> {
+    pub(super) engine: &'e Engine,
+    pub(super) source: &'e TableRef,
+    pub(super) delivery: &'e Delivery,
+}
+
+/// Where a page begins, as cursors in messages write it: the two parts of a continuation token.
+pub(super) type Place = (Option<String>, Option<String>);
+
+/// The primaries of one page, and where the next begins.
+pub(super) struct Primaries {
+    pub(super) keys: Vec<EntityKey>,
+    pub(super) next: Place,
+}
+
+impl Walk<'_> {
+    /// A page of the primaries that exist: not the rows that were derived into the same table.
+    pub(super) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
+        let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
+        let page = self.page(self.source, &self.source.table, None, select, from).await?;
+        let rows = page.rows.into_iter().filter(|row| !is_derived_within(&self.source.table, &row.entity));
+        Ok(Primaries { keys: rows.map(|row| row.entity.key).collect(), next: place(page.continuation) })
+    }
+
+    /// A page of the footprints, of which only the primaries that do not exist are meant.
+    pub(super) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
+        // `~` stands in no table's name, so that this range is this table's.
+        let at = |op, end: &str| Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table));
+        let range = at(Comparison::GreaterOrEqual, "~").and(at(Comparison::Less, "\u{a0}"));
+        let page = self.page(self.source, &footprint::table(), Some(range), vec!["Settled".to_owned()], from).await?;
+        Ok(Primaries { keys: self.without_primary(page.rows).await?, next: place(page.continuation) })
+    }
+
+    /// A page of a table of an account.
+    pub(super) async fn page(
+        &self,
+        account: &TableRef,
+        table: &TableName,
+        filter: Option<Filter>,
+        select: Vec<String>,
+        from: &Place,
+    ) -> Result<Page, Failure> {
+        let continuation = from.0.clone().map(|next_partition_key| Continuation { next_partition_key, next_row_key: from.1.clone() });
+        let query = Query { filter, select: Some(select), top: Some(PAGE), continuation };
+        let page = self.engine.account(account)?.tables.query(table, &query).await;
+        page.map_err(|error| storage(format!("reading a page of {table}"), error))
+    }
+
+    async fn without_primary(&self, rows: Vec<Row>) -> Result<Vec<EntityKey>, Failure> {
+        let tables = &self.engine.account(self.source)?.tables;
+        let keys: Vec<EntityKey> = rows.iter().filter_map(|row| footprint::owner(&self.source.table, &row.entity.key)).collect();
+        let select = [VIEW_PROPERTY.to_owned()];
+        let reads: Vec<_> = keys.iter().map(|key| tables.get(&self.source.table, key, Some(&select))).collect();
+        let rows: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+        let mut gone = Vec::new();
+        for (key, row) in keys.into_iter().zip(rows) {
+            if row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?.is_none() {
+                gone.push(key);
+            }
+        }
+        Ok(gone)
+    }
+
+    pub(super) fn primary(&self, key: EntityKey) -> Primary {
+        Primary { table: self.source.table.clone(), key }
+    }
+
+    /// Queues a sync of a primary that cannot be brought in step for a reason of its own: it ends in the poison queue and
+    /// says why, and holds up no other.
+    pub(super) async fn queue_sync(&self, primary: &Primary) -> Result<(), Failure> {
+        let account = self.engine.stores.account(&self.delivery.account);
+        let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
+        let job: Value = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": true});
+        let put = queues.put(&self.delivery.queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await;
+        put.map(|_| ()).map_err(|error| storage(format!("queueing a sync of {primary}"), error))
+    }
+}
+
+pub(super) fn place(next: Option<Continuation>) -> Place {
+    next.map_or((None, None), |next| (Some(next.next_partition_key), next.next_row_key))
+}
