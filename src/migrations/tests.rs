@@ -84,7 +84,7 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
         [
             "create table EvenkeelMigrations (account main)",
             "apply 0001 control_tables: footprints: which derived items each primary owns (account main)",
-            "apply 0002 audits: what the last comparison of each table's derived data with its primaries found (account main)",
+            "apply 0002 audits: audits: what the last comparison of each table's derived data with its primaries found (account main)",
             "create table Byname (account main)",
             "create table Employees (account main)",
             "create queue jobs-00 (account main)",
