@@ -14,7 +14,6 @@
 //! What it does not find: members of lists and groups, and properties, that no footprint lists: only a hand can have
 //! written them.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ use crate::catalog::{View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
-use crate::model::{Comparison, EdmValue, EntityKey, Filter, ItemAddress};
+use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress};
 use crate::patterns::Content;
 
 /// What one part of an audit found.
@@ -342,13 +341,14 @@ impl Pass<'_> {
         if plan.settled {
             return Ok(Vec::new());
         }
+        let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
         let mut problems = Vec::new();
         for write in &plan.writes {
             // A last writer's item is judged with the primary that has it.
             let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { .. }));
             if write.over.is_none() {
                 problems.push((write.address.clone(), Problem::Missing));
-            } else if !others && self.says_otherwise(write).await? {
+            } else if !others && self.says_otherwise(write, listed(&write.address)).await? {
                 problems.push((write.address.clone(), Problem::Different));
             }
         }
@@ -357,23 +357,22 @@ impl Pass<'_> {
         Ok(problems)
     }
 
-    /// Whether what lies there is not what would be written: a pass also writes what is right already.
-    async fn says_otherwise(&self, write: &Write) -> Result<bool, Failure> {
-        let wanted = match &write.content {
-            Content::Row(entity) => &entity.properties,
-            Content::Properties(values) => values,
+    /// Whether what lies there is not what would be written: a pass also writes what is right already. `listed` is the ETag
+    /// under which the footprint has it.
+    async fn says_otherwise(&self, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
+        let (wanted, whole) = match &write.content {
+            Content::Row(entity) => (&entity.properties, true),
+            Content::Properties(values) => (values, false),
+            // A blob is not read again: another ETag says that somebody else has written it.
+            Content::Blob(_) => return Ok(write.over.as_ref() != listed),
             // It is there: that is all there is to a member.
             Content::Member => return Ok(false),
         };
-        let (account, site) = (&write.address.account, &write.address.site);
-        let row = self.target(account)?.get(site.table(), site.key(), None).await;
+        let Some((table, key)) = write.address.site.row() else { return Ok(false) };
+        let row = self.target(&write.address.account)?.tables.get(table, key, None).await;
         let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
-        let Some(row) = row else { return Ok(true) };
-        let names: BTreeSet<&String> = match &write.content {
-            Content::Row(_) => wanted.keys().chain(row.entity.properties.keys()).collect(),
-            Content::Properties(_) | Content::Member => wanted.keys().collect(),
-        };
-        let same = |name: &&String| -> Option<(&EdmValue, &EdmValue)> { Some((wanted.get(*name)?, row.entity.get(name)?)) };
-        Ok(!names.iter().all(|name| same(name).is_some_and(|(wanted, found)| wanted == found)))
+        let Some(found) = row.map(|row| row.entity.properties) else { return Ok(true) };
+        let there = wanted.iter().all(|(name, value)| found.get(name) == Some(value));
+        Ok(!there || (whole && found.len() != wanted.len()))
     }
 }
