@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::layer::{Lane, Layer, Layered, Op, Request};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use crate::ports::{
-    Account, Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage, Query,
-    QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
+    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage,
+    Query, QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
 /// What the store does with one request.
@@ -137,7 +137,7 @@ fn etag() -> ETag {
 }
 
 fn properties() -> BlobProperties {
-    BlobProperties { etag: etag(), length: 0, content_type: String::new(), metadata: BTreeMap::new() }
+    BlobProperties { etag: etag(), length: 0, content_type: String::new(), cache_control: None, metadata: BTreeMap::new() }
 }
 
 #[async_trait]
@@ -207,6 +207,9 @@ impl BlobStore for Blank {
     async fn get(&self, _: &ContainerName, _: &BlobName, _: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
         Ok(None)
     }
+    async fn get_at(&self, _: &ContainerName, _: &BlobName, _: Range<u64>, _: &ETag) -> Result<Bytes, StoreError> {
+        Ok(Bytes::new())
+    }
     async fn properties(&self, _: &ContainerName, _: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
         Ok(Some(properties()))
     }
@@ -231,7 +234,7 @@ impl BlobStore for Blank {
     async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
         Ok(etag())
     }
-    async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+    async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName), _: &BlobCopy) -> Result<ETag, StoreError> {
         Ok(etag())
     }
     async fn list(&self, _: &ContainerName, _: &str, _: Option<&str>) -> Result<BlobPage, StoreError> {

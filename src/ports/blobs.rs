@@ -26,6 +26,10 @@ pub trait BlobStore: Send + Sync {
     /// `None` where the blob does not exist.
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError>;
 
+    /// Reads a range of one version, cut at its end: for what is too large to be read at once. `Precondition` where the blob
+    /// is at another ETag, or absent.
+    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError>;
+
     /// Reads a blob's properties and metadata. `None` where it does not exist.
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError>;
 
@@ -69,8 +73,14 @@ pub trait BlobStore: Send + Sync {
         if_match: &ETag,
     ) -> Result<ETag, StoreError>;
 
-    /// Copies a blob inside the account, content, content type and metadata, and waits for the end.
-    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError>;
+    /// Copies a blob inside the account, with content type, cache control and metadata, and waits for the end. Conditions as
+    /// of [`put`](Self::put), on what is copied over.
+    async fn copy(
+        &self,
+        from: (&ContainerName, &BlobName),
+        to: (&ContainerName, &BlobName),
+        copying: &BlobCopy,
+    ) -> Result<ETag, StoreError>;
 
     /// Reads one page of the blobs whose names start with `prefix`, in order of their names.
     async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError>;
@@ -87,6 +97,15 @@ pub struct BlobUpload {
     pub cache_control: Option<String>,
     /// Metadata: names are C# identifiers, values printable ASCII without outer blanks, 8 KiB together.
     pub metadata: BTreeMap<String, String>,
+}
+
+/// How a blob is copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlobCopy {
+    /// Under which condition on the target.
+    pub condition: BlobCondition,
+    /// Metadata of the copy; the source's where absent. At least one entry.
+    pub metadata: Option<BTreeMap<String, String>>,
 }
 
 /// Under which condition a blob is written.
@@ -119,6 +138,8 @@ pub struct BlobProperties {
     pub length: u64,
     /// `Content-Type`.
     pub content_type: String,
+    /// `Cache-Control`, where it has one.
+    pub cache_control: Option<String>,
     /// Metadata; names in lower case, since services differ in what they return.
     pub metadata: BTreeMap<String, String>,
 }

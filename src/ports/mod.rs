@@ -12,7 +12,7 @@ pub mod queues;
 pub mod stores;
 pub mod tables;
 
-pub use blobs::{Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList};
+pub use blobs::{Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList};
 pub use clock::{Chance, Clock};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
 pub use files::{File, FilePlace, FileStore};

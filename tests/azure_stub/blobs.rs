@@ -53,12 +53,50 @@ async fn a_copy_is_waited_for() {
         _ => Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", "success").into(),
     });
     let (container, name) = blob();
-    assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name)).await.unwrap().as_str(), "\"2\"");
+    assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap().as_str(), "\"2\"");
     let stub = Stub::start(|request| match request.method.as_str() {
         "PUT" => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
         _ => Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", "failed").into(),
     });
-    assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name)).await.unwrap_err().class, TRANSIENT);
+    assert_eq!(
+        connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap_err().class,
+        TRANSIENT
+    );
+}
+
+#[tokio::test]
+async fn a_copy_is_sent_with_its_condition_and_an_unmet_one_is_a_lost_race() {
+    let stub = Stub::start(|request| match request.number {
+        0 => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "success").into(),
+        _ => Reply::status(412).header("x-ms-error-code", "TargetConditionNotMet").into(),
+    });
+    let (container, name) = blob();
+    let copy = |condition| {
+        let (blobs, container, name) = (connect(&stub).blobs, &container, &name);
+        async move { blobs.copy((container, name), (container, name), &BlobCopy { condition, ..BlobCopy::default() }).await }
+    };
+    copy(BlobCondition::Absent).await.unwrap();
+    assert_eq!(copy(BlobCondition::Absent).await.unwrap_err().class, ErrorClass::Conflict);
+    assert_eq!(copy(BlobCondition::Matches(ETag::new("\"1\"").unwrap())).await.unwrap_err().class, ErrorClass::Precondition);
+    let requests = stub.requests();
+    assert_eq!((requests[1].header("if-none-match"), requests[1].header("if-match")), (Some("*"), None));
+    assert_eq!((requests[2].header("if-none-match"), requests[2].header("if-match")), (None, Some("\"1\"")));
+}
+
+#[tokio::test]
+async fn a_block_that_another_commit_dropped_is_a_lost_race() {
+    let stub = Stub::always(Reply::status(400).header("x-ms-error-code", "InvalidBlockList"));
+    let (container, name) = blob();
+    let committed = connect(&stub).blobs.put_block_list(&container, &name, &[BlockId::numbered(1)], &BlobUpload::default()).await;
+    assert_eq!(committed.unwrap_err().class, ErrorClass::Precondition);
+}
+
+#[tokio::test]
+async fn a_block_says_its_checksum() {
+    let stub = Stub::always(Reply::status(201));
+    let (container, name) = blob();
+    connect(&stub).blobs.put_block(&container, &name, BlockId::numbered(1), Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(stub.requests()[0].header("content-md5"), Some("ndTkYSaMgDT1yFZOFVxnpg=="));
 }
 
 #[tokio::test]

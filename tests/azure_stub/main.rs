@@ -18,7 +18,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel::adapters::azure::{self, AzureAccount, EndpointOverrides, Timeouts};
 use evenkeel::model::{AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName};
-use evenkeel::ports::{Account, BlobUpload, Condition, ErrorClass, MessageText, Missing, Query, StoreError, TableOperation, Ttl};
+use evenkeel::ports::{
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, Condition, ErrorClass, MessageText, Missing, Query, StoreError, TableOperation,
+    Ttl,
+};
 use secrecy::SecretString;
 use support::azurite::{self, Ports};
 use support::stub::{Reply, Request, Stub};

@@ -22,7 +22,7 @@ async fn errors(account: Account) -> Vec<StoreError> {
         account.queues.get(&queue(), 1, MINUTE).await.unwrap_err(),
         account.blobs.put(&container, &name, Bytes::new(), &BlobUpload::default()).await.unwrap_err(),
         account.blobs.list(&container, "", None).await.unwrap_err(),
-        account.blobs.copy((&container, &name), (&container, &name)).await.unwrap_err(),
+        account.blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap_err(),
     ]
 }
 
@@ -65,6 +65,6 @@ async fn no_error_tells_a_secret() {
 async fn a_copy_shows_its_signature_to_the_service_alone() {
     let stub = Stub::always(Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "success"));
     let (container, name) = blob();
-    signed(stub.port()).blobs.copy((&container, &name), (&container, &name)).await.unwrap();
+    signed(stub.port()).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap();
     assert!(stub.requests()[0].header("x-ms-copy-source").unwrap().contains(SIGNATURE));
 }

@@ -9,8 +9,8 @@ use evenkeel::adapters::retry::{Retry, Schedule};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Message, Query, QueueStore, StoreError, TableOperation,
-    TableStore, Ttl,
+    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Message, Query, QueueStore, StoreError,
+    TableOperation, TableStore, Ttl,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::FutureExt as _;
@@ -170,7 +170,10 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     ("blob properties", Kind::Reads, |a, p| async move { a.blobs.properties(&p.container, &p.blob).await.map(drop) }.boxed()),
     ("delete blob", Kind::Surfaces, |a, p| async move { a.blobs.delete(&p.container, &p.blob, None).await.map(drop) }.boxed()),
     ("copy blob", Kind::Repeats, |a, p| {
-        async move { a.blobs.copy((&p.container, &p.blob), (&p.container, &BlobName::new("copy.bin").unwrap())).await.map(drop) }.boxed()
+        async move {
+            a.blobs.copy((&p.container, &p.blob), (&p.container, &BlobName::new("copy.bin").unwrap()), &BlobCopy::default()).await.map(drop)
+        }
+        .boxed()
     }),
     ("put block", Kind::Repeats, |a, p| {
         async move { a.blobs.put_block(&p.container, &p.blob, BlockId::numbered(0), Bytes::from_static(b"x")).await }.boxed()

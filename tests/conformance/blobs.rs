@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use evenkeel::model::{BlobName, ContainerName, ETag};
-use evenkeel::ports::{Blob, BlobCondition, BlobItem, BlobUpload, Block, BlockId, ErrorClass};
+use evenkeel::ports::{Blob, BlobCondition, BlobCopy, BlobItem, BlobUpload, Block, BlockId, ErrorClass};
 use futures::future::{join, join_all};
 
 use super::{NO_CONTAINER, NO_ITEM, World, blob, class, container_name};
@@ -85,6 +85,7 @@ pub(crate) async fn a_blob_is_read_as_it_was_written(world: &World) {
     assert_eq!(read.content, all_bytes);
     assert_eq!((&read.properties.etag, read.properties.length), (&etag, 256));
     assert_eq!(read.properties.content_type, "application/json");
+    assert_eq!(read.properties.cache_control, upload.cache_control);
     let lower = BTreeMap::from([("ek_source".to_owned(), "a b=c;\"d\"".to_owned()), ("sha256".to_owned(), "0".repeat(64))]);
     assert_eq!(read.properties.metadata, lower);
     assert_eq!(world.account.blobs.properties(&container, &blob("dir/a.json")).await.unwrap(), Some(read.properties));
@@ -158,7 +159,7 @@ pub(crate) async fn every_way_of_reading_shows_the_same_etag(world: &World) {
     assert_eq!(world.account.blobs.properties(&container, &blob("a")).await.unwrap().unwrap().etag, written);
     assert_eq!(list(world, &container, "").await[0].etag, written);
     let target = blob("b");
-    let copied = world.account.blobs.copy((&container, &blob("a")), (&container, &target)).await.unwrap();
+    let copied = world.account.blobs.copy((&container, &blob("a")), (&container, &target), &BlobCopy::default()).await.unwrap();
     assert_eq!(get(world, &container, "b").await.properties.etag, copied);
 }
 
@@ -217,7 +218,7 @@ pub(crate) async fn a_copy_carries_content_type_and_metadata(world: &World) {
     let upload = BlobUpload { content_type: Some("image/png".to_owned()), ..with_metadata("owner", "O'Brien") };
     let bytes = pattern(300_000);
     world.account.blobs.put(&from, &blob("dir/a b"), bytes.clone().into(), &upload).await.unwrap();
-    let etag = world.account.blobs.copy((&from, &blob("dir/a b")), (&to, &blob("copy/c+d"))).await.unwrap();
+    let etag = world.account.blobs.copy((&from, &blob("dir/a b")), (&to, &blob("copy/c+d")), &BlobCopy::default()).await.unwrap();
     let copy = get(world, &to, "copy/c+d").await;
     assert!(copy.content == bytes);
     assert_eq!((copy.properties.etag, copy.properties.content_type.as_str()), (etag, "image/png"));
@@ -229,7 +230,7 @@ pub(crate) async fn a_copy_replaces_its_target(world: &World) {
     let container = world.container().await;
     put(world, &container, "a", b"new").await;
     let old = put(world, &container, "b", b"old").await;
-    let etag = world.account.blobs.copy((&container, &blob("a")), (&container, &blob("b"))).await.unwrap();
+    let etag = world.account.blobs.copy((&container, &blob("a")), (&container, &blob("b")), &BlobCopy::default()).await.unwrap();
     assert_ne!(etag, old);
     put(world, &container, "a", b"newer").await;
     assert_eq!(content(world, &container, "b").await, "new");
@@ -237,7 +238,7 @@ pub(crate) async fn a_copy_replaces_its_target(world: &World) {
 
 pub(crate) async fn a_copy_of_nothing_finds_no_blob(world: &World) {
     let container = world.container().await;
-    assert_eq!(class(world.account.blobs.copy((&container, &blob("a")), (&container, &blob("b"))).await), NO_ITEM);
+    assert_eq!(class(world.account.blobs.copy((&container, &blob("a")), (&container, &blob("b")), &BlobCopy::default()).await), NO_ITEM);
     assert!(list(world, &container, "").await.is_empty());
 }
 
@@ -542,4 +543,42 @@ pub(crate) async fn of_concurrent_lists_where_none_may_be_one_wins(world: &World
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
     assert!(results.into_iter().filter_map(Result::err).all(|error| error.is_lost_race()));
     assert_eq!(content(world, &container, "a").await.len(), 10);
+}
+
+pub(crate) async fn a_range_of_one_version_is_read_while_it_lasts(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let etag = put(world, &container, "a", b"0123456789").await;
+    for (range, expected) in [(0..10, "0123456789"), (0..1, "0"), (3..7, "3456"), (8..100, "89"), (10..20, ""), (50..60, ""), (5..5, "")] {
+        assert_eq!(blobs.get_at(&container, &blob("a"), range.clone(), &etag).await.unwrap(), expected, "{range:?}");
+    }
+    let empty = put(world, &container, "empty", b"").await;
+    assert_eq!(blobs.get_at(&container, &blob("empty"), 0..5, &empty).await.unwrap(), "");
+    put(world, &container, "a", b"0123456789").await;
+    assert_eq!(class(blobs.get_at(&container, &blob("a"), 0..5, &etag).await), ErrorClass::Precondition);
+    blobs.delete(&container, &blob("a"), None).await.unwrap();
+    assert_eq!(class(blobs.get_at(&container, &blob("a"), 0..5, &etag).await), ErrorClass::Precondition);
+    let large = pattern(9 * 1_048_576);
+    let etag = blobs.put(&container, &blob("large"), large.clone().into(), &BlobUpload::default()).await.unwrap();
+    let part = blobs.get_at(&container, &blob("large"), 100..large.len() as u64 - 1, &etag).await.unwrap();
+    assert!(part == large[100..large.len() - 1]);
+}
+
+pub(crate) async fn a_copy_is_conditional_and_may_have_metadata_of_its_own(world: &World) {
+    let container = world.container().await;
+    let blobs = &world.account.blobs;
+    let upload = BlobUpload { cache_control: Some("immutable".to_owned()), ..with_metadata("owner", "7") };
+    blobs.put(&container, &blob("a"), Bytes::from_static(b"new"), &upload).await.unwrap();
+    let copy = |condition| {
+        let (container, metadata) = (&container, Some(with_metadata("owner", "8").metadata));
+        async move { blobs.copy((container, &blob("a")), (container, &blob("b")), &BlobCopy { condition, metadata }).await }
+    };
+    let first = copy(BlobCondition::Absent).await.unwrap();
+    let read = get(world, &container, "b").await.properties;
+    assert_eq!((read.metadata["owner"].as_str(), read.cache_control.as_deref(), &read.etag), ("8", Some("immutable"), &first));
+    assert_eq!(get(world, &container, "a").await.properties.metadata["owner"], "7");
+    assert_eq!(class(copy(BlobCondition::Absent).await), ErrorClass::Conflict);
+    let second = copy(BlobCondition::Matches(first.clone())).await.unwrap();
+    assert_eq!(class(copy(BlobCondition::Matches(first)).await), ErrorClass::Precondition);
+    assert_eq!(get(world, &container, "b").await.properties.etag, second);
 }

@@ -331,6 +331,8 @@ macro_rules! contract_suite {
             a_blob_of_one_write_or_of_no_blocks_has_none
             blocks_need_a_container_and_a_block_blob
             of_concurrent_lists_where_none_may_be_one_wins
+            a_range_of_one_version_is_read_while_it_lasts
+            a_copy_is_conditional_and_may_have_metadata_of_its_own
         }
     };
     (@module $module:ident, $world:expr, $($rule:ident)+) => {

@@ -23,7 +23,8 @@ use super::settings::Credential;
 use super::transport::{self, Answer};
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
-    Blob, BlobCondition, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError, What,
+    Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError,
+    What,
 };
 
 const CREATE: Operation = Operation::write("Create Container", Absent::Container);
@@ -100,6 +101,7 @@ impl AzureBlobs {
                 etag,
                 length,
                 content_type: answer.header("content-type").unwrap_or("application/octet-stream").to_owned(),
+                cache_control: answer.header("cache-control").map(str::to_owned),
                 metadata: metadata_of(answer),
             }),
             _ => Err(self.caller.unusable(operation, what(), answer, "the answer names no ETag or no length")),
@@ -466,6 +468,31 @@ impl BlobStore for AzureBlobs {
         Err(self.caller.error(class, GET, what, "the blob was overwritten each time while it was being read"))
     }
 
+    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
+        let changed = || {
+            let what = What::Blob(container.clone(), name.clone());
+            self.caller.error(ErrorClass::Precondition, GET, what, "the blob is at another ETag, or absent")
+        };
+        let mut content = BytesMut::new();
+        while range.start + (content.len() as u64) < range.end {
+            match self.chunk((container, name), range.start + content.len() as u64, range.end, Some(etag)).await? {
+                Chunk::Bytes(bytes, now) if now.etag == *etag => {
+                    let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX) - content.len();
+                    content.extend_from_slice(&bytes[..bytes.len().min(wanted)]);
+                    if range.start + content.len() as u64 >= now.length {
+                        break;
+                    }
+                    if bytes.is_empty() {
+                        return Err(changed());
+                    }
+                }
+                Chunk::PastTheEnd => break,
+                Chunk::Bytes(..) | Chunk::Changed | Chunk::Absent => return Err(changed()),
+            }
+        }
+        Ok(content.freeze())
+    }
+
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         match self.caller.run(PROPERTIES, what, self.blob((container, name)).get_properties().into_future()).await {
@@ -493,17 +520,38 @@ impl BlobStore for AzureBlobs {
         }
     }
 
-    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+    async fn copy(
+        &self,
+        from: (&ContainerName, &BlobName),
+        to: (&ContainerName, &BlobName),
+        copying: &BlobCopy,
+    ) -> Result<ETag, StoreError> {
         let what = || What::Blob(to.0.clone(), to.1.clone());
+        let metadata = copying.metadata.clone().unwrap_or_default();
+        self.check_upload(COPY, what, &Bytes::new(), &BlobUpload { metadata: metadata.clone(), ..BlobUpload::default() })?;
+        // The library takes a condition and does not send it.
+        let amendment = match &copying.condition {
+            BlobCondition::None => Amendment::default(),
+            BlobCondition::Absent => Amendment::default().header("if-none-match", "*"),
+            BlobCondition::Matches(etag) => Amendment::default().header("if-match", etag.as_str()),
+        };
         let call = async {
             let mut source = self.blob(from).url()?;
             if let Credential::Sas(sas) = &self.credential {
                 // A key opens the source as well; a signature must be shown twice.
                 source.set_query(Some(sas.expose_secret()));
             }
-            self.blob(to).copy(source).await
+            let call = self.blob(to).copy(source).context(amendment.context());
+            if metadata.is_empty() { call.await } else { call.metadata(headers_of(&metadata)).await }
         };
-        let answer = self.caller.run(COPY, what, call).await?;
+        let answer = match self.caller.run(COPY, what, call).await {
+            // "Copy Blob" calls every unmet condition on its target by one name.
+            Err(mut error) if copying.condition == BlobCondition::Absent && error.class == ErrorClass::Precondition => {
+                error.class = ErrorClass::Conflict;
+                return Err(error);
+            }
+            answer => answer?,
+        };
         match answer.header("x-ms-copy-status") {
             Some("pending") => self.finished_copy(to, what).await,
             _ => self.caller.etag(COPY, what, &answer),

@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
-    Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError,
-    What,
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing,
+    StoreError, What,
 };
 
 use super::blocks;
@@ -177,6 +177,21 @@ impl BlobStore for EmbeddedStore {
         .await
     }
 
+    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
+        let (place, condition) = (Place::of(container, name), BlobCondition::Matches(etag.clone()));
+        self.read(
+            "Get Blob",
+            || What::Blob(container.clone(), name.clone()),
+            move |connection| {
+                let slot = place.slot(connection)?;
+                slot.admits(&condition)?;
+                let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::Precondition, "the blob does not exist"))?;
+                contents::read(connection, version.stamp, version.length, Some(range))
+            },
+        )
+        .await
+    }
+
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
         let place = Place::of(container, name);
         self.read(
@@ -209,20 +224,28 @@ impl BlobStore for EmbeddedStore {
         .await
     }
 
-    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
-        let (source, target) = (Place::of(from.0, from.1), Place::of(to.0, to.1));
-        self.write(
-            "Copy Blob",
-            || What::Blob(from.0.clone(), from.1.clone()),
-            move |writing| {
-                let version = source.slot(writing.connection)?.version;
-                let version = version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob to copy does not exist"))?;
-                let slot = target.slot(writing.connection)?;
-                let stamp = writing.stamp();
-                contents::copy(writing.connection, version.stamp, stamp)?;
-                slot.set(writing, stamp, version.length, version.append)
-            },
-        )
+    async fn copy(
+        &self,
+        from: (&ContainerName, &BlobName),
+        to: (&ContainerName, &BlobName),
+        copying: &BlobCopy,
+    ) -> Result<ETag, StoreError> {
+        const NAME: &str = "Copy Blob";
+        let what = || What::Blob(from.0.clone(), from.1.clone());
+        let metadata = copying.metadata.as_ref().map(check_metadata).transpose().map_err(|fault| self.error(NAME, what(), fault))?;
+        let (source, target, condition) = (Place::of(from.0, from.1), Place::of(to.0, to.1), copying.condition.clone());
+        self.write(NAME, what, move |writing| {
+            let version = source.slot(writing.connection)?.version;
+            let version = version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob to copy does not exist"))?;
+            let slot = target.slot(writing.connection)?;
+            slot.admits(&condition)?;
+            let stamp = writing.stamp();
+            contents::copy(writing.connection, version.stamp, stamp)?;
+            if let Some(metadata) = &metadata {
+                contents::write_metadata(writing.connection, stamp, metadata)?;
+            }
+            slot.set(writing, stamp, version.length, version.append)
+        })
         .await
     }
 

@@ -147,8 +147,13 @@ pub(super) fn extend(connection: &Connection, from: i64, to: i64, length: u64, m
 /// Makes a new version of an old one, which is no more, with other metadata.
 pub(super) fn set_metadata(connection: &Connection, from: i64, to: i64, metadata: &BTreeMap<String, String>) -> Result<(), Fault> {
     renew(connection, from, to)?;
+    write_metadata(connection, to, metadata)
+}
+
+/// Gives a new version other metadata.
+pub(super) fn write_metadata(connection: &Connection, stamp: i64, metadata: &BTreeMap<String, String>) -> Result<(), Fault> {
     let metadata = serde_json::to_string(metadata).map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
-    connection.prepare_cached("UPDATE blob_headers SET metadata = ?2 WHERE stamp = ?1")?.execute((to, metadata))?;
+    connection.prepare_cached("UPDATE blob_headers SET metadata = ?2 WHERE stamp = ?1")?.execute((stamp, metadata))?;
     Ok(())
 }
 
@@ -168,11 +173,12 @@ pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()
 
 /// Reads what goes with a version's bytes.
 pub(super) fn properties(connection: &Connection, stamp: i64, length: u64) -> Result<BlobProperties, Fault> {
-    let sql = "SELECT content_type, metadata FROM blob_headers WHERE stamp = ?1";
+    let sql = "SELECT content_type, cache_control, metadata FROM blob_headers WHERE stamp = ?1";
     let mut statement = connection.prepare_cached(sql)?;
-    let (content_type, metadata) = statement.query_row([stamp], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+    let read = statement.query_row([stamp], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
+    let (content_type, cache_control, metadata) = read;
     let metadata = serde_json::from_str(&metadata).map_err(Fault::corrupt)?;
-    Ok(BlobProperties { etag: stamp::blob_etag(stamp)?, length, content_type, metadata })
+    Ok(BlobProperties { etag: stamp::blob_etag(stamp)?, length, content_type, cache_control, metadata })
 }
 
 /// Reads a range of a version's bytes, cut at its end.

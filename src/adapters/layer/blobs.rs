@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{Layer, Layered, Op, Request, Target};
 use crate::model::{BlobName, ContainerName, ETag};
-use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
+use crate::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
 
 #[async_trait]
 impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
@@ -30,6 +30,11 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
         let request = Request::new(Op::GetBlob, Target::Blob(container, name));
         self.layer.call(request, self.inner.get(container, name, range)).await
+    }
+
+    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
+        let request = Request::new(Op::GetBlob, Target::Blob(container, name));
+        self.layer.call(request, self.inner.get_at(container, name, range, etag)).await
     }
 
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
@@ -84,9 +89,14 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
         self.layer.call(request, self.inner.set_metadata(container, name, metadata, if_match)).await
     }
 
-    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+    async fn copy(
+        &self,
+        from: (&ContainerName, &BlobName),
+        to: (&ContainerName, &BlobName),
+        copying: &BlobCopy,
+    ) -> Result<ETag, StoreError> {
         let request = Request::new(Op::CopyBlob, Target::Blob(to.0, to.1));
-        self.layer.call(request, self.inner.copy(from, to)).await
+        self.layer.call(request, self.inner.copy(from, to, copying)).await
     }
 
     async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {

@@ -10,7 +10,7 @@ use super::Retry;
 use super::rules::Unanswered;
 use crate::adapters::layer::Op;
 use crate::model::{BlobName, ContainerName, ETag};
-use crate::ports::{Blob, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
+use crate::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
 
 #[async_trait]
 impl BlobStore for Retry<dyn BlobStore> {
@@ -32,6 +32,11 @@ impl BlobStore for Retry<dyn BlobStore> {
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
         let rule = Unanswered::of(Op::GetBlob);
         self.attempts(Op::GetBlob, rule, || self.inner.get(container, name, range.clone())).await.result
+    }
+
+    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
+        let rule = Unanswered::of(Op::GetBlob);
+        self.attempts(Op::GetBlob, rule, || self.inner.get_at(container, name, range.clone(), etag)).await.result
     }
 
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
@@ -87,9 +92,14 @@ impl BlobStore for Retry<dyn BlobStore> {
         self.attempts(Op::SetBlobMetadata, rule, || self.inner.set_metadata(container, name, metadata, if_match)).await.result
     }
 
-    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
-        let rule = Unanswered::of(Op::CopyBlob);
-        self.attempts(Op::CopyBlob, rule, || self.inner.copy(from, to)).await.result
+    async fn copy(
+        &self,
+        from: (&ContainerName, &BlobName),
+        to: (&ContainerName, &BlobName),
+        copying: &BlobCopy,
+    ) -> Result<ETag, StoreError> {
+        let rule = Unanswered::of_upload(&copying.condition);
+        self.attempts(Op::CopyBlob, rule, || self.inner.copy(from, to, copying)).await.result
     }
 
     async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {

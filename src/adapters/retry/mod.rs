@@ -18,8 +18,8 @@
 //! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
 //! | delete message | repeated | `LeaseLost`: deleted |
 //! | put block | repeated | the same block once more |
-//! | put blob or block list unconditionally, copy blob | repeated | the same content once more |
-//! | put blob or block list under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
+//! | put blob or block list, copy blob, all unconditionally | repeated | the same content once more |
+//! | put blob or block list, copy blob, all under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
 //!
 //! An error that ends a request after one of its attempts went unanswered stays `Ambiguous`, whatever the last
 //! attempt said, unless nothing but a read was asked. Everything else (400, 403, 404, 409, 412, 413, 501, 505)

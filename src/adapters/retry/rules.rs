@@ -47,7 +47,6 @@ impl Unanswered {
             | Op::DeleteMessage
             | Op::CreateContainer
             | Op::DeleteContainer
-            | Op::CopyBlob
             | Op::PutBlock => Self::RepeatWrite,
             Op::GetMessages => Self::SurfaceAsTransient,
             Op::InsertEntity
@@ -60,6 +59,7 @@ impl Unanswered {
             | Op::UpdateMessage
             | Op::PutBlob
             | Op::PutBlockList
+            | Op::CopyBlob
             | Op::CreateAppendBlob
             | Op::AppendBlock
             | Op::SetBlobMetadata

@@ -12,8 +12,8 @@ use crate::adapters::scripted::{Answer, Scripted};
 use crate::adapters::system::SeededChance;
 use crate::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use crate::ports::{
-    Account, BlobCondition, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Missing, Query, QueueStore, StoreError,
-    TableOperation, TableStore, Ttl,
+    Account, BlobCondition, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Missing, Query, QueueStore,
+    StoreError, TableOperation, TableStore, Ttl,
 };
 use crate::settings::{Backoff, RetryPolicy};
 
@@ -79,6 +79,8 @@ enum Do {
     DeleteBlobAnyway,
     DeleteBlobAtETag,
     CopyBlob,
+    CopyBlobIfAbsent,
+    GetBlobAt,
     PutBlock,
     PutBlockList,
     PutBlockListIfAbsent,
@@ -97,7 +99,7 @@ enum Expect {
 use Do::*;
 use Expect::{Ambiguous, Repeated, Transient};
 
-const EVERYTHING: [(Do, Expect); 36] = [
+const EVERYTHING: [(Do, Expect); 38] = [
     (GetEntity, Repeated),
     (Insert, Ambiguous),
     (InsertOrReplace, Ambiguous),
@@ -129,6 +131,8 @@ const EVERYTHING: [(Do, Expect); 36] = [
     (DeleteBlobAnyway, Ambiguous),
     (DeleteBlobAtETag, Repeated),
     (CopyBlob, Repeated),
+    (CopyBlobIfAbsent, Ambiguous),
+    (GetBlobAt, Repeated),
     (PutBlock, Repeated),
     (PutBlockList, Repeated),
     (PutBlockListIfAbsent, Ambiguous),
@@ -182,7 +186,12 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
             BlobProperties => blobs.properties(&container, &blob).await.map(|_| None),
             DeleteBlobAnyway => blobs.delete(&container, &blob, None).await.map(Some),
             DeleteBlobAtETag => blobs.delete(&container, &blob, Some(&etag)).await.map(Some),
-            CopyBlob => blobs.copy((&container, &blob), (&container, &blob)).await.map(|_| None),
+            CopyBlob => blobs.copy((&container, &blob), (&container, &blob), &BlobCopy::default()).await.map(|_| None),
+            CopyBlobIfAbsent => {
+                let copying = BlobCopy { condition: BlobCondition::Absent, ..BlobCopy::default() };
+                blobs.copy((&container, &blob), (&container, &blob), &copying).await.map(|_| None)
+            }
+            GetBlobAt => blobs.get_at(&container, &blob, 0..1, &etag).await.map(|_| None),
             PutBlock => blobs.put_block(&container, &blob, block, Bytes::new()).await.map(|()| None),
             PutBlockList => blobs.put_block_list(&container, &blob, &[block], &upload(BlobCondition::None)).await.map(|_| None),
             PutBlockListIfAbsent => blobs.put_block_list(&container, &blob, &[block], &upload(BlobCondition::Absent)).await.map(|_| None),
@@ -244,7 +253,7 @@ async fn an_unanswered_attempt_is_repeated_only_where_that_is_harmless_or_tells(
 #[tokio::test(start_paused = true)]
 async fn a_write_that_may_have_been_executed_once_never_ends_as_not_executed() {
     for (what, expect) in EVERYTHING {
-        let reads = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, BlobProperties, GetBlockList, ListBlobs];
+        let reads = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, GetBlobAt, BlobProperties, GetBlockList, ListBlobs];
         if expect == Repeated && !reads.contains(&what) {
             let answers = [ErrorClass::Ambiguous].into_iter().chain([THROTTLED; 20]);
             assert_eq!(run(what, answers).await, (Err(ErrorClass::Ambiguous), 6), "{what:?}");

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::world::{Inner, SimWorld, State};
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
-    Blob, BlobCondition, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, ErrorClass, Missing,
-    StoreError, What,
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, ErrorClass,
+    Missing, StoreError, What,
 };
 
 /// All containers.
@@ -25,6 +25,7 @@ struct Stored {
     content: Bytes,
     etag: ETag,
     content_type: String,
+    cache_control: Option<String>,
     metadata: BTreeMap<String, String>,
     kind: Kind,
     blocks: Vec<(BlockId, Bytes)>,
@@ -96,8 +97,18 @@ impl Stored {
             etag: self.etag.clone(),
             length: self.content.len() as u64,
             content_type: self.content_type.clone(),
+            cache_control: self.cache_control.clone(),
             metadata: self.metadata.clone(),
         }
+    }
+}
+
+impl Stored {
+    /// A range of the bytes, cut at their end.
+    fn part(&self, range: Range<u64>) -> Bytes {
+        let length = self.content.len();
+        let at = |position: u64| usize::try_from(position).unwrap_or(usize::MAX).min(length);
+        self.content.slice(at(range.start)..at(range.end).max(at(range.start)))
     }
 }
 
@@ -161,7 +172,8 @@ impl SimWorld {
             let (kind, content, blocks) = made_of.content(before, &waiting).map_err(&refuse)?;
             let metadata = lowered(&upload.metadata);
             let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
-            blobs.insert(place.1.clone(), Stored { content, etag: etag.clone(), content_type, metadata, kind, blocks });
+            let stored = Stored { content, etag: etag.clone(), content_type, cache_control: upload.cache_control, metadata, kind, blocks };
+            blobs.insert(place.1.clone(), stored);
             state.containers.1.remove(&place);
             Ok(etag)
         });
@@ -307,11 +319,22 @@ impl BlobStore for SimWorld {
         let got = self.send(NAME, what, false, move |state, inner| {
             let blobs = state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?;
             Ok(blobs.get(&name).map(|stored| {
-                let length = stored.content.len();
-                let at = |position: u64| usize::try_from(position).unwrap_or(usize::MAX).min(length);
-                let range = range.map_or(0..length, |range| at(range.start)..at(range.end).max(at(range.start)));
-                Blob { content: stored.content.slice(range), properties: stored.properties() }
+                let content = range.map_or_else(|| stored.content.clone(), |range| stored.part(range));
+                Blob { content, properties: stored.properties() }
             }))
+        });
+        got.await
+    }
+
+    async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
+        const NAME: &str = "Get Blob";
+        let what = What::Blob(container.clone(), name.clone());
+        let (container, name, wanted, subject) = (container.clone(), name.clone(), etag.clone(), what.clone());
+        let got = self.send(NAME, what, false, move |state, inner| {
+            let refuse = refuse(inner, NAME, &subject);
+            let stored = state.containers.of(&container).map_err(&refuse)?.get(&name).filter(|stored| stored.etag == wanted);
+            let stored = stored.ok_or_else(|| refuse((ErrorClass::Precondition, "the blob is at another ETag, or absent")))?;
+            Ok(stored.part(range))
         });
         got.await
     }
@@ -348,10 +371,16 @@ impl BlobStore for SimWorld {
         deleted.await
     }
 
-    async fn copy(&self, from: (&ContainerName, &BlobName), to: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+    async fn copy(
+        &self,
+        from: (&ContainerName, &BlobName),
+        to: (&ContainerName, &BlobName),
+        copying: &BlobCopy,
+    ) -> Result<ETag, StoreError> {
         const NAME: &str = "Copy Blob";
         let what = What::Blob(to.0.clone(), to.1.clone());
-        let (from, to) = ((from.0.clone(), from.1.clone()), (to.0.clone(), to.1.clone()));
+        check_metadata(copying.metadata.as_ref().unwrap_or(&BTreeMap::new())).map_err(refuse(&self.inner, NAME, &what))?;
+        let (from, to, copying) = ((from.0.clone(), from.1.clone()), (to.0.clone(), to.1.clone()), copying.clone());
         let source = What::Blob(from.0.clone(), from.1.clone());
         let copied = self.send(NAME, what, true, move |state, inner| {
             let refuse = refuse(inner, NAME, &source);
@@ -359,7 +388,9 @@ impl BlobStore for SimWorld {
             let stored = state.containers.of(&from.0).map_err(&refuse)?.get(&from.1).cloned();
             let stored = stored.ok_or_else(|| refuse((ErrorClass::NotFound(Missing::Item), "the source does not exist")))?;
             let target = state.containers.of(&to.0).map_err(&refuse)?;
-            target.insert(to.1.clone(), Stored { etag: etag.clone(), ..stored });
+            admit(&copying.condition, target.get(&to.1)).map_err(&refuse)?;
+            let metadata = copying.metadata.as_ref().map_or_else(|| stored.metadata.clone(), lowered);
+            target.insert(to.1.clone(), Stored { etag: etag.clone(), metadata, ..stored });
             state.containers.1.remove(&to);
             Ok(etag)
         });

@@ -55,9 +55,13 @@ impl BlobStore for FakeBlobs {
                 etag: etag(),
                 length: content.len() as u64,
                 content_type: "text/plain".to_owned(),
+                cache_control: None,
                 metadata: BTreeMap::new(),
             },
         }))
+    }
+    async fn get_at(&self, _: &ContainerName, _: &BlobName, _: Range<u64>, _: &ETag) -> Result<Bytes, StoreError> {
+        unreachable!("the worker reads no large blobs")
     }
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
         Ok(self.get(container, name, None).await?.map(|blob| blob.properties))
@@ -84,7 +88,7 @@ impl BlobStore for FakeBlobs {
     async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
         unreachable!("the worker keeps no logs")
     }
-    async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName)) -> Result<ETag, StoreError> {
+    async fn copy(&self, _: (&ContainerName, &BlobName), _: (&ContainerName, &BlobName), _: &BlobCopy) -> Result<ETag, StoreError> {
         unreachable!("the worker copies no blobs")
     }
     async fn list(&self, _: &ContainerName, _: &str, _: Option<&str>) -> Result<BlobPage, StoreError> {
