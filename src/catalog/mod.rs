@@ -15,7 +15,7 @@ pub use figure::{Figure, FigureError, contributed};
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
 pub use retention::Retention;
-pub use view::{Aggregate, Denormalize, IndexEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+pub use view::{Aggregate, BlobLists, Denormalize, IndexEntity, OnConflict, Rows, SecondaryIndex, TableRef, View, ViewKind};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::figure::Figure;
+use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
 use crate::model::template::Template;
-use crate::model::{AccountName, TableName, ViewName};
+use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
 /// A table and the account it lies in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,8 +43,10 @@ pub struct View {
 pub enum ViewKind {
     /// Copies under another key.
     SecondaryIndex(SecondaryIndex),
-    /// Lists of primaries that share a value.
+    /// Lists of primaries that share a value, in rows.
     IndexEntity(IndexEntity),
+    /// Lists of primaries that share a value, in blobs.
+    BlobLists(BlobLists),
     /// Properties on other entities.
     Denormalize(Denormalize),
     /// Figures of groups.
@@ -77,6 +80,30 @@ pub struct IndexEntity {
     pub member: Vec<Template>,
     /// The property that holds the list.
     pub property: String,
+}
+
+/// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of the primaries that have it.
+#[derive(Debug, Clone)]
+pub struct BlobLists {
+    /// The account that the lists lie in.
+    pub account: AccountName,
+    /// Their container.
+    pub container: ContainerName,
+    /// A list's name.
+    pub name: BlobPath,
+    /// What a member is made of. The primary's keys are among it, each by itself.
+    pub member: Vec<Template>,
+}
+
+/// The rows that a view's items are, or lie in.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'v> {
+    /// Their table.
+    pub target: &'v TableRef,
+    /// Their partition key.
+    pub partition_key: &'v Template,
+    /// Their row key.
+    pub row_key: &'v Template,
 }
 
 /// `kind = "denormalize"`: properties of a primary, kept on an entity that is there for other reasons.
@@ -126,58 +153,49 @@ impl View {
     /// A text that changes exactly when the view's definition does.
     pub fn definition(&self) -> String {
         let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
-        let (target, (partition_key, row_key)) = (self.target(), self.keys());
         let own = match &self.kind {
             ViewKind::SecondaryIndex(index) => format!("select {:?} {:?}", index.select, self.on_conflict),
-            ViewKind::IndexEntity(index) => {
-                let member: Vec<String> = index.member.iter().map(ToString::to_string).collect();
-                format!("member {member:?} in {}", index.property)
-            }
+            ViewKind::IndexEntity(index) => format!("member {:?} in {}", member(&index.member), index.property),
+            ViewKind::BlobLists(lists) => format!("member {:?}", member(&lists.member)),
             ViewKind::Denormalize(denormalize) => format!("set {:?} {:?}", texts(&denormalize.set), self.on_conflict),
             ViewKind::Aggregate(aggregate) => format!("set {:?} {:?}", texts(&aggregate.set), self.on_conflict),
         };
-        format!(
-            "{} {} {}/{} when {when} to {}/{} {:?} {:?} {own}",
-            self.name,
-            self.kind_name(),
-            self.source.account,
-            self.source.table.canonical(),
-            target.account,
-            target.table.canonical(),
-            partition_key.to_string(),
-            row_key.to_string(),
-        )
+        let place = match (self.rows(), &self.kind) {
+            (Some(Rows { target, partition_key, row_key }), _) => {
+                format!("{}/{} {:?} {:?}", target.account, target.table.canonical(), partition_key.to_string(), row_key.to_string())
+            }
+            (None, ViewKind::BlobLists(lists)) => format!("blob {}/{} {:?}", lists.account, lists.container, lists.name.as_str()),
+            (None, _) => String::new(),
+        };
+        format!("{} {} {}/{} when {when} to {place} {own}", self.name, self.kind_name(), self.source.account, self.source.table.canonical(),)
     }
 
-    /// Where its items lie.
-    pub const fn target(&self) -> &TableRef {
-        match &self.kind {
-            ViewKind::SecondaryIndex(index) => &index.target,
-            ViewKind::IndexEntity(index) => &index.target,
-            ViewKind::Denormalize(denormalize) => &denormalize.target,
-            ViewKind::Aggregate(aggregate) => &aggregate.target,
-        }
-    }
-
-    /// The partition key and the row key of its rows.
-    pub const fn keys(&self) -> (&Template, &Template) {
-        match &self.kind {
-            ViewKind::SecondaryIndex(index) => (&index.partition_key, &index.row_key),
-            ViewKind::IndexEntity(index) => (&index.partition_key, &index.row_key),
-            ViewKind::Denormalize(denormalize) => (&denormalize.partition_key, &denormalize.row_key),
-            ViewKind::Aggregate(aggregate) => (&aggregate.partition_key, &aggregate.row_key),
-        }
+    /// The rows that its items are, or lie in; nothing where they are blobs, or lie in some.
+    pub const fn rows(&self) -> Option<Rows<'_>> {
+        let (target, partition_key, row_key) = match &self.kind {
+            ViewKind::SecondaryIndex(index) => (&index.target, &index.partition_key, &index.row_key),
+            ViewKind::IndexEntity(index) => (&index.target, &index.partition_key, &index.row_key),
+            ViewKind::Denormalize(denormalize) => (&denormalize.target, &denormalize.partition_key, &denormalize.row_key),
+            ViewKind::Aggregate(aggregate) => (&aggregate.target, &aggregate.partition_key, &aggregate.row_key),
+            ViewKind::BlobLists(_) => return None,
+        };
+        Some(Rows { target, partition_key, row_key })
     }
 
     /// The kind, as the configuration spells it.
     pub const fn kind_name(&self) -> &'static str {
         match self.kind {
             ViewKind::SecondaryIndex(_) => "secondary_index",
-            ViewKind::IndexEntity(_) => "index_entity",
+            ViewKind::IndexEntity(_) | ViewKind::BlobLists(_) => "index_entity",
             ViewKind::Denormalize(_) => "denormalize",
             ViewKind::Aggregate(_) => "aggregate",
         }
     }
+}
+
+/// What members are made of, as the configuration spells it.
+fn member(templates: &[Template]) -> Vec<String> {
+    templates.iter().map(ToString::to_string).collect()
 }
 
 /// What a view sets, by name, as the configuration spells it.
@@ -226,6 +244,16 @@ mod tests {
         assert_eq!(
             definition(ViewKind::IndexEntity(index)),
             r#"v index_entity main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" member ["{PartitionKey}", "{RowKey}"] in Employees"#
+        );
+        let lists = BlobLists {
+            account: AccountName::main(),
+            container: ContainerName::new("lists").unwrap(),
+            name: BlobPath::parse("by/{Email|lower}.jsonl").unwrap(),
+            member: vec![template("{PartitionKey}"), template("{RowKey}")],
+        };
+        assert_eq!(
+            definition(ViewKind::BlobLists(lists)),
+            r#"v index_entity main/employees when exists(Email) to blob main/lists "by/{Email|lower}.jsonl" member ["{PartitionKey}", "{RowKey}"]"#
         );
         let set = BTreeMap::from([("Name".to_owned(), template("{LastName}"))]);
         let (target, partition_key, row_key) = (target.clone(), partition_key, row_key);

@@ -8,7 +8,8 @@ use super::section::Section;
 use super::views::{self, KindDraft, TableDraft, ViewDraft};
 use super::{catalog_rules, retention};
 use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, Catalog, DatedRefs, Denormalize, Generations, IndexEntity, SecondaryIndex, TableRef, View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRefs, Denormalize, Generations, IndexEntity, SecondaryIndex, TableRef,
+    View, ViewKind,
 };
 use crate::model::{AccountName, TableName};
 
@@ -48,7 +49,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
     let tables = tables(&declared, &views, &archives);
     let catalog = Catalog {
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
-        views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
+        views: views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(view(draft, &tables)?)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
         retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
         dated: DatedRefs::default(),
@@ -73,7 +74,9 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
         tables.declare(&archive.source, None, &archive.section, "source");
     }
     for view in views {
-        tables.declare(&view.target, view.account.as_ref(), &view.section, "account");
+        if let Some(rows) = &view.rows {
+            tables.declare(&rows.target, rows.account.as_ref(), &view.section, "account");
+        }
     }
     for archive in archives {
         if let TargetDraft::Table(target, account) = &archive.target {
@@ -83,19 +86,25 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
     tables
 }
 
-fn view(draft: &ViewDraft<'_>, tables: &Tables) -> View {
-    View {
+/// A view; nothing for one that lacks what its kind needs, which was said where it was read.
+fn view(draft: &ViewDraft<'_>, tables: &Tables) -> Option<View> {
+    Some(View {
         name: draft.name.clone(),
         source: tables.place(&draft.source),
         when: draft.when.clone(),
-        kind: kind(draft, tables),
+        kind: kind(draft, tables)?,
         on_conflict: draft.on_conflict.unwrap_or_default(),
-    }
+    })
 }
 
-fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> ViewKind {
-    let (target, partition_key, row_key) = (tables.place(&draft.target), draft.partition_key.clone(), draft.row_key.clone());
-    match &draft.kind {
+fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
+    if let KindDraft::BlobLists { account, container, name, member } = &draft.kind {
+        let (account, container, name, member) = (account.clone(), container.clone(), name.clone(), member.clone());
+        return Some(ViewKind::BlobLists(BlobLists { account, container, name, member }));
+    }
+    let rows = draft.rows.as_ref()?;
+    let (target, partition_key, row_key) = (tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone());
+    Some(match &draft.kind {
         KindDraft::SecondaryIndex { select } => {
             ViewKind::SecondaryIndex(SecondaryIndex { target, partition_key, row_key, select: select.clone() })
         }
@@ -104,7 +113,8 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> ViewKind {
         KindDraft::IndexEntity { member, property } => {
             ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
         }
-    }
+        KindDraft::BlobLists { .. } => return None,
+    })
 }
 
 fn archive(draft: &ArchiveDraft<'_>, tables: &Tables) -> Archive {

@@ -2,7 +2,7 @@
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{KindDraft, TableDraft, ViewDraft};
+use super::views::{KindDraft, RowsDraft, TableDraft, ViewDraft};
 use crate::catalog::{Catalog, Figure};
 use crate::model::TableName;
 use crate::model::nearest::nearest;
@@ -18,10 +18,12 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     for view in views {
         reserved(&view.source, &view.section, "source");
-        reserved(&view.target, &view.section, view.kind.table_key());
-        own_row(view);
-        collisions(view);
-        crowding(&view.section, "partition_key", &view.partition_key);
+        if let Some(rows) = &view.rows {
+            reserved(&rows.target, &view.section, view.kind.table_key());
+            own_row(view, rows);
+            collisions(view, rows);
+            crowding(&view.section, "partition_key", &rows.partition_key);
+        }
         spelling(view);
     }
     for archive in archives {
@@ -46,18 +48,18 @@ fn reserved(table: &TableName, section: &Section<'_>, key: &str) {
 }
 
 /// A copy must not be its own primary.
-fn own_row(view: &ViewDraft<'_>) {
-    if view.source != view.target {
+fn own_row(view: &ViewDraft<'_>, rows: &RowsDraft) {
+    if view.source != rows.target {
         return;
     }
-    if is_just(&view.partition_key, "PartitionKey") && is_just(&view.row_key, "RowKey") {
+    if is_just(&rows.partition_key, "PartitionKey") && is_just(&rows.row_key, "RowKey") {
         view.section.error(
             "row_key",
             "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
         );
     } else if matches!(view.kind, KindDraft::Denormalize { .. }) {
         // It makes no rows.
-    } else if !starts_literally(&view.partition_key) && !starts_literally(&view.row_key) {
+    } else if !starts_literally(&rows.partition_key) && !starts_literally(&rows.row_key) {
         view.section.warning(
             "row_key",
             format!(
@@ -77,12 +79,12 @@ fn starts_literally(template: &Template) -> bool {
 }
 
 /// Says where two primaries can want one key, unless the catalog says what is to happen then.
-fn collisions(view: &ViewDraft<'_>) {
+fn collisions(view: &ViewDraft<'_>, rows: &RowsDraft) {
     // Lists and groups take everybody.
     if view.on_conflict.is_some() || matches!(view.kind, KindDraft::IndexEntity { .. } | KindDraft::Aggregate { .. }) {
         return;
     }
-    let covered = |property: &str| view.partition_key.covers(&[property]) || view.row_key.covers(&[property]);
+    let covered = |property: &str| rows.partition_key.covers(&[property]) || rows.row_key.covers(&[property]);
     let missing: Vec<&str> = ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).collect();
     if !missing.is_empty() {
         view.section.warning(
@@ -114,20 +116,26 @@ fn crowding(section: &Section<'_>, key: &str, template: &Template) {
 
 /// A property that is a key's name but for its case is another property, most likely by mistake.
 fn spelling(view: &ViewDraft<'_>) {
-    let templates = [("partition_key", view.partition_key.properties()), ("row_key", view.row_key.properties())];
-    let when = view.when.iter().map(|when| ("when", when.properties()));
+    let keys = |rows: &'_ RowsDraft| [("partition_key", properties(&rows.partition_key)), ("row_key", properties(&rows.row_key))];
+    let templates = view.rows.iter().flat_map(keys);
+    let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
     let member = match &view.kind {
         KindDraft::SecondaryIndex { .. } | KindDraft::Denormalize { .. } | KindDraft::Aggregate { .. } => &[],
-        KindDraft::IndexEntity { member, .. } => member.as_slice(),
+        KindDraft::IndexEntity { member, .. } | KindDraft::BlobLists { member, .. } => member.as_slice(),
     };
-    let member = member.iter().map(|template| ("member", template.properties()));
+    let member = member.iter().map(|template| ("member", properties(template)));
+    let name = match &view.kind {
+        KindDraft::BlobLists { name, .. } => Some(("name", name.properties().into_iter().map(str::to_owned).collect())),
+        _ => None,
+    };
     let set = match &view.kind {
-        KindDraft::Denormalize { set } => Some(("set", set.values().flat_map(Template::properties).collect())),
-        KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).collect())),
-        KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } => None,
+        KindDraft::Denormalize { set } => Some(("set", set.values().flat_map(properties).collect())),
+        KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())),
+        KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } | KindDraft::BlobLists { .. } => None,
     };
-    for (key, properties) in templates.into_iter().chain(when).chain(member).chain(set) {
-        for property in properties {
+    let all: Vec<(&str, Vec<String>)> = templates.chain(when).chain(member).chain(name).chain(set).collect();
+    for (key, properties) in all {
+        for property in &properties {
             for known in ["PartitionKey", "RowKey"] {
                 if property != known && property.eq_ignore_ascii_case(known) {
                     view.section.warning(key, format!("{property:?} is a property of its own; did you mean {known}?"));
@@ -137,22 +145,35 @@ fn spelling(view: &ViewDraft<'_>) {
     }
 }
 
+fn properties(template: &Template) -> Vec<String> {
+    template.properties().into_iter().map(str::to_owned).collect()
+}
+
 fn same_rows(views: &[ViewDraft<'_>]) {
     for (at, view) in views.iter().enumerate() {
+        if let KindDraft::BlobLists { account, container, name, .. } = &view.kind {
+            let same = |other: &&ViewDraft<'_>| matches!(&other.kind, KindDraft::BlobLists { account: a, container: c, name: n, .. } if (a, c, n) == (account, container, name));
+            if let Some(other) = views[..at].iter().find(same) {
+                view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
+            }
+        }
+        let Some(rows) = &view.rows else { continue };
         let same = |other: &&ViewDraft<'_>| {
-            other.target == view.target
-                && other.partition_key.to_string() == view.partition_key.to_string()
-                && other.row_key.to_string() == view.row_key.to_string()
+            other.rows.as_ref().is_some_and(|other| {
+                other.target == rows.target
+                    && other.partition_key.to_string() == rows.partition_key.to_string()
+                    && other.row_key.to_string() == rows.row_key.to_string()
+            })
         };
         let Some(other) = views[..at].iter().find(same) else { continue };
         match (&view.kind, &other.kind) {
             (KindDraft::Denormalize { set }, KindDraft::Denormalize { set: others }) => {
                 if let Some(name) = set.keys().find(|name| others.contains_key(*name)) {
-                    view.section.error("set", format!("the view {} sets {name} on the same entities of {}", other.name, other.target));
+                    view.section.error("set", format!("the view {} sets {name} on the same entities of {}", other.name, rows.target));
                 }
             }
             _ => {
-                view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, other.target));
+                view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, rows.target));
             }
         }
     }
@@ -161,12 +182,10 @@ fn same_rows(views: &[ViewDraft<'_>]) {
 fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     for (at, archive) in archives.iter().enumerate() {
         if let Some(target) = archive.table()
-            && let Some(view) = views.iter().find(|view| view.target == *target)
+            && let Some(view) = views.iter().find(|view| view.target() == Some(target))
         {
-            view.section.error(
-                "table",
-                format!("{} is the archive {:?}; copies need a table that is no archive", view.target, archive.name.as_str()),
-            );
+            view.section
+                .error("table", format!("{target} is the archive {:?}; copies need a table that is no archive", archive.name.as_str()));
         }
         for other in &archives[..at] {
             let (key, what) = match (&archive.target, &other.target) {
@@ -192,13 +211,14 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
 /// Copies in another table are primaries of the views there, so views that lead back to where they began would copy
 /// copies for ever. (A copy in its primary's own table is never a primary.)
 fn circles(views: &[ViewDraft<'_>]) {
-    for view in views.iter().filter(|view| view.source != view.target) {
-        let mut reached: Vec<&TableName> = vec![&view.target];
+    let elsewhere = |view: &ViewDraft<'_>| view.target().is_some_and(|target| *target != view.source);
+    for view in views.iter().filter(|view| elsewhere(view)) {
+        let mut reached: Vec<&TableName> = view.target().into_iter().collect();
         let mut at = 0;
         while let Some(table) = reached.get(at).copied() {
-            for next in views.iter().filter(|next| next.source == *table && next.target != next.source) {
-                if !reached.contains(&&next.target) {
-                    reached.push(&next.target);
+            for next in views.iter().filter(|next| next.source == *table && elsewhere(next)).filter_map(ViewDraft::target) {
+                if !reached.contains(&next) {
+                    reached.push(next);
                 }
             }
             at += 1;
@@ -208,7 +228,7 @@ fn circles(views: &[ViewDraft<'_>]) {
                 "table",
                 format!(
                     "the views go round in a circle: what {} copies into {} is copied back into {}",
-                    view.name, view.target, view.source
+                    view.name, reached[0], view.source
                 ),
             );
         }
@@ -219,7 +239,7 @@ fn circles(views: &[ViewDraft<'_>]) {
 fn likely_typos(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let uses = |table: &TableName| {
         tables.iter().filter(|other| other.name == *table).count()
-            + views.iter().flat_map(|view| [&view.source, &view.target]).filter(|other| *other == table).count()
+            + views.iter().flat_map(|view| [Some(&view.source), view.target()]).flatten().filter(|other| *other == table).count()
             + archives.iter().flat_map(|archive| [Some(&archive.source), archive.table()]).flatten().filter(|other| *other == table).count()
     };
     let sources =

@@ -491,7 +491,8 @@ fn a_list_in_the_partition_needs_no_place_of_its_own() {
         member = [\"{RowKey}\"]\nproperty = \"Employees\"\n";
     let loaded = load_text(near).unwrap();
     let view = &loaded.catalog.views[&ViewName::new("v").unwrap()];
-    assert_eq!((view.target(), view.keys().0.to_string()), (&view.source, "{PartitionKey}".to_owned()));
+    let rows = view.rows().unwrap();
+    assert_eq!((rows.target, rows.partition_key.to_string()), (&view.source, "{PartitionKey}".to_owned()));
     for key in ["table = \"Lists\"", "partition_key = \"{PartitionKey}\"", "account = \"main\""] {
         assert!(
             mistakes(&format!("{near}{key}\n")).iter().any(|error| error.contains("in the source's own partition; expected no such key"))
@@ -513,7 +514,7 @@ fn a_list_is_read_and_its_mistakes_are_said() {
         ("property = \"Employees\"", "property = \"ek_list\"", "one of evenkeel's own properties"),
         ("property = \"Employees\"", "property = \"Em ployees\"", "is not a property name"),
         ("property = \"Employees\"", "propertie = \"Employees\"", "did you mean \"property\"?"),
-        ("store = \"table\"", "store = \"tabel\"", "expected \"table\" or \"partition\", found \"tabel\""),
+        ("store = \"table\"", "store = \"tabel\"", "expected \"table\" or \"partition\" or \"blob\", found \"tabel\""),
         ("store = \"table\"\n", "", "store: missing; expected"),
         ("store = \"table\"", "store = \"table\"\non_conflict = \"reject\"", "there are no conflicts"),
         ("row_key = \"{LastName}\"", "row_key = \"{LastName|lowr}\"", "did you mean \"lower\"?"),

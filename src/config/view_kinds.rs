@@ -5,11 +5,12 @@ use std::fmt::Display;
 
 use super::finding::Finding;
 use super::section::Section;
-use super::views::KindDraft;
+use super::views::{KindDraft, account};
 use crate::catalog::Figure;
-use crate::model::ViewName;
+use crate::model::blob_path::BlobPath;
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::template::Template;
+use crate::model::{AccountName, ContainerName, ViewName};
 
 pub(super) fn secondary_index(section: &Section<'_>) -> Option<KindDraft> {
     match section.has("select").then(|| select(section)) {
@@ -28,6 +29,27 @@ pub(super) fn index_entity(section: &Section<'_>) -> Option<KindDraft> {
     let property = section.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
     store?;
     Some(KindDraft::IndexEntity { member: member?, property: property? })
+}
+
+/// An index entity with `store = "blob"`.
+pub(super) fn blob_lists(section: &Section<'_>, accounts: &[AccountName]) -> Option<KindDraft> {
+    if section.has("on_conflict") {
+        section.error("on_conflict", "a list takes every primary, so there are no conflicts; expected no such key");
+    }
+    for key in ["table", "partition_key", "row_key", "property"].into_iter().filter(|key| section.has(key)) {
+        section.error(key, "a list with store = \"blob\" is a blob, found by container and name; expected no such key");
+    }
+    section.error("store", "\"blob\" is not supported by this version of evenkeel");
+    let member = member(section, &["PartitionKey", "RowKey"]);
+    let account = account(section, accounts, "account");
+    let container = section.required("container", "the container of the lists", str::parse::<ContainerName>);
+    let name = section.required("name", "a blob name of key templates, such as \"by_name/{LastName|lower}.jsonl\"", BlobPath::parse);
+    Some(KindDraft::BlobLists {
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        container: container?,
+        name: name?,
+        member: member?,
+    })
 }
 
 pub(super) fn denormalize(section: &Section<'_>, name: Option<&ViewName>) -> Option<KindDraft> {
@@ -75,14 +97,16 @@ pub(super) enum Store {
     Table,
     /// In the source's table, each in the partition of its primaries.
     Partition,
+    /// A blob each.
+    Blob,
 }
 
 /// Where the lists of an index entity lie.
 pub(super) fn store(section: &Section<'_>) -> Option<Store> {
     if !section.has("store") {
-        section.error("store", "missing; expected \"table\" or \"partition\"");
+        section.error("store", "missing; expected \"table\", \"partition\" or \"blob\"");
     }
-    section.word("store", &[("table", Store::Table), ("partition", Store::Partition)])
+    section.word("store", &[("table", Store::Table), ("partition", Store::Partition), ("blob", Store::Blob)])
 }
 
 /// A property that evenkeel may write into an entity.

@@ -6,10 +6,11 @@ use super::section::{Reported, Section};
 use super::units::parse_size;
 use super::view_kinds;
 use crate::catalog::{Figure, OnConflict};
+use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
-use crate::model::{AccountName, TableName, ViewName};
+use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
 const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
 
@@ -23,19 +24,33 @@ pub(super) struct ViewDraft<'a> {
     pub(super) section: Section<'a>,
     pub(super) name: ViewName,
     pub(super) source: TableName,
-    pub(super) target: TableName,
-    pub(super) account: Option<AccountName>,
     pub(super) when: Option<Condition>,
-    pub(super) partition_key: Template,
-    pub(super) row_key: Template,
+    /// Where the rows lie that it makes; nothing where it makes none.
+    pub(super) rows: Option<RowsDraft>,
     pub(super) kind: KindDraft,
     pub(super) on_conflict: Option<OnConflict>,
+}
+
+impl ViewDraft<'_> {
+    /// The table of the rows that it makes.
+    pub(super) fn target(&self) -> Option<&TableName> {
+        self.rows.as_ref().map(|rows| &rows.target)
+    }
+}
+
+/// Where the rows of a view lie.
+pub(super) struct RowsDraft {
+    pub(super) target: TableName,
+    pub(super) account: Option<AccountName>,
+    pub(super) partition_key: Template,
+    pub(super) row_key: Template,
 }
 
 /// What a view of its kind says beside what every view says.
 pub(super) enum KindDraft {
     SecondaryIndex { select: Option<Vec<String>> },
     IndexEntity { member: Vec<Template>, property: String },
+    BlobLists { account: AccountName, container: ContainerName, name: BlobPath, member: Vec<Template> },
     Denormalize { set: BTreeMap<String, Template> },
     Aggregate { set: BTreeMap<String, Figure> },
 }
@@ -44,7 +59,7 @@ impl KindDraft {
     /// The key that names the table of its items.
     pub(super) const fn table_key(&self) -> &'static str {
         match self {
-            Self::SecondaryIndex { .. } | Self::IndexEntity { .. } | Self::Denormalize { .. } => "table",
+            Self::SecondaryIndex { .. } | Self::IndexEntity { .. } | Self::BlobLists { .. } | Self::Denormalize { .. } => "table",
             Self::Aggregate { .. } => "group_table",
         }
     }
@@ -103,23 +118,11 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
     let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
     // Which mistake there is in it is said where the kind is read.
-    let near = kind == "index_entity" && section.text("store") == Some("partition");
-    let table = if kind == "aggregate" { "group_table" } else { "table" };
-    let (target, account, partition_key) = if near {
-        for key in ["table", "account", "partition_key"].into_iter().filter(|key| section.has(key)) {
-            section.error(key, "a list with store = \"partition\" lies in the source's own partition; expected no such key");
-        }
-        (source.clone(), Ok(None), Template::parse("{PartitionKey}").ok())
-    } else {
-        (
-            section.required(table, "the table that its items lie in", str::parse::<TableName>),
-            account(&section, accounts, "account"),
-            section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse),
-        )
-    };
-    let row_key = section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse);
+    let store = if kind == "index_entity" { section.text("store") } else { None };
+    let rows = if store == Some("blob") { Some(None) } else { rows(&section, accounts, kind, store, source.as_ref()).map(Some) };
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
     let (kind, on_conflict) = match kind {
+        "index_entity" if store == Some("blob") => (view_kinds::blob_lists(&section, accounts), None),
         "index_entity" => (view_kinds::index_entity(&section), None),
         "aggregate" => (view_kinds::aggregate(&section), None),
         "denormalize" => {
@@ -136,18 +139,26 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
         None => None,
         Some(on_conflict) => Some(on_conflict?),
     };
-    Some(ViewDraft {
-        name: name?,
-        source: source?,
-        target: target?,
-        account: account.ok()?,
-        when,
-        partition_key: partition_key?,
-        row_key: row_key?,
-        kind: kind?,
-        on_conflict,
-        section,
-    })
+    Some(ViewDraft { name: name?, source: source?, when, rows: rows?, kind: kind?, on_conflict, section })
+}
+
+/// Where the rows of a view lie.
+fn rows(section: &Section<'_>, accounts: &[AccountName], kind: &str, store: Option<&str>, source: Option<&TableName>) -> Option<RowsDraft> {
+    let table = if kind == "aggregate" { "group_table" } else { "table" };
+    let (target, account, partition_key) = if store == Some("partition") {
+        for key in ["table", "account", "partition_key"].into_iter().filter(|key| section.has(key)) {
+            section.error(key, "a list with store = \"partition\" lies in the source's own partition; expected no such key");
+        }
+        (source.cloned(), Ok(None), Template::parse("{PartitionKey}").ok())
+    } else {
+        (
+            section.required(table, "the table that its items lie in", str::parse::<TableName>),
+            account(section, accounts, "account"),
+            section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse),
+        )
+    };
+    let row_key = section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse);
+    Some(RowsDraft { target: target?, account: account.ok()?, partition_key: partition_key?, row_key: row_key? })
 }
 
 /// One of the supported kinds; says what is wrong otherwise.

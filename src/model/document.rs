@@ -123,7 +123,7 @@ fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
 }
 
 /// Writes what is left after escaping and is no plain character as `%XX` too.
-fn printable(escaped: &str) -> String {
+pub(super) fn printable(escaped: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%-_.!$&'()+,;=@~ ".contains(c);
     let mut text = String::with_capacity(escaped.len());
     for c in escaped.chars() {
@@ -141,7 +141,7 @@ fn printable(escaped: &str) -> String {
 }
 
 /// A segment as file systems take it: never too long, never `.` or `..`, without a blank or a dot at either end.
-fn fitted(segment: &str) -> String {
+pub(super) fn fitted(segment: &str) -> String {
     let mut text = segment.to_owned();
     // A name that begins with a dot is hidden, and evenkeel's own are such names.
     for (character, written) in [(' ', "%20"), ('.', "%2E")] {

@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod backfill;
+pub mod blob_path;
 pub mod body;
 pub mod caret;
 pub mod condition;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{aggregate, denormalize, index_entity, secondary_index};
-use crate::catalog::{Catalog, OnConflict, TableRef, View, ViewKind};
+use crate::catalog::{Catalog, OnConflict, Rows, TableRef, View, ViewKind};
+use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
 use crate::model::template::{RenderError, Template};
-use crate::model::{EdmValue, Entity, EntityKey, ItemAddress, Part, Site, ViewName, limits};
+use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, Site, ViewName, limits};
 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +88,17 @@ pub enum DeriveError {
         /// Its type.
         found: &'static str,
     },
+    /// The name of a blob breaks a limit of the service.
+    #[error("view {view}: its name cannot be a blob's for {primary}")]
+    Place {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// Why.
+        #[source]
+        source: PlaceError,
+    },
     /// A member over its limit.
     #[error("view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed")]
     LongMember {
@@ -127,6 +139,14 @@ pub enum DeriveError {
     },
 }
 
+/// What one view derives.
+struct Derived {
+    account: AccountName,
+    site: Site,
+    part: Option<Part>,
+    content: Content,
+}
+
 /// One view and one primary.
 pub(super) struct Deriving<'a> {
     pub(super) view: &'a View,
@@ -136,11 +156,40 @@ pub(super) struct Deriving<'a> {
 
 impl Deriving<'_> {
     /// The key of the row that the item lies in; nothing where the primary has none.
-    fn key(&self) -> Result<Option<EntityKey>, Box<DeriveError>> {
+    fn key(&self, rows: &Rows<'_>) -> Result<Option<EntityKey>, Box<DeriveError>> {
         let render = |part, template: &Template| template.render(self.entity).map_err(|source| self.unrendered(part, source));
-        let (partition_key, row_key) = self.view.keys();
-        let (pk, rk) = (render("partition_key", partition_key)?, render("row_key", row_key)?);
+        let (pk, rk) = (render("partition_key", rows.partition_key)?, render("row_key", rows.row_key)?);
         Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
+    }
+
+    /// The item in a row.
+    fn in_row(&self, rows: &Rows<'_>) -> Result<Option<Derived>, Box<DeriveError>> {
+        let Some(key) = self.key(rows)? else { return Ok(None) };
+        let derived = match &self.view.kind {
+            ViewKind::SecondaryIndex(index) => Some((None, Content::Row(secondary_index::copy(self, index, &key)))),
+            ViewKind::Denormalize(denormalize) => {
+                denormalize::properties(self, denormalize, &key)?.map(|values| (Some(Part::Properties), Content::Properties(values)))
+            }
+            ViewKind::Aggregate(aggregate) => Some((Some(Part::Member(aggregate::contribution(self, aggregate)?)), Content::Member)),
+            ViewKind::IndexEntity(index) => {
+                index_entity::membership(self, &index.member)?.map(|member| (Some(Part::Member(member)), Content::Member))
+            }
+            ViewKind::BlobLists(_) => None,
+        };
+        let site = Site::Row { table: rows.target.table.clone(), key };
+        Ok(derived.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
+    }
+
+    /// The item in a blob.
+    fn in_blob(&self) -> Result<Option<Derived>, Box<DeriveError>> {
+        let ViewKind::BlobLists(lists) = &self.view.kind else { return Ok(None) };
+        let name = lists.name.of(self.entity).map_err(|source| match source {
+            PlaceError::Render(source) => self.unrendered("name", source),
+            PlaceError::Name(_) => Box::new(DeriveError::Place { view: self.view.name.clone(), primary: self.primary.clone(), source }),
+        })?;
+        let (Some(name), Some(member)) = (name, index_entity::membership(self, &lists.member)?) else { return Ok(None) };
+        let site = Site::Blob { container: lists.container.clone(), name };
+        Ok(Some(Derived { account: lists.account.clone(), site, part: Some(Part::Member(member)), content: Content::Member }))
     }
 
     /// A template of the view cannot be rendered.
@@ -159,25 +208,12 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
             continue;
         }
         let of = Deriving { view, primary: &primary, entity };
-        let Some(key) = of.key()? else { continue };
-        let derived = match &view.kind {
-            ViewKind::SecondaryIndex(index) => Some((None, Content::Row(secondary_index::copy(&of, index, &key)))),
-            ViewKind::Denormalize(denormalize) => {
-                denormalize::properties(&of, denormalize, &key)?.map(|values| (Some(Part::Properties), Content::Properties(values)))
-            }
-            ViewKind::Aggregate(aggregate) => Some((Some(Part::Member(aggregate::contribution(&of, aggregate)?)), Content::Member)),
-            ViewKind::IndexEntity(index) => {
-                index_entity::membership(&of, index)?.map(|member| (Some(Part::Member(member)), Content::Member))
-            }
+        let derived = match view.rows() {
+            Some(rows) => of.in_row(&rows)?,
+            None => of.in_blob()?,
         };
-        let Some((part, content)) = derived else { continue };
-        let target = view.target();
-        let address = ItemAddress {
-            view: view.name.clone(),
-            account: target.account.clone(),
-            site: Site::Row { table: target.table.clone(), key },
-            part,
-        };
+        let Some(Derived { account, site, part, content }) = derived else { continue };
+        let address = ItemAddress { view: view.name.clone(), account, site, part };
         if address.site.row() == Some((&source.table, &primary.key)) && address.account == source.account {
             return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
         }

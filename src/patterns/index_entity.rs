@@ -1,17 +1,17 @@
 //! Index entities: for each value a list of the primaries that have it.
 //!
 //! What is derived from one primary is its *membership*: the address of the list and the member. The list itself is a
-//! document that many primaries share.
+//! document that many primaries share: a row, or a blob.
 
 use super::DeriveError;
 use super::derive::Deriving;
-use crate::catalog::IndexEntity;
+use crate::model::template::Template;
 use crate::model::{Member, limits};
 
 /// The membership of a primary, where it has one.
-pub(super) fn membership(of: &Deriving<'_>, index: &IndexEntity) -> Result<Option<Member>, Box<DeriveError>> {
-    let mut texts = Vec::with_capacity(index.member.len());
-    for template in &index.member {
+pub(super) fn membership(of: &Deriving<'_>, member: &[Template]) -> Result<Option<Member>, Box<DeriveError>> {
+    let mut texts = Vec::with_capacity(member.len());
+    for template in member {
         match template.render_text(of.entity).map_err(|source| of.unrendered("member", source))? {
             Some(text) => texts.push(text),
             None => return Ok(None),

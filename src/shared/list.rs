@@ -55,7 +55,7 @@ impl Description {
         match &view.kind {
             ViewKind::IndexEntity(index) => Some(Self { source, property: index.property.clone(), figures: BTreeMap::new() }),
             ViewKind::Aggregate(aggregate) => Some(Self { source, property: MEMBERS.to_owned(), figures: aggregate.set.clone() }),
-            ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) => None,
+            ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::BlobLists(_) => None,
         }
     }
 

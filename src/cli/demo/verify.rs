@@ -74,7 +74,11 @@ type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
     let mut found = Found::new();
-    for view in catalog.views.values().filter(|view| matches!(view.kind, ViewKind::Denormalize(_)) && view.target() == table) {
+    for view in catalog
+        .views
+        .values()
+        .filter(|view| matches!(view.kind, ViewKind::Denormalize(_)) && view.rows().is_some_and(|rows| rows.target == table))
+    {
         let Some(owned) = Owned::read(&site, &entity, &view.name)? else { continue };
         let values = owned.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect();
         let owner = Owner { primary: owned.primary, view: view.name.clone() };

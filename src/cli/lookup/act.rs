@@ -56,6 +56,8 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
             let keys = members::keys(&found.rows, &plan.table.table)?;
             (found.rows, keys)
         }
+        // It has no rows, and no plan.
+        ViewKind::BlobLists(_) => (Vec::new(), Vec::new()),
         ViewKind::IndexEntity(index) => {
             let rows = members::rows(found.rows, &plan.table.table, index)?;
             let keys = rows.iter().map(|row| row.entity.key.clone()).collect();

@@ -126,6 +126,7 @@ fn belongs(row: &Row, view: &View) -> bool {
     match &view.kind {
         ViewKind::SecondaryIndex(_) => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
         ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => shared::is_list_of(&view.name, &row.entity),
+        ViewKind::BlobLists(_) => false,
         // One that says nonsense is shown where its owner is asked for.
         ViewKind::Denormalize(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
     }

@@ -1,6 +1,6 @@
 //! What to change where a partition or queue is asked for more than it takes. Pure.
 
-use crate::catalog::{Catalog, View, ViewKind};
+use crate::catalog::{Catalog, Rows, View, ViewKind};
 use crate::model::AccountName;
 use crate::model::template::Template;
 use crate::reconcile::footprint;
@@ -22,7 +22,7 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
         catalog.views.values().filter_map(|view| partition_key(view, account, name).map(|key| (&**view, key))).collect();
     let near = catalog.views.values().find(|view| {
         let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
-        matches!(view.kind, ViewKind::IndexEntity(_)) && there && *view.target() == view.source
+        matches!(view.kind, ViewKind::IndexEntity(_)) && there && view.rows().is_some_and(|rows| *rows.target == view.source)
     });
     let near = near.map(|view| view.name.as_str());
     match targets.as_slice() {
@@ -47,9 +47,9 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 
 /// The template of the partitions that a view fills in this table.
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
-    let target = view.target();
+    let Rows { target, partition_key, .. } = view.rows()?;
     let there = target.account == *account && target.table.as_str().eq_ignore_ascii_case(name) && *target != view.source;
-    there.then(|| view.keys().0)
+    there.then_some(partition_key)
 }
 
 /// How many parts leave each with room: a power of two, at least two.

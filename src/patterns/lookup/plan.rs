@@ -6,7 +6,7 @@ use std::fmt;
 use super::range::{self, Bounds};
 use super::span::{KeyRange, Span, behind};
 use super::term::{Term, TermOp};
-use crate::catalog::{TableRef, View};
+use crate::catalog::{Rows, TableRef, View};
 use crate::model::template::{Field, KeyFilter, Part, Template};
 use crate::model::{Key, ViewName};
 
@@ -54,6 +54,12 @@ impl fmt::Display for QueryClass {
 /// Why a lookup cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
+    /// The view's items are no rows.
+    #[error("view {view} makes no rows, and rows are what a lookup reads")]
+    NoRows {
+        /// The view.
+        view: ViewName,
+    },
     /// The partition is unknown.
     #[error("view {view} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
     Missing {
@@ -102,20 +108,14 @@ pub enum LookupError {
 
 /// Plans a lookup in a view.
 pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
-    let (partition_key, row_key) = view.keys();
-    Lookup { view, keys: Keys { partition_key, row_key }, terms }.plan()
+    let Some(rows) = view.rows() else { return Err(LookupError::NoRows { view: view.name.clone() }) };
+    Lookup { view, rows, terms }.plan()
 }
 
 struct Lookup<'a> {
     view: &'a View,
-    keys: Keys<'a>,
+    rows: Rows<'a>,
     terms: &'a [Term],
-}
-
-/// What the keys of a view's rows are made of.
-struct Keys<'a> {
-    partition_key: &'a Template,
-    row_key: &'a Template,
 }
 
 /// What is known of one of the two keys.
@@ -133,8 +133,8 @@ struct KnownKey<'a> {
 impl<'a> Lookup<'a> {
     fn plan(self) -> Result<LookupPlan, LookupError> {
         self.check_terms()?;
-        let partition = self.known(self.keys.partition_key)?;
-        let row = self.known(self.keys.row_key)?;
+        let partition = self.known(self.rows.partition_key)?;
+        let row = self.known(self.rows.row_key)?;
         self.check_partition(&partition)?;
         for term in self.terms {
             if !partition.used.contains(term.property.as_str()) && !row.used.contains(term.property.as_str()) {
@@ -154,7 +154,7 @@ impl<'a> Lookup<'a> {
             }
         }
         let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
-        Ok(LookupPlan { view: self.view.name.clone(), table: self.view.target().clone(), ranges, class })
+        Ok(LookupPlan { view: self.view.name.clone(), table: self.rows.target.clone(), ranges, class })
     }
 
     /// No two terms may say the same of one property, and `=` leaves nothing else to say.
@@ -217,7 +217,7 @@ impl<'a> Lookup<'a> {
         let given = |property: &str| self.terms.iter().any(|term| term.property == property && term.op == TermOp::Equal);
         let bucket = |field: &Field| field.filters().last().is_some_and(|filter| filter.buckets().is_some());
         let mut missing: Vec<String> = Vec::new();
-        for field in self.keys.partition_key.fields().filter(|field| !bucket(field) && !given(field.property())) {
+        for field in self.rows.partition_key.fields().filter(|field| !bucket(field) && !given(field.property())) {
             if !missing.iter().any(|name| name == field.property()) {
                 missing.push(field.property().to_owned());
             }
@@ -225,16 +225,16 @@ impl<'a> Lookup<'a> {
         // A range that the first missing field cannot take says more than that it is missing.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.keys.partition_key, field, &terms)) {
+            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.rows.partition_key, field, &terms)) {
                 return Err(self.unusable(term, problem));
             }
         }
-        Err(LookupError::Missing { view: self.view.name.clone(), missing, template: self.keys.partition_key.to_string() })
+        Err(LookupError::Missing { view: self.view.name.clone(), missing, template: self.rows.partition_key.to_string() })
     }
 
     /// Why a term is used in neither key.
     fn unused(&self, term: &Term, partition: &KnownKey<'_>, row: &KnownKey<'_>) -> LookupError {
-        let keys = [(self.keys.partition_key, partition), (self.keys.row_key, row)];
+        let keys = [(self.rows.partition_key, partition), (self.rows.row_key, row)];
         for (template, known) in keys {
             let Some(field) = template.fields().find(|field| field.property() == term.property) else { continue };
             if let Some(stopped) = known.stopped.filter(|stopped| stopped.property() != term.property) {
@@ -245,8 +245,8 @@ impl<'a> Lookup<'a> {
                 return self.unusable(term, problem);
             }
         }
-        let mut names: Vec<&str> = self.keys.partition_key.properties().into_iter().collect();
-        names.extend(self.keys.row_key.properties().iter().filter(|name| !self.keys.partition_key.properties().contains(**name)));
+        let mut names: Vec<&str> = self.rows.partition_key.properties().into_iter().collect();
+        names.extend(self.rows.row_key.properties().iter().filter(|name| !self.rows.partition_key.properties().contains(**name)));
         let problem =
             if names.is_empty() { "its keys have no properties".to_owned() } else { format!("its keys are made of {}", names.join(", ")) };
         self.unusable(term, problem)
