@@ -28,7 +28,7 @@ use super::pass::Pass;
 use super::plan::{Look, State, Write};
 use super::records;
 use super::walk::{AT_ONCE, PART, Place, Walk, place};
-use crate::catalog::{View, ViewKind};
+use crate::catalog::{Rows, View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
@@ -218,7 +218,7 @@ impl Run<'_> {
 
     /// A page of a view's target: rows that name an owner whose footprint does not list them.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
-        let target = view.target();
+        let Some(Rows { target, .. }) = view.rows() else { return Ok(Place::default()) };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;
