@@ -167,7 +167,7 @@ impl View {
             (None, ViewKind::BlobLists(lists)) => format!("blob {}/{} {:?}", lists.account, lists.container, lists.name.as_str()),
             (None, _) => String::new(),
         };
-        format!("{} {} {}/{} when {when} to {place} {own}", self.name, self.kind_name(), self.source.account, self.source.table.canonical(),)
+        format!("{} {} {}/{} when {when} to {place} {own}", self.name, self.kind_name(), self.source.account, self.source.table.canonical())
     }
 
     /// The rows that its items are, or lie in; nothing where they are blobs, or lie in some.
