@@ -23,4 +23,5 @@ pub mod settings;
 pub mod shared;
 pub mod simulation;
 pub mod telemetry;
+pub mod wide;
 pub mod worker;

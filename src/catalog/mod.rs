@@ -17,7 +17,7 @@ pub use known::DatedRefs;
 pub use retention::Retention;
 pub use view::{Aggregate, BlobLists, Denormalize, IndexEntity, OnConflict, Rows, SecondaryIndex, TableRef, View, ViewKind};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -29,6 +29,8 @@ use crate::model::{TableName, ViewName};
 pub struct Catalog {
     /// Every table that is a source, a target or declared, by name: where it lies, spelled as declared.
     pub tables: BTreeMap<TableName, TableRef>,
+    /// The tables whose entities may lie over several rows (`wide = true`).
+    pub wide: BTreeSet<TableRef>,
     /// The views, by name.
     pub views: BTreeMap<ViewName, Arc<View>>,
     /// The archives, by name.

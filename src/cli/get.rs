@@ -12,6 +12,7 @@ use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Key, Row, Site, ViewName};
 use crate::ports::Account;
 use crate::shared::{self, List};
+use crate::wide;
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub struct GetArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// Replace properties that point to a blob by the blob's content, and join the pieces of lists
+    /// Replace properties that point to a blob by the blob's content, and join the pieces of lists and the rows of wide entities
     #[arg(long)]
     pub resolve: bool,
 }
@@ -41,7 +42,12 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
     let table = context.table(&args.table)?;
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     let account = context.stores.account(&table.account)?;
-    let row = account.tables.get(&table.table, &key, None).await.with_context(|| format!("reading {table}{key}"))?;
+    let reading = || format!("reading {table}{key}");
+    let row = if args.resolve && context.catalog.wide.contains(&table) {
+        wide::read(account.tables.as_ref(), &table.table, &key, false).await.with_context(reading)?.joined()
+    } else {
+        account.tables.get(&table.table, &key, None).await.with_context(reading)?
+    };
     let Some(mut row) = row else { bail!(absent(&table, &key)) };
     if args.resolve {
         resolve(account, &mut row).await?;

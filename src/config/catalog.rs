@@ -47,7 +47,9 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
     let archives = archives::archives(root, accounts);
     let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
+    let wide = declared.iter().filter(|table| table.wide).map(|table| tables.place(&table.name)).collect();
     let catalog = Catalog {
+        wide,
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
         views: views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(view(draft, &tables)?)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),

@@ -35,6 +35,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
             }
         }
     }
+    wide(catalog, views, archives);
     same_rows(views);
     shared_archives(views, archives);
     circles(views);
@@ -67,6 +68,30 @@ fn own_row(view: &ViewDraft<'_>, rows: &RowsDraft) {
                 view.source
             ),
         );
+    }
+}
+
+/// What views write are single rows, and what has several rows goes where it may have them.
+fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
+    for view in views {
+        let denormalizes = matches!(view.kind, KindDraft::Denormalize { .. });
+        if is_wide(&view.target) && (view.target != view.source || denormalizes) {
+            let message = format!("{} is wide, and what views write lies in single rows; expected another table", view.target);
+            view.section.error(view.kind.table_key(), message);
+        }
+        if is_wide(&view.source) && matches!(view.kind, KindDraft::SecondaryIndex { select: None }) {
+            view.section.warning(
+                "row_key",
+                format!("the entities of {} may have more properties than a copy, which is one row; better select some", view.source),
+            );
+        }
+    }
+    for archive in archives {
+        if let Some(target) = archive.table().filter(|target| is_wide(&archive.source) && !is_wide(target)) {
+            let message = format!("the entities of {} may take several rows; expected wide = true in [tables.{target}]", archive.source);
+            archive.to.error("table", message);
+        }
     }
 }
 

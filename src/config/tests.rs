@@ -572,7 +572,7 @@ fn figures_are_read_and_their_mistakes_are_said() {
 
 #[test]
 fn what_later_versions_will_do_is_said_so() {
-    for text in ["[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"", "[tables.Employees]\nwide = true"] {
+    for text in ["[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\""] {
         let errors = mistakes(text);
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains("not supported by this version of evenkeel"), "{errors:?}");
@@ -615,6 +615,8 @@ fn tables_that_would_harm_each_other_are_refused() {
             view("v", "Aaa", "Bbb", "x_{RowKey}") + &view("w", "Bbb", "Ccc", "x_{RowKey}") + &view("x", "Ccc", "Aaa", "x_{RowKey}"),
             "go round in a circle",
         ),
+        (view("v", "Employees", "Copies", "x_{RowKey}") + "[tables.Copies]\nwide = true\n", "what views write lies in single rows"),
+        (archive("a", "Employees", "Former") + "[tables.Employees]\nwide = true\n", "expected wide = true in [tables.Former]"),
         ("[tables.Copies]\naccount = \"other\"".to_owned(), "unknown account \"other\"; known are main"),
         ("[archives.a]\nsource = \"Employees\"".to_owned(), "archives.a.to: missing"),
         ("[views.v]\nkind = \"secondary_index\"".to_owned(), "views.v.source: missing"),
@@ -629,6 +631,16 @@ fn tables_that_would_harm_each_other_are_refused() {
         )
         .is_ok()
     );
+}
+
+#[test]
+fn tables_may_be_wide() {
+    let both = "[tables.Employees]\nwide = true\n[tables.Former]\nwide = true\n[archives.a]\nsource = \"employees\"\nto = { kind = \"table\", table = \"Former\" }\n";
+    let catalog = load_text(both).unwrap().catalog;
+    assert!(catalog.wide.contains(catalog.table(&TableName::new("EMPLOYEES").unwrap()).unwrap()));
+    assert!(load_text("[tables.Employees]\nwide = false\n").unwrap().catalog.wide.is_empty());
+    let found = warnings(&VIEW.replace("[views.v]", "[tables.Employees]\nwide = true\n[views.v]"));
+    assert!(found.iter().any(|warning| warning.contains("better select some")), "{found:?}");
 }
 
 #[test]

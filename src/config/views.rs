@@ -70,6 +70,8 @@ pub(super) struct TableDraft<'a> {
     pub(super) section: Section<'a>,
     pub(super) name: TableName,
     pub(super) account: Option<AccountName>,
+    /// Its entities may lie over several rows.
+    pub(super) wide: bool,
 }
 
 /// Reads the name of an account, where one is named.
@@ -93,12 +95,10 @@ pub(super) fn account(section: &Section<'_>, accounts: &[AccountName], key: &'st
 pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<TableDraft<'a>> {
     let table = |(name, section): (&str, Section<'a>)| {
         let account = account(&section, accounts, "account");
-        if section.truth("wide") == Some(true) {
-            section.error("wide", format!("wide = true {UNSUPPORTED}"));
-        }
+        let wide = section.truth("wide") == Some(true);
         section.finish();
         let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
-        Some(TableDraft { name, account: account.ok()?, section })
+        Some(TableDraft { name, account: account.ok()?, wide, section })
     };
     root.named("tables").into_iter().filter_map(table).collect()
 }

@@ -103,6 +103,13 @@ impl Entity {
         if self.properties.len() > limits::PROPERTIES {
             return Err(EntityError::TooManyProperties(self.properties.len()));
         }
+        self.check_properties()?;
+        let size = odata::encoded_len(self);
+        if size > limits::ENTITY_BYTES { Err(EntityError::TooLarge(size)) } else { Ok(size) }
+    }
+
+    /// Checks each property by itself: its name, its size and its characters.
+    pub fn check_properties(&self) -> Result<(), EntityError> {
         for (name, value) in &self.properties {
             if !valid_property_name(name) {
                 return Err(EntityError::PropertyName(name.clone()));
@@ -136,8 +143,7 @@ impl Entity {
                 _ => {}
             }
         }
-        let size = odata::encoded_len(self);
-        if size > limits::ENTITY_BYTES { Err(EntityError::TooLarge(size)) } else { Ok(size) }
+        Ok(())
     }
 }
 

@@ -88,6 +88,16 @@ pub fn encode_row(row: &Row) -> Map<String, Value> {
 
 /// The number of bytes of [`encode`]'s JSON text.
 pub fn encoded_len(entity: &Entity) -> usize {
+    text_len(&encode(entity))
+}
+
+/// The number of bytes that a property takes of [`encode`]'s JSON text, its comma among them.
+pub fn property_len(name: &str, value: &EdmValue) -> usize {
+    // Two braces less, and a comma more.
+    text_len(&encode_properties(&BTreeMap::from([(name.to_owned(), value.clone())]))) - 1
+}
+
+fn text_len(map: &Map<String, Value>) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -100,7 +110,7 @@ pub fn encoded_len(entity: &Entity) -> usize {
     }
     let mut count = Count(0);
     // Counting cannot fail; were it to, the service would still refuse what is too large.
-    let _ = serde_json::to_writer(&mut count, &encode(entity));
+    let _ = serde_json::to_writer(&mut count, map);
     count.0
 }
 

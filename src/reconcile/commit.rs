@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::execute::Failure;
-use super::failure::{permanent, storage};
+use super::failure::storage;
 use super::group::{Done, Group};
 use super::observation::Observation;
 use super::pass::{Pass, Round};
@@ -73,11 +73,9 @@ impl Pass<'_> {
     /// Writes the primary as `change` says, on the ground of what was seen, and brings its items in step.
     pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
         if !self.has_views() {
-            return self.commit_alone(change).await;
+            return self.commit_alone(seen, change).await;
         }
-        if let Some(entity) = change.result() {
-            entity.check().map_err(|error| permanent(format!("writing the primary {}", self.primary), error))?;
-        }
+        let own = self.operations(&seen.rows, change)?;
         let wanted = self.derive(change.result())?;
         let state = change.result().map_or(State::Absent, |_| State::Present(None));
         let plan = self.plan(&self.situation(seen, &wanted, state))?;
@@ -87,21 +85,21 @@ impl Pass<'_> {
         }
         let Some(etag) = self.announce(seen, &plan).await? else { return Ok(Commit::Lost) };
 
-        let Some(group) = self.group(change, &plan).await? else { return Ok(Commit::Lost) };
-        let etags = match self.send(self.tables()?, &group).await {
+        let Some(group) = self.group(own, &plan).await? else { return Ok(Commit::Lost) };
+        let etags = match self.send(self.tables()?, &group.operations).await {
             Ok(etags) => {
                 self.may_have_written = true;
                 etags
             }
             Err(error) => return self.lost(&group, error),
         };
-        let mut etags = etags.into_iter();
-        let state = match etags.next().flatten() {
+        // The version of the whole is its first row's.
+        let state = match etags.first().cloned().flatten() {
             Some(etag) => State::Present(Some(etag)),
             None => State::Absent,
         };
         let mut written = BTreeMap::new();
-        for (done, etag) in group.about.iter().zip(etags) {
+        for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
             for Done { address, action, token } in done {
                 self.count(address, *action);
                 let version = if address.part.is_some() { token } else { &etag };
@@ -119,16 +117,17 @@ impl Pass<'_> {
     }
 
     /// Writes a primary that has no items, or whose items are to follow.
-    pub(super) async fn commit_alone(&mut self, change: &Change) -> Result<Commit, Failure> {
-        if let Some(entity) = change.result() {
-            entity.check().map_err(|error| permanent(format!("writing the primary {}", self.primary), error))?;
-        }
-        match self.tables()?.apply(&self.source.table, &change.operation()).await {
+    pub(super) async fn commit_alone(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+        let operations = self.operations(&seen.rows, change)?;
+        match self.send(self.tables()?, &operations).await {
             Ok(_) => {
                 self.may_have_written = true;
                 Ok(Commit::Closed)
             }
-            Err(error) if error.is_lost_race() => Ok(Commit::Lost),
+            Err(error) if error.is_lost_race() => {
+                self.rows_in_the_way |= error.index != Some(0) && operations.len() > 1;
+                Ok(Commit::Lost)
+            }
             Err(error) if error.class == ErrorClass::Ambiguous => {
                 self.may_have_written = true;
                 // It may still arrive, when nobody is there to derive what follows from it.
@@ -155,8 +154,8 @@ impl Pass<'_> {
         }
     }
 
-    async fn send(&self, tables: &dyn TableStore, group: &Group<'_>) -> Result<Vec<Option<ETag>>, StoreError> {
-        match group.operations.as_slice() {
+    async fn send(&self, tables: &dyn TableStore, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+        match operations {
             [alone] => tables.apply(&self.source.table, alone).await.map(|etag| vec![etag]),
             operations => tables.transact(&self.source.table, &self.primary.key.pk, operations).await,
         }
@@ -164,13 +163,15 @@ impl Pass<'_> {
 
     fn lost(&mut self, group: &Group<'_>, error: StoreError) -> Result<Commit, Failure> {
         if error.is_lost_race() {
-            match error.index {
-                Some(0) => {}
-                Some(index) if group.about.get(index - 1).is_some() => {
-                    self.touched.extend(group.about[index - 1].iter().map(|done| done.address.clone()));
-                }
+            match error.index.map(|index| (index, index.checked_sub(group.own).and_then(|item| group.about.get(item)))) {
+                Some((0, _)) => {}
+                Some((_, Some(about))) => self.touched.extend(about.iter().map(|done| done.address.clone())),
+                Some((index, None)) if index < group.own => self.rows_in_the_way = true,
                 // The store does not say which: look at all.
-                _ => self.touched.extend(group.addresses().cloned()),
+                _ => {
+                    self.rows_in_the_way |= group.own > 1;
+                    self.touched.extend(group.addresses().cloned());
+                }
             }
             return Ok(Commit::Lost);
         }

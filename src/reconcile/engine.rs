@@ -90,6 +90,7 @@ impl Engine {
     /// What reconciling a primary would do now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
         let source = self.table(&primary.table)?;
+        self.check_key(source, &primary.key)?;
         let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
         Pass::new(self, source, primary, None).report().await
     }
@@ -115,6 +116,7 @@ impl Engine {
     /// A pass over one primary on behalf of a delivery.
     pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Pass<'e>, Failure> {
         let source = self.table(&primary.table)?;
+        self.check_key(source, &primary.key)?;
         let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
         Ok(Pass::new(self, source, primary, Some(delivery)))
     }

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use super::commit::Change;
 use super::execute::{Action, Failure};
 use super::items::Deed;
 use super::pass::Pass;
@@ -21,9 +20,11 @@ const OPERATION_OVERHEAD: usize = 4_096;
 
 /// The part of a plan that goes into the primary's own transaction.
 pub(super) struct Group<'e> {
-    /// The primary's operation, then the others.
+    /// The primary's operations, then the others.
     pub(super) operations: Vec<TableOperation>,
-    /// What each operation after the first does: several things where it writes a document.
+    /// How many are the primary's.
+    pub(super) own: usize,
+    /// What each operation after those does: several things where it writes a document.
     pub(super) about: Vec<Vec<Done>>,
     bytes: usize,
     /// The turns of the documents in it, until it has ended.
@@ -39,14 +40,14 @@ pub(super) struct Done {
 }
 
 impl Group<'_> {
-    fn of(change: &Change) -> Self {
-        let bytes = OPERATION_OVERHEAD + change.result().map_or(0, odata::encoded_len);
-        Self { operations: vec![change.operation()], about: Vec::new(), bytes, turns: Vec::new() }
+    fn of(operations: Vec<TableOperation>) -> Self {
+        let bytes = operations.iter().map(bytes_of).sum();
+        Self { own: operations.len(), operations, about: Vec::new(), bytes, turns: Vec::new() }
     }
 
     /// Adds an operation, where the transaction takes one more.
     fn add(&mut self, operation: TableOperation, about: Vec<Done>) {
-        let bytes = self.bytes + OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len);
+        let bytes = self.bytes + bytes_of(&operation);
         if self.operations.len() < limits::TRANSACTION_OPERATIONS && bytes <= limits::TRANSACTION_BYTES {
             self.bytes = bytes;
             self.operations.push(operation);
@@ -60,11 +61,16 @@ impl Group<'_> {
     }
 }
 
+/// The bytes that an operation takes, at most.
+fn bytes_of(operation: &TableOperation) -> usize {
+    OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len)
+}
+
 impl<'e> Pass<'e> {
-    /// Primary and own-partition items, as many as one transaction takes. Nothing where a document is not what the plan
-    /// took it for.
-    pub(super) async fn group(&mut self, change: &Change, plan: &Plan) -> Result<Option<Group<'e>>, Failure> {
-        let mut group = Group::of(change);
+    /// The primary, by its operations, and own-partition items, as many as one transaction takes. Nothing where a document
+    /// is not what the plan took it for.
+    pub(super) async fn group(&mut self, own: Vec<TableOperation>, plan: &Plan) -> Result<Option<Group<'e>>, Failure> {
+        let mut group = Group::of(own);
         let deeds: Vec<Deed<'_>> = Deed::of(plan).into_iter().filter(|deed| self.is_own_partition(deed.address())).collect();
         let mut documents: BTreeMap<&Site, Vec<Deed<'_>>> = BTreeMap::new();
         for deed in deeds.iter().filter(|deed| deed.address().part.is_some()) {

@@ -87,7 +87,7 @@ impl<'e> Kept<'e> {
     pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
         match self {
             Self::Row(pass) => pass.commit(found, change).await,
-            Self::Moved(pass) => pass.commit_alone(change).await,
+            Self::Moved(pass) => pass.commit_alone(found, change).await,
             Self::Document(document) => document.commit(change).await,
             Self::Log(log) => log.commit(change).await,
         }

@@ -33,6 +33,7 @@ mod moving;
 mod observation;
 mod pass;
 mod plan;
+mod primary;
 mod put;
 mod recheck;
 mod records;

@@ -8,12 +8,14 @@ use super::footprint::{self, Entry, Footprint, Settled};
 use super::items::{NO_PARTS, gather};
 use super::pass::Pass;
 use super::plan::{self, Look};
+use super::primary::Stored;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
 use crate::model::{AccountName, ETag, EdmDateTime, ItemAddress, Row, Site};
 use crate::planted::{Bug, planted};
 use crate::shared::Nonsense;
+use crate::wide::Rows;
 
 /// What a pass has seen.
 pub(super) struct Observation {
@@ -27,19 +29,22 @@ pub(super) struct Observation {
     pub(super) looks: BTreeMap<ItemAddress, Look>,
     /// The primary.
     pub(super) row: Option<Row>,
+    /// Its rows, where its table is wide.
+    pub(super) rows: Rows,
     /// The row is no primary, but an item of this primary in the same table.
     pub(super) derived_from: Option<Owner>,
 }
 
 impl Observation {
     /// Nothing seen yet.
-    pub(super) const fn blank() -> Self {
+    pub(super) fn blank() -> Self {
         Self {
             footprint: Footprint { settled: Settled::Never, items: BTreeMap::new(), tainted_until: None },
             etag: None,
             written: None,
             looks: BTreeMap::new(),
             row: None,
+            rows: Rows::default(),
             derived_from: None,
         }
     }
@@ -61,7 +66,8 @@ impl Pass<'_> {
             }
             seen.looks = self.look(&seen.footprint).await?;
         }
-        let row = if let Some(row) = early { row } else { self.read_primary().await? };
+        let Stored { row, rows } = if let Some(stored) = early { stored } else { self.read_primary().await? };
+        seen.rows = rows;
         match row {
             // A row derived from its own table is nobody's source of truth.
             Some(row) if item::is_derived_within(&self.source.table, &row.entity) => seen.derived_from = Owner::of(&row.entity),
@@ -70,9 +76,8 @@ impl Pass<'_> {
         Ok(seen)
     }
 
-    async fn read_primary(&self) -> Result<Option<Row>, Failure> {
-        let row = self.tables()?.get(&self.source.table, &self.primary.key, None).await;
-        row.map_err(|error| storage(format!("reading the primary {}", self.primary), error))
+    async fn read_primary(&self) -> Result<Stored, Failure> {
+        self.engine.read_primary(self.source, &self.primary.key, self.rows_in_the_way).await
     }
 
     /// Looks at what some pass has announced and at what this run has touched, or at everything.

@@ -53,6 +53,8 @@ pub(super) struct Pass<'e> {
     pub(super) unanswered: bool,
     /// A request of this run to write the primary was executed, or may have been.
     pub(super) may_have_written: bool,
+    /// A row that the primary's first row does not tell of was in the way of a new one.
+    pub(super) rows_in_the_way: bool,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     pub(super) summary: Summary,
@@ -72,6 +74,7 @@ impl<'e> Pass<'e> {
             touched: BTreeSet::new(),
             unanswered: false,
             may_have_written: false,
+            rows_in_the_way: false,
             announced: None,
             summary: Summary::default(),
             rounds: 0,

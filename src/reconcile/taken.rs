@@ -4,7 +4,7 @@
 //! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it.
 
 use super::execute::{Failure, FailureClass};
-use super::failure::{lost_race, permanent, storage};
+use super::failure::{lost_race, permanent};
 use super::pass::Pass;
 use super::plan::{Plan, Taken};
 use crate::catalog::ViewStatus;
@@ -67,9 +67,7 @@ impl Pass<'_> {
         if self.engine.catalog.views.get(&owner.view).is_none_or(|view| view.source != *source) {
             return Ok(true);
         }
-        let tables = &self.engine.account(source)?.tables;
-        let row = tables.get(&source.table, &owner.primary.key, None).await;
-        let row = row.map_err(|error| storage(format!("reading {}, which owns {address}", owner.primary), error))?;
+        let row = self.engine.read_primary(source, &owner.primary.key, false).await?.row;
         let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
         let Ok(wanted) = patterns::derive(&self.engine.catalog, source, row.as_ref().map(|row| &row.entity)) else { return Ok(true) };
         Ok(wanted.contains_key(&address.met(&owner.view)))

@@ -14,6 +14,7 @@ use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::{Comparison, EntityKey, Filter, Row, TableName, body};
 use crate::ports::{Continuation, Page, Query, Ttl};
+use crate::wide::is_continuation;
 
 /// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
 /// shutdown loses none of it.
@@ -40,12 +41,15 @@ pub(super) struct Primaries {
 }
 
 impl Walk<'_> {
-    /// A page of the primaries that exist: not the rows that were derived into the same table.
+    /// A page of the primaries that exist: not the rows that were derived into the same table, nor further rows of wide
+    /// entities.
     pub(super) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self.page(self.source, &self.source.table, None, select, from).await?;
         let rows = page.rows.into_iter().filter(|row| !is_derived_within(&self.source.table, &row.entity));
-        Ok(Primaries { keys: rows.map(|row| row.entity.key).collect(), next: place(page.continuation) })
+        let wide = self.engine.catalog.wide.contains(self.source);
+        let keys = rows.map(|row| row.entity.key).filter(|key| !(wide && is_continuation(&key.rk))).collect();
+        Ok(Primaries { keys, next: place(page.continuation) })
     }
 
     /// A page of the footprints, of which only the primaries that do not exist are meant.

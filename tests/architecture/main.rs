@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use source::Source;
 
 /// Every room of `src/` and the rooms that it may name. A new folder or file in `src/` needs a line here.
-const ROOMS: [(&str, &[&str]); 20] = [
+const ROOMS: [(&str, &[&str]); 21] = [
     ("planted", &[]),
     ("model", &[]),
     ("telemetry", &[]),
@@ -22,16 +22,31 @@ const ROOMS: [(&str, &[&str]); 20] = [
     ("ports", &["model"]),
     ("patterns", &["model", "catalog"]),
     ("shared", &["model", "catalog"]),
-    ("reconcile", &["planted", "model", "catalog", "ports", "patterns", "shared"]),
+    ("wide", &["model", "ports"]),
+    ("reconcile", &["planted", "model", "catalog", "ports", "patterns", "shared", "wide"]),
     ("migrations", &["model", "catalog", "settings", "ports"]),
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "model", "settings", "ports", "telemetry"]),
     ("config", &["model", "settings", "catalog", "patterns"]),
-    ("ops", &["model", "settings", "catalog", "ports", "patterns", "reconcile", "migrations", "worker", "telemetry"]),
+    ("ops", &["model", "settings", "catalog", "ports", "patterns", "wide", "reconcile", "migrations", "worker", "telemetry"]),
     (
         "cli",
-        &["model", "settings", "catalog", "ports", "patterns", "shared", "reconcile", "migrations", "worker", "telemetry", "config", "ops"],
+        &[
+            "model",
+            "settings",
+            "catalog",
+            "ports",
+            "patterns",
+            "shared",
+            "wide",
+            "reconcile",
+            "migrations",
+            "worker",
+            "telemetry",
+            "config",
+            "ops",
+        ],
     ),
     ("app", &EVERYTHING),
     ("main", &EVERYTHING),
@@ -39,7 +54,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
     ("bin", &["ports", "adapters", "simulation"]),
 ];
 
-const EVERYTHING: [&str; 16] = [
+const EVERYTHING: [&str; 17] = [
     "model",
     "telemetry",
     "settings",
@@ -47,6 +62,7 @@ const EVERYTHING: [&str; 16] = [
     "ports",
     "patterns",
     "shared",
+    "wide",
     "reconcile",
     "migrations",
     "retention",

@@ -14,6 +14,7 @@ mod logging;
 mod moving;
 mod series;
 mod site;
+mod wide;
 
 /// Turns each pattern into a test on the embedded store and one on Azurite.
 macro_rules! patterns {
@@ -60,4 +61,12 @@ patterns! {
     series:
         a_day_of_24_hours_is_one_entity
         a_series_that_outgrows_its_entity_is_told;
+    wide:
+        a_survey_of_300_answers_is_one_entity
+        a_thousand_properties_are_archived_restored_and_moved_as_one
+        two_and_a_half_mebibytes_are_one_entity
+        what_does_not_fit_says_what_to_do
+        a_client_may_write_the_rows_itself
+        a_backfill_sees_one_entity
+        a_wide_entity_takes_as_many_requests_as_the_documentation_says;
 }

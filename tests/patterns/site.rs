@@ -1,9 +1,12 @@
 //! Where a pattern is tried: an account, an engine with a catalog, and a client.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::observe::RequestTally;
@@ -12,9 +15,11 @@ use evenkeel::adapters::wear::{Grouping, Worn, wear};
 use evenkeel::catalog::{ArchiveTarget, Catalog};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::{self, Primary, Stamp};
-use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName};
+use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits};
 use evenkeel::ports::{Account, Blob, Chance, Clock, Query, Stores, TableOperation};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -83,7 +88,7 @@ impl Site {
 
     /// A new message with a job.
     pub(crate) fn message(&self, json: &Value) -> (Job, Delivery) {
-        let job = job::decode(&self.name(&json.to_string())).unwrap().job;
+        let job = job::decode(&compressed(&self.name(&json.to_string()))).unwrap().job;
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         let delivery = Delivery {
             stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
@@ -217,6 +222,16 @@ async fn create(account: &Account, catalog: &Catalog) {
     for container in containers {
         account.blobs.create_container(container).await.unwrap();
     }
+}
+
+/// A message's text; compressed, as senders do what is long.
+fn compressed(text: &str) -> String {
+    if text.len() <= limits::QUEUE_BODY_BYTES {
+        return text.to_owned();
+    }
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(text.as_bytes()).unwrap();
+    BASE64.encode(gzip.finish().unwrap())
 }
 
 /// Three texts.

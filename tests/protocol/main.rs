@@ -11,6 +11,7 @@
 mod documents;
 mod oracle;
 mod scenarios;
+mod wide;
 mod world;
 
 use evenkeel::model::Job;

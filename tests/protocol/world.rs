@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::catalog::Catalog;
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation, What};
@@ -189,12 +190,18 @@ impl Lab {
     }
 
     pub(crate) fn of(shape: Shape) -> Self {
+        Self::with(shape, catalog(shape))
+    }
+
+    /// With a catalog of its own.
+    pub(crate) fn with(shape: Shape, catalog: Catalog) -> Self {
         let (clock, weather) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
         weather.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
         let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(sim.files());
-        let catalog = Arc::new(catalog(shape));
+        let catalog = Arc::new(catalog);
+        let declared = Arc::clone(&catalog);
         let engine = || {
             let (stores, catalog, clock, chance) = (stores.clone(), catalog.clone(), clock.clone(), Arc::new(Dice));
             Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
@@ -212,8 +219,8 @@ impl Lab {
             sync_later: Arc::default(),
         };
         futures::executor::block_on(async {
-            for name in ["Employees", "ByEmail", "Managers", "FormerEmployees", "Lists", "Departments", "Groups", footprint::FOOTPRINTS] {
-                lab.account.tables.create_table(&table(name)).await.unwrap();
+            for name in declared.tables.keys().chain([&footprint::table(), &table("Departments")]) {
+                lab.account.tables.create_table(name).await.unwrap();
             }
             lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await.unwrap();
             for queue in [recheck_queue(), QueueName::new("jobs").unwrap()] {

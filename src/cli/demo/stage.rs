@@ -11,6 +11,7 @@ use crate::catalog::{Catalog, TableRef};
 use crate::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, body};
 use crate::ports::{Account, Clock, Stores, TableOperation, Ttl};
 use crate::reconcile::Engine;
+use crate::wide;
 
 /// How often the queue is asked whether everything is done.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -74,6 +75,12 @@ impl Stage {
     pub(super) async fn find(&self, table: &str, key: &EntityKey) -> anyhow::Result<Option<Entity>> {
         let row = self.account()?.tables.get(&TableName::new(table)?, key, None).await?;
         Ok(row.map(|row| row.entity))
+    }
+
+    /// An entity of a wide table, whole.
+    pub(super) async fn whole(&self, table: &str, key: &EntityKey) -> anyhow::Result<Option<Entity>> {
+        let rows = wide::read(self.account()?.tables.as_ref(), &TableName::new(table)?, key, false).await?;
+        Ok(rows.joined().map(|row| row.entity))
     }
 
     /// The rows of a table, in order.

@@ -12,7 +12,7 @@ use super::verify::verify;
 use crate::cli::output::printable;
 use crate::cli::{Exit, Format, Output, Tone};
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmValue, Entity, EntityKey, body};
+use crate::model::{ETag, EdmValue, Entity, EntityKey, body, odata};
 use crate::ports::MessageText;
 
 /// Tells the story. [`Exit::Failed`] where something is not as it should be.
@@ -28,6 +28,7 @@ pub async fn tell(stage: &Stage, out: &mut Output) -> anyhow::Result<Exit> {
     story.broken_message().await?;
     story.correction().await?;
     story.acquisition().await?;
+    story.survey().await?;
     story.inventory().await?;
     story.end()
 }
@@ -177,6 +178,29 @@ impl Story<'_> {
         self.is("EmployeesNamed", ("named", "Cao"), "ek_count", Some(&2_i64.into())).await?;
         let found = self.addresses().await?.len();
         self.check(format_args!("{} addresses find somebody", people.len() + 7), found == people.len() + 7)
+    }
+
+    async fn survey(&mut self) -> anyhow::Result<()> {
+        self.begin("Jun Cao answers three hundred questions")?;
+        self.tell("A row has at most 252 properties. The table is wide: one put, one transaction, two rows, one entity.")?;
+        let key = EntityKey::new("2026", "000101")?;
+        let mut entity = Entity::new(key.clone()).with("Rating", 3);
+        for question in 1..=300 {
+            entity = entity.with(format!("Q{question:03}"), question % 5);
+        }
+        self.stage.send(&json!({"op": "put", "table": "Surveys", "entity": odata::encode(&entity)})).await?;
+        self.stage.settled().await?;
+        self.present("SurveysByRating", "rating", "3_2026_000101").await?;
+        let change = Entity::new(key.clone()).with("Rating", 5).with("Q300", 4);
+        self.stage.send(&json!({"op": "put", "table": "Surveys", "mode": "merge", "entity": odata::encode(&change)})).await?;
+        self.stage.settled().await?;
+        let rows = self.stage.rows("Surveys").await?.len();
+        self.check("Surveys has two rows", rows == 2)?;
+        let found = self.stage.whole("Surveys", &key).await?;
+        let answers = found.map_or(0, |survey| survey.user_properties().count());
+        self.check("read as one it has 300 answers and a rating", answers == 301)?;
+        self.absent("SurveysByRating", "rating", "3_2026_000101").await?;
+        self.is("SurveysByRating", ("rating", "5_2026_000101"), "Q300", Some(&4.into())).await
     }
 
     async fn inventory(&mut self) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
 use crate::ports::{Query, Stores};
 use crate::shared::{self, List, Owned};
+use crate::wide;
 
 /// What a comparison found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,11 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     let sources: BTreeSet<&TableRef> = catalog.views.values().map(|view| &view.source).collect();
     let mut tables = BTreeMap::new();
     for table in catalog.tables.values() {
-        let entities: Vec<Entity> = scan(stores, table).await?.into_iter().map(|row| row.entity).collect();
+        let mut rows = scan(stores, table).await?;
+        if catalog.wide.contains(table) {
+            rows = wide::whole(rows);
+        }
+        let entities: Vec<Entity> = rows.into_iter().map(|row| row.entity).collect();
         tables.insert(table.clone(), entities);
     }
     let mut expected = Vec::new();

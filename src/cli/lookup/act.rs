@@ -15,6 +15,7 @@ use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::{EntityKey, Row, Site};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, Term};
 use crate::shared::Owned;
+use crate::wide;
 
 /// Primaries read at once.
 const PARALLEL: usize = 16;
@@ -97,10 +98,14 @@ fn copy_select(args: &LookupArgs, view: &View) -> Option<Vec<String>> {
 async fn primaries(keys: &[EntityKey], args: &LookupArgs, view: &View, context: &Context) -> anyhow::Result<Vec<Row>> {
     let tables = &context.stores.account(&view.source.account)?.tables;
     let select = (!args.select.is_empty()).then_some(args.select.as_slice());
+    let wide = context.catalog.wide.contains(&view.source);
     let read: Vec<Option<Row>> = iter(keys)
         .map(|key| async move {
-            let row = tables.get(&view.source.table, key, select).await;
-            row.with_context(|| format!("reading {}{key}", view.source))
+            let reading = || format!("reading {}{key}", view.source);
+            if wide {
+                return Ok(wide::read(tables.as_ref(), &view.source.table, key, false).await.with_context(reading)?.joined());
+            }
+            tables.get(&view.source.table, key, select).await.with_context(reading)
         })
         .buffered(PARALLEL)
         .try_collect()

@@ -1,0 +1,89 @@
+//! A primary's rows: the one place where it is read and where the operations that write it are made. All else sees one
+//! entity, whether it lies in one row or over several.
+
+use super::commit::Change;
+use super::engine::Engine;
+use super::execute::Failure;
+use super::failure::{lost_race, permanent, storage};
+use super::pass::{Pass, ROUNDS};
+use crate::catalog::TableRef;
+use crate::model::entity::EntityError;
+use crate::model::{ETag, EntityKey, Row, TableName};
+use crate::ports::TableOperation;
+use crate::wide::{self, ReadError, Rows};
+
+/// An entity is more than a row takes, and its table is not wide.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it is more than one row takes, and {table} is not wide: say `wide = true` in [tables.{table}] to lay its entities over several rows"
+)]
+struct TooWide {
+    table: TableName,
+    #[source]
+    source: EntityError,
+}
+
+/// A wide entity lies in a table that the catalog does not call wide.
+#[derive(Debug, thiserror::Error)]
+#[error("it lies over several rows, and {0} is not wide in this worker's catalog: say `wide = true` in [tables.{0}]")]
+struct NotWide(TableName);
+
+/// A primary as it was read: as one entity, and its rows where its table is wide.
+#[derive(Default)]
+pub(super) struct Stored {
+    pub(super) row: Option<Row>,
+    pub(super) rows: Rows,
+}
+
+impl Engine {
+    /// Reads a primary. With `leftovers`, rows that are in the way of new ones as well.
+    pub(super) async fn read_primary(&self, source: &TableRef, key: &EntityKey, leftovers: bool) -> Result<Stored, Failure> {
+        let tables = self.account(source)?.tables.as_ref();
+        let step = || format!("reading the primary {source}{key}");
+        if self.catalog.wide.contains(source) {
+            let rows = wide::read(tables, &source.table, key, leftovers).await.map_err(|error| match error {
+                ReadError::Store(error) => storage(step(), error),
+                ReadError::Busy => lost_race(step(), ROUNDS),
+            })?;
+            return Ok(Stored { row: rows.joined(), rows });
+        }
+        let row = tables.get(&source.table, key, None).await.map_err(|error| storage(step(), error))?;
+        if row.as_ref().is_some_and(|row| row.entity.get(wide::ROWS_PROPERTY).is_some()) {
+            return Err(permanent(step(), NotWide(source.table.clone())));
+        }
+        Ok(Stored { row, rows: Rows::default() })
+    }
+
+    /// Refuses a key that is a further row's.
+    pub(super) fn check_key(&self, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
+        if self.catalog.wide.contains(source) {
+            wide::check_first(&key.rk).map_err(|error| permanent(format!("finding the primary {source}{key}"), error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Pass<'_> {
+    /// The operations that write the primary as `change` says over the rows that were read, that of its first row before
+    /// the others. Checked against every limit.
+    pub(super) fn operations(&self, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
+        let step = || format!("writing the primary {}", self.primary);
+        let plain = change.operation();
+        let wide = self.engine.catalog.wide.contains(self.source);
+        match change.result() {
+            None if wide => Ok(rows.deletions(&plain)),
+            Some(entity) if wide => {
+                let token = || ETag::token(self.engine.chance.next_u64());
+                rows.operations(&plain, entity, token).map_err(|error| permanent(step(), error))
+            }
+            None => Ok(vec![plain]),
+            Some(entity) => match entity.check() {
+                Ok(_) => Ok(vec![plain]),
+                Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge(_))) => {
+                    Err(permanent(step(), TooWide { table: self.source.table.clone(), source }))
+                }
+                Err(error) => Err(permanent(step(), error)),
+            },
+        }
+    }
+}

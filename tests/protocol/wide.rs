@@ -1,0 +1,292 @@
+//! Wide entities, disturbed at every operation of every job: an entity is never half of one version and half of another.
+
+use std::collections::BTreeMap;
+
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{EdmValue, Entity, EntityKey, Job, odata};
+use evenkeel::wide;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::DISTURBANCES;
+use crate::world::{Disturbance, Lab, SMALL, job, table};
+
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Surveys]
+wide = true
+
+[tables.FormerSurveys]
+wide = true
+
+[views.by_mail]
+kind = "secondary_index"
+source = "Surveys"
+table = "ByMail"
+partition_key = "mail"
+row_key = "{Mail}"
+select = ["Q0299"]
+on_conflict = "reject"
+
+[views.near]
+kind = "secondary_index"
+source = "Surveys"
+table = "Surveys"
+partition_key = "{PartitionKey}"
+row_key = "mail_{Mail}_{RowKey}"
+select = []
+
+[archives.former_surveys]
+source = "Surveys"
+to = { kind = "table", table = "FormerSurveys" }
+"#;
+
+fn lab() -> Lab {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    Lab::with(SMALL, config::load(&request).unwrap().catalog)
+}
+
+/// A survey: every answer is the same number, so that a mixture shows.
+fn survey(questions: i32, answer: i32, mail: &str) -> Entity {
+    let entity = Entity::new(EntityKey::new("p", "1").unwrap()).with("Mail", mail);
+    (0..questions).fold(entity, |entity, n| entity.with(format!("Q{n:04}"), answer))
+}
+
+fn put(entity: &Entity, mode: &str) -> Job {
+    job(&json!({"op": "put", "table": "Surveys", "mode": mode, "entity": odata::encode(entity)}))
+}
+
+fn on(op: &str) -> Job {
+    match op {
+        "archive" | "restore" => job(&json!({"op": op, "archive": "former_surveys", "pk": "p", "rk": "1"})),
+        "move" => job(&json!({"op": op, "table": "Surveys", "pk": "p", "rk": "1", "to_pk": "p", "to_rk": "2"})),
+        _ => job(&json!({"op": op, "table": "Surveys", "pk": "p", "rk": "1"})),
+    }
+}
+
+/// A job, the jobs before it, and what is there in the end: table, row key and entity.
+struct Scenario {
+    name: &'static str,
+    before: fn() -> Vec<Job>,
+    job: fn() -> Job,
+    after: fn() -> Option<(&'static str, &'static str, Entity)>,
+}
+
+fn settled() -> Vec<Job> {
+    vec![put(&survey(300, 1, "ada"), "replace")]
+}
+
+fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "a new one",
+            before: Vec::new,
+            job: || put(&survey(300, 1, "ada"), "replace"),
+            after: || Some(("Surveys", "1", survey(300, 1, "ada"))),
+        },
+        Scenario {
+            name: "all answers and the address change",
+            before: settled,
+            job: || put(&survey(300, 2, "countess"), "replace"),
+            after: || Some(("Surveys", "1", survey(300, 2, "countess"))),
+        },
+        Scenario {
+            name: "one answer changes",
+            before: settled,
+            job: || put(&Entity::new(survey(0, 0, "").key).with("Q0299", 7), "merge"),
+            after: || Some(("Surveys", "1", survey(300, 1, "ada").with("Q0299", 7))),
+        },
+        Scenario {
+            name: "it grows",
+            before: settled,
+            job: || put(&survey(800, 3, "ada"), "replace"),
+            after: || Some(("Surveys", "1", survey(800, 3, "ada"))),
+        },
+        Scenario {
+            name: "it shrinks to one row",
+            before: settled,
+            job: || put(&survey(5, 4, "ada"), "replace"),
+            after: || Some(("Surveys", "1", survey(5, 4, "ada"))),
+        },
+        Scenario { name: "it is deleted", before: settled, job: || on("delete"), after: || None },
+        Scenario {
+            name: "it is archived",
+            before: settled,
+            job: || on("archive"),
+            after: || Some(("FormerSurveys", "1", survey(300, 1, "ada"))),
+        },
+        Scenario {
+            name: "it is restored",
+            before: || vec![put(&survey(300, 1, "ada"), "replace"), on("archive")],
+            job: || on("restore"),
+            after: || Some(("Surveys", "1", survey(300, 1, "ada"))),
+        },
+        Scenario { name: "it moves", before: settled, job: || on("move"), after: || Some(("Surveys", "2", survey(300, 1, "ada"))) },
+    ]
+}
+
+async fn prepared(scenario: &Scenario) -> Lab {
+    let lab = lab();
+    for job in (scenario.before)() {
+        lab.work(&job).await.unwrap();
+    }
+    lab
+}
+
+/// The entities of a table, put together by hand from rows that must all belong to one.
+fn entities(lab: &Lab, name: &str, story: &str) -> BTreeMap<String, BTreeMap<String, EdmValue>> {
+    let rows: Vec<_> = lab.sim.rows(&table(name)).into_iter().filter(|row| row.entity.get("ek_view").is_none()).collect();
+    let mut entities = BTreeMap::new();
+    let mut seen = 0;
+    for first in rows.iter().filter(|row| !row.entity.key.rk.as_str().contains('~')) {
+        let rk = first.entity.key.rk.as_str();
+        let tokens: Vec<String> = first.entity.text("ek_rows").map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
+        let mut all: BTreeMap<_, _> = first.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+        for (at, token) in tokens.iter().enumerate() {
+            let key = format!("{rk}~{}", at + 1);
+            let row = rows.iter().find(|row| row.entity.key.rk.as_str() == key).unwrap_or_else(|| panic!("{story}: {key} is missing"));
+            assert_eq!(row.entity.text("ek_row"), Some(token.as_str()), "{story}");
+            all.extend(row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        seen += 1 + tokens.len();
+        entities.insert(rk.to_owned(), all);
+    }
+    assert_eq!(seen, rows.len(), "{story}: rows of {name} belong to nobody");
+    entities
+}
+
+/// Rows, views and plans agree.
+async fn check(lab: &Lab, story: &str) {
+    let mut wanted = Vec::new();
+    for (rk, survey) in entities(lab, "Surveys", story) {
+        let mail = survey["Mail"].as_str().unwrap().to_owned();
+        let copy = lab.read("ByMail", "mail", &mail).await.unwrap_or_else(|| panic!("{story}: no copy for {mail}"));
+        assert_eq!(copy.entity.get("Q0299"), survey.get("Q0299"), "{story}");
+        assert!(lab.read("Surveys", "p", &format!("mail_{mail}_{rk}")).await.is_some(), "{story}");
+        let primary = Primary { table: table("Surveys"), key: EntityKey::new("p", rk.as_str()).unwrap() };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: {plan}");
+        wanted.push(mail);
+    }
+    assert_eq!(lab.sim.rows(&table("ByMail")).len(), wanted.len(), "{story}");
+    let near = lab.sim.rows(&table("Surveys")).into_iter().filter(|row| row.entity.get("ek_view").is_some()).count();
+    assert_eq!(near, wanted.len(), "{story}");
+}
+
+async fn operations_of(scenario: &Scenario) -> u64 {
+    let lab = prepared(scenario).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
+    let operations = lab.weather.counted();
+    lab.weather.calm();
+    lab.finish().await;
+    check(&lab, scenario.name).await;
+    operations
+}
+
+#[tokio::test]
+async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
+    let mut runs = 0_u32;
+    for scenario in scenarios() {
+        let operations = operations_of(&scenario).await;
+        for disturbance in DISTURBANCES {
+            for at in 1..=operations + 1 {
+                let lab = prepared(&scenario).await;
+                lab.weather.arm(at, disturbance);
+                lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
+                lab.weather.calm();
+                lab.finish().await;
+                let story = format!("{}, {disturbance:?} at operation {at}", scenario.name);
+                check(&lab, &story).await;
+                let mut found: Vec<_> = Vec::new();
+                for name in ["Surveys", "FormerSurveys"] {
+                    found.extend(entities(&lab, name, &story).into_iter().map(|(rk, survey)| (name, rk, survey)));
+                }
+                let expected: Vec<_> =
+                    (scenario.after)().into_iter().map(|(name, rk, survey)| (name, rk.to_owned(), survey.properties)).collect();
+                assert_eq!(found, expected, "{story}");
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 300, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+/// Who does what in between.
+fn meddlers() -> [(&'static str, fn(Lab) -> BoxFuture<'static, ()>); 2] {
+    [
+        ("one answer of the second row", |lab| {
+            Box::pin(async move {
+                drop(lab.work(&put(&Entity::new(survey(0, 0, "").key).with("Q0298", 99), "merge")).await);
+            })
+        }),
+        ("a row more", |lab| {
+            Box::pin(async move {
+                let more =
+                    (300..600).fold(Entity::new(survey(0, 0, "").key).with("Q0298", 99), |entity, n| entity.with(format!("Q{n:04}"), 99));
+                drop(lab.work(&put(&more, "merge")).await);
+            })
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
+    let mut runs = 0_u32;
+    for scenario in scenarios().into_iter().filter(|scenario| matches!(scenario.name, "one answer changes" | "it is archived" | "it moves"))
+    {
+        let operations = operations_of(&scenario).await;
+        for (name, meddle) in meddlers() {
+            for at in 1..=operations {
+                let lab = prepared(&scenario).await;
+                lab.weather.arm(at, Disturbance::Meddle);
+                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.deliver_until_done(&(scenario.job)()).await;
+                lab.weather.calm();
+                lab.finish().await;
+                let story = format!("{}, {name} before operation {at}", scenario.name);
+                let kept = ["Surveys", "FormerSurveys"].into_iter().flat_map(|name| entities(&lab, name, &story).into_values());
+                let kept = kept.filter(|survey| survey.get("Q0298") == Some(&EdmValue::from(99))).count();
+                assert_eq!(kept, 1, "{story}");
+                if !entities(&lab, "Surveys", &story).values().any(|survey| survey.get("Mail").is_none()) {
+                    check(&lab, &story).await;
+                }
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 20, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn a_reader_sees_one_version() {
+    let key = survey(0, 0, "").key;
+    for at in 1..=3 {
+        let lab = lab();
+        lab.work(&put(&survey(600, 1, "ada"), "replace")).await.unwrap();
+        let meddler = lab.of_another_worker();
+        lab.weather.arm(at, Disturbance::Meddle);
+        lab.weather.meddle(Box::pin(async move {
+            meddler.work(&put(&survey(600, 2, "ada"), "replace")).await.unwrap();
+        }));
+        let row = wide::read(lab.account.tables.as_ref(), &table("Surveys"), &key, false).await.unwrap().joined().unwrap();
+        let answers: Value =
+            row.entity.user_properties().filter(|(name, _)| name.starts_with('Q')).map(|(_, value)| odata_number(value)).collect();
+        let first = answers[0].clone();
+        assert!(answers.as_array().unwrap().iter().all(|answer| *answer == first), "torn at request {at}");
+        assert_eq!(answers.as_array().unwrap().len(), 600);
+    }
+}
+
+fn odata_number(value: &EdmValue) -> Value {
+    match value {
+        EdmValue::Int32(number) => json!(number),
+        other => panic!("{other:?}"),
+    }
+}
