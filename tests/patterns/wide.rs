@@ -1,8 +1,8 @@
 //! Wide entities: hundreds of properties, and more than a row's mebibyte, as one entity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::model::{EdmValue, Entity, EntityKey, TableName};
+use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName};
 use evenkeel::ports::{Condition, TableOperation};
 use serde_json::{Map, Value, json};
 
@@ -313,7 +313,17 @@ pub(crate) async fn a_backfill_sees_one_entity(site: &Site) {
     let narrow = answers(0..3, "narrow@contoso.com");
     let entity = Entity { key: EntityKey::new("2026", "n").unwrap(), properties: narrow.clone() };
     site.account.tables.apply(&table, &TableOperation::Insert(entity)).await.unwrap();
+    site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
+    let found = async || {
+        let (Job::Audit(audit), delivery) = site.message(&json!({"op": "audit", "table": "Surveys§"})) else { panic!("no audit") };
+        let pass = site.engine.audit(&audit, &delivery).await.unwrap().unwrap();
+        assert!(pass.ended);
+        let found: BTreeSet<String> = pass.findings.into_iter().map(|finding| finding.of).collect();
+        found.into_iter().map(|of| of.split_once('(').unwrap().1.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found().await, ["\"2026\", \"0\")", "\"2026\", \"2\")", "\"2026\", \"n\")"]);
     site.work(json!({"op": "backfill", "table": "Surveys§"})).await;
+    assert_eq!(found().await, [""; 0]);
     let all = [("2026", "0", &surveys[0]), ("2026", "1", &surveys[1]), ("2026", "2", &surveys[2]), ("2026", "n", &narrow)];
     in_step(site, &all).await;
 }
