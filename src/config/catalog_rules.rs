@@ -76,8 +76,9 @@ fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>
     let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
     for view in views {
         let denormalizes = matches!(view.kind, KindDraft::Denormalize { .. });
-        if is_wide(&view.target) && (view.target != view.source || denormalizes) {
-            let message = format!("{} is wide, and what views write lies in single rows; expected another table", view.target);
+        let others = |target: &&TableName| is_wide(target) && (**target != view.source || denormalizes);
+        if let Some(target) = view.target().filter(others) {
+            let message = format!("{target} is wide, and what views write lies in single rows; expected another table");
             view.section.error(view.kind.table_key(), message);
         }
         if is_wide(&view.source) && matches!(view.kind, KindDraft::SecondaryIndex { select: None }) {
