@@ -218,8 +218,10 @@ async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
     assert!(runs > 300, "only {runs} runs: the sweep has lost its scenarios");
 }
 
+type Step = fn(Lab) -> BoxFuture<'static, ()>;
+
 /// Who does what in between.
-fn meddlers() -> [(&'static str, fn(Lab) -> BoxFuture<'static, ()>); 2] {
+fn meddlers() -> [(&'static str, Step); 2] {
     [
         ("one answer of the second row", |lab| {
             Box::pin(async move {
