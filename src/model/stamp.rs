@@ -19,7 +19,12 @@ impl Stamp {
 
     /// Reads the stamp of an entity, where it has one.
     pub fn of(entity: &Entity) -> Option<Self> {
-        let (message_id, enqueued) = entity.text(Self::PROPERTY)?.split_once(' ')?;
+        Self::under(Self::PROPERTY, entity)
+    }
+
+    /// Reads a stamp that an entity has under another name, where it has one.
+    pub fn under(property: &str, entity: &Entity) -> Option<Self> {
+        let (message_id, enqueued) = entity.text(property)?.split_once(' ')?;
         Some(Self { message_id: message_id.to_owned(), enqueued: enqueued.parse().ok()? })
     }
 

@@ -29,7 +29,8 @@ const ARCHIVED_AT: &str = "ek_archived_at";
 /// The property that says which version of the source was copied; in a restored entity, which version of the
 /// archived row was restored.
 pub(super) const SOURCE_ETAG: &str = "ek_source_etag";
-/// The property that says which job had written the source, where one had.
+/// The property that says which job had written the source, where one had; in a restored entity, which job had
+/// archived it.
 pub(super) const SOURCE_JOB: &str = "ek_source_job";
 
 /// What a job does about what it finds where the copy belongs.
@@ -246,8 +247,8 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
         // A later restore or move has brought it back here, after an earlier delivery of this job may have taken it away.
-        let brought_back =
-            Stamp::of(&source.entity).is_some_and(|written| written.enqueued > stamp.enqueued) && source.entity.get(SOURCE_ETAG).is_some();
+        // It says which job had taken it away last: this one, or one that came after it.
+        let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by == *stamp || by.enqueued > stamp.enqueued);
         return if brought_back && delivery.dequeue_count > 1 {
             Copy::Skip("a later job has brought it back since".to_owned())
         } else {
@@ -364,11 +365,22 @@ mod tests {
     fn what_a_later_job_has_brought_back_stays() {
         let job = stamp("m", 100);
         let mut source = row("e2", LATE);
-        source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept");
+        source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, job.to_string());
         assert_eq!(decide(&source, None, &delivered(&job, 1), false), Copy::Insert);
         assert!(matches!(decide(&source, None, &delivered(&job, 2), false), Copy::Skip(_)));
-        // Written by a later job, and not brought back: an update like any other.
-        source.entity.properties.remove(SOURCE_ETAG);
+        source.entity = source.entity.with(SOURCE_JOB, stamp("after", 150).to_string());
+        assert!(matches!(decide(&source, None, &delivered(&job, 2), false), Copy::Skip(_)), "another has taken it away since");
+    }
+
+    #[test]
+    fn what_was_brought_back_before_this_job_and_written_since_is_not_taken_for_brought_back() {
+        let job = stamp("m", 100);
+        // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
+        let mut source = row("e2", LATE);
+        source.entity = stamp("put", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, stamp("old", 50).to_string());
+        assert_eq!(decide(&source, None, &delivered(&job, 2), false), Copy::Insert);
+        // Written by a later job, and never away: an update like any other.
+        source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(decide(&source, None, &delivered(&job, 2), false), Copy::Insert);
     }
 }
