@@ -61,8 +61,8 @@ struct Entry {
     deliveries: Vec<Delivered>,
     /// Its own last run that ended well: how it ended.
     ended: Option<Outcome>,
-    /// Its own runs under way, in whatever worker.
-    running: u32,
+    /// Its own runs under way, in whatever worker: which delivery each belongs to, from 1.
+    running: Vec<u32>,
     poisoned: bool,
     gone: bool,
 }
@@ -159,7 +159,7 @@ impl Ledger {
                         free: 0,
                         deliveries: Vec::new(),
                         ended: None,
-                        running: 0,
+                        running: Vec::new(),
                         poisoned: false,
                         gone: false,
                     };
@@ -200,7 +200,7 @@ impl Ledger {
     pub(super) fn run_begins(&mut self, (queue, id, delivery): Which<'_>) -> Result<(), String> {
         let most = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        entry.running += 1;
+        entry.running.push(delivery);
         match entry.delivery(delivery) {
             Some(delivery) if delivery.attempts > most => {
                 Err(format!("the message {id} on {queue} runs in its attempt {}", delivery.attempts))
@@ -213,7 +213,9 @@ impl Ledger {
     /// something must have happened to its lease, or to its worker.
     pub(super) fn run_ends(&mut self, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        entry.running = entry.running.saturating_sub(1);
+        if let Some(ended) = entry.running.iter().position(|running| *running == delivery) {
+            entry.running.swap_remove(ended);
+        }
         if dropped && entry.delivery(delivery).is_some_and(|delivery| !delivery.explained) {
             return Err(format!("the run of the message {id} on {queue} was dropped for no reason"));
         }
@@ -245,7 +247,7 @@ impl Ledger {
 
     /// Whether a message with this operation about this employee is on the queue, or a run of one is under way.
     pub(super) fn alive(&self, key: &EntityKey, op: &str) -> bool {
-        self.messages.values().any(|entry| (!entry.gone || entry.running > 0) && entry.is(key, op))
+        self.messages.values().any(|entry| (!entry.gone || !entry.running.is_empty()) && entry.is(key, op))
     }
 
     /// What a message asks for, whichever queue it is on.
@@ -262,10 +264,11 @@ impl Ledger {
                 _ => false,
             };
             let (tick, at) = written;
-            let first_met_it = entry.deliveries.get(1).is_none_or(|second| tick < second.tick);
+            // A run of the first delivery may have waited for its turn since.
+            let first_met_it = entry.deliveries.get(1).is_none_or(|second| tick < second.tick) || entry.running.contains(&1);
             let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| at < enqueued);
             // Of two runs at once, or of a request on its way, nobody can say which delivery it belongs to.
-            !guarded && (first_met_it || older || late || entry.running > 1)
+            !guarded && (first_met_it || older || late || entry.running.len() > 1)
         })
     }
 

@@ -14,7 +14,7 @@ use super::fault::Fault;
 use super::stage::Stage;
 use crate::adapters::sim::{OperationInfo, Verdict, Weather};
 use crate::adapters::system::SeededChance;
-use crate::ports::{Chance as _, ErrorClass, What};
+use crate::ports::{Chance as _, ErrorClass, Service, What};
 
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
@@ -79,6 +79,9 @@ impl Sky {
         }
         if strikes && let Some(wait) = burst.retry_after {
             self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(burst.lane, now + wait);
+            if operation.what.service() == Service::Queue {
+                self.stage.asked_to_wait(self.caller, wait);
+            }
         }
         strikes.then_some(Verdict::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
     }
@@ -98,11 +101,12 @@ impl Sky {
         let later = || seconds(draw.magnitude(0.05, OLDEST_REQUEST));
         if self.strikes(Fault::ErrorBefore, operation) {
             let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
-            return Some(Verdict::Fail(*draw.of(&[
-                ErrorClass::Refused,
-                ErrorClass::Transient { retry_after: None },
-                ErrorClass::Throttled { retry_after },
-            ])));
+            let class =
+                *draw.of(&[ErrorClass::Refused, ErrorClass::Transient { retry_after: None }, ErrorClass::Throttled { retry_after }]);
+            if let (ErrorClass::Throttled { retry_after: Some(wait) }, Service::Queue) = (class, operation.what.service()) {
+                self.stage.asked_to_wait(self.caller, wait);
+            }
+            return Some(Verdict::Fail(class));
         }
         if self.strikes(Fault::RequestLost, operation) {
             return Some(Verdict::Fail(ErrorClass::Ambiguous));

@@ -1,6 +1,6 @@
 //! What all parts of one run share: virtual time, the books, the story, and the end when something is wrong.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -77,6 +77,8 @@ pub(super) struct Books {
     /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
     /// that was first sent.
     held_up: BTreeSet<(u32, String)>,
+    /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
+    asked: BTreeMap<u32, Duration>,
     running: BTreeSet<(u32, Primary)>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
@@ -177,6 +179,14 @@ impl Stage {
         self.tell(|| format!("{:8} FAULT {fault} at #{} {} {}", name(caller), operation.number, operation.name, about(operation)));
     }
 
+    /// A queue has asked a worker to wait so long. What it holds then, or gets meanwhile by a request on its way, it may lose.
+    pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
+        let until = self.elapsed() + wait;
+        let mut books = self.books();
+        let asked = books.asked.entry(caller).or_default();
+        *asked = until.max(*asked);
+    }
+
     /// A worker ended in some other way than by settling everything it had.
     pub(super) fn explain(&self, caller: u32) {
         self.books().ledger.explain(caller);
@@ -248,10 +258,11 @@ impl Books {
         ));
     }
 
-    fn judge(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+    fn judge(&mut self, elapsed: Duration, execution: &Execution<'_>) -> Result<(), String> {
         let operation = execution.operation;
         let held_up = operation.name == GET_MESSAGES && self.held_up.remove(&(execution.caller, about(operation)));
-        let faulty = self.faulty.remove(&operation.number) || held_up;
+        let waits = self.asked.get(&execution.caller).is_some_and(|until| elapsed < *until);
+        let faulty = self.faulty.remove(&operation.number) || held_up || waits;
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         self.history.take_in(execution, self.tick, &self.ledger)?;
         self.mirror.take_in(execution)
@@ -268,7 +279,7 @@ impl Witness for Stage {
             books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
             books.together.add(execution);
             books.hash.execution(execution);
-            books.judge(execution)
+            books.judge(self.elapsed(), execution)
         };
         self.tell(|| story_of(execution));
         if let Err(wrong) = judged {
