@@ -15,7 +15,9 @@ pub use figure::{Figure, FigureError, contributed};
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
 pub use retention::Retention;
-pub use view::{Aggregate, BlobLists, Denormalize, IndexEntity, OnConflict, Rows, SecondaryIndex, TableRef, View, ViewKind};
+pub use view::{
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, OnConflict, RangeRows, Rows, SecondaryIndex, TableRef, View, ViewKind,
+};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,6 +65,12 @@ impl Catalog {
     /// Whether a primary of this table has footprints: a view has it as its source, or once had.
     pub fn has_views(&self, source: &TableRef) -> bool {
         self.views_of(source).next().is_some() || self.generations.retired_source(source)
+    }
+
+    /// The views that keep properties on ranges of this table's entities, in order of their names.
+    pub fn ranges_over(&self, target: &TableRef) -> impl Iterator<Item = &Arc<View>> {
+        let target = target.clone();
+        self.views.values().filter(move |view| view.range().is_some_and(|range| range.target == target))
     }
 
     /// What a footprint's "settled" is tied to: changes whenever a view of this table does.

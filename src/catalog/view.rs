@@ -49,6 +49,8 @@ pub enum ViewKind {
     BlobLists(BlobLists),
     /// Properties on other entities.
     Denormalize(Denormalize),
+    /// Properties on all entities of a range.
+    DenormalizeRange(DenormalizeRange),
     /// Figures of groups.
     Aggregate(Aggregate),
 }
@@ -119,6 +121,49 @@ pub struct Denormalize {
     pub set: BTreeMap<String, Template>,
 }
 
+/// `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a partition, or of a range of
+/// its row keys.
+#[derive(Debug, Clone)]
+pub struct DenormalizeRange {
+    /// Where the entities lie.
+    pub target: TableRef,
+    /// The partition key of the entities.
+    pub partition_key: Template,
+    /// Which of the partition.
+    pub rows: RangeRows,
+    /// The properties, by name.
+    pub set: BTreeMap<String, Template>,
+}
+
+/// Which entities of a partition a range has.
+#[derive(Debug, Clone)]
+pub enum RangeRows {
+    /// All of them.
+    All,
+    /// Those whose row keys begin so.
+    Prefix(Template),
+    /// Those from a row key on, and before another.
+    Between {
+        /// The first; open where absent.
+        from: Option<Template>,
+        /// The one behind the last; open where absent.
+        before: Option<Template>,
+    },
+}
+
+impl std::fmt::Display for RangeRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |template: &Option<Template>| {
+            template.as_ref().map_or_else(|| "open".to_owned(), |template| format!("{:?}", template.to_string()))
+        };
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Prefix(prefix) => write!(f, "prefix {:?}", prefix.to_string()),
+            Self::Between { from, before } => write!(f, "from {} before {}", text(from), text(before)),
+        }
+    }
+}
+
 /// `kind = "aggregate"`: an entity for each group, with figures of its members.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
@@ -158,6 +203,7 @@ impl View {
             ViewKind::IndexEntity(index) => format!("member {:?} in {}", member(&index.member), index.property),
             ViewKind::BlobLists(lists) => format!("member {:?}", member(&lists.member)),
             ViewKind::Denormalize(denormalize) => format!("set {:?} {:?}", texts(&denormalize.set), self.on_conflict),
+            ViewKind::DenormalizeRange(range) => format!("set {:?}", texts(&range.set)),
             ViewKind::Aggregate(aggregate) => format!("set {:?} {:?}", texts(&aggregate.set), self.on_conflict),
         };
         let place = match (self.rows(), &self.kind) {
@@ -165,6 +211,9 @@ impl View {
                 format!("{}/{} {:?} {:?}", target.account, target.table.canonical(), partition_key.to_string(), row_key.to_string())
             }
             (None, ViewKind::BlobLists(lists)) => format!("blob {}/{} {:?}", lists.account, lists.container, lists.name.as_str()),
+            (None, ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, .. })) => {
+                format!("range {}/{} {:?} {rows}", target.account, target.table.canonical(), partition_key.to_string())
+            }
             (None, _) => String::new(),
         };
         format!("{} {} {}/{} when {when} to {place} {own}", self.name, self.kind_name(), self.source.account, self.source.table.canonical())
@@ -177,9 +226,17 @@ impl View {
             ViewKind::IndexEntity(index) => (&index.target, &index.partition_key, &index.row_key),
             ViewKind::Denormalize(denormalize) => (&denormalize.target, &denormalize.partition_key, &denormalize.row_key),
             ViewKind::Aggregate(aggregate) => (&aggregate.target, &aggregate.partition_key, &aggregate.row_key),
-            ViewKind::BlobLists(_) => return None,
+            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) => return None,
         };
         Some(Rows { target, partition_key, row_key })
+    }
+
+    /// The range on whose entities it keeps properties, where it does.
+    pub const fn range(&self) -> Option<&DenormalizeRange> {
+        match &self.kind {
+            ViewKind::DenormalizeRange(range) => Some(range),
+            _ => None,
+        }
     }
 
     /// The kind, as the configuration spells it.
@@ -187,7 +244,7 @@ impl View {
         match self.kind {
             ViewKind::SecondaryIndex(_) => "secondary_index",
             ViewKind::IndexEntity(_) | ViewKind::BlobLists(_) => "index_entity",
-            ViewKind::Denormalize(_) => "denormalize",
+            ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => "denormalize",
             ViewKind::Aggregate(_) => "aggregate",
         }
     }
@@ -261,6 +318,13 @@ mod tests {
         assert_eq!(
             definition(ViewKind::Denormalize(denormalize)),
             r#"v denormalize main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" set {"Name": "{LastName}"} Reject"#
+        );
+        let set = BTreeMap::from([("Name".to_owned(), template("{LastName}"))]);
+        let rows = RangeRows::Between { from: Some(template("{RowKey}")), before: None };
+        let range = DenormalizeRange { target: target.clone(), partition_key: partition_key.clone(), rows, set };
+        assert_eq!(
+            definition(ViewKind::DenormalizeRange(range)),
+            r#"v denormalize main/employees when exists(Email) to range main/target "p_{PartitionKey}" from "{RowKey}" before open set {"Name": "{LastName}"}"#
         );
         let set = BTreeMap::from([("Headcount".to_owned(), Figure::Count)]);
         assert_eq!(

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{self, KindDraft, TableDraft, ViewDraft};
+use super::views::{self, KindDraft, RangeDraft, TableDraft, ViewDraft};
 use super::{catalog_rules, retention};
 use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRefs, Denormalize, Generations, IndexEntity, SecondaryIndex, TableRef,
-    View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity,
+    SecondaryIndex, TableRef, View, ViewKind,
 };
 use crate::model::{AccountName, TableName};
 
@@ -76,6 +76,9 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
         tables.declare(&archive.source, None, &archive.section, "source");
     }
     for view in views {
+        if let KindDraft::DenormalizeRange(range) = &view.kind {
+            tables.declare(&range.target, range.account.as_ref(), &view.section, "account");
+        }
         if let Some(rows) = &view.rows {
             tables.declare(&rows.target, rows.account.as_ref(), &view.section, "account");
         }
@@ -104,6 +107,10 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         let (account, container, name, member) = (account.clone(), container.clone(), name.clone(), member.clone());
         return Some(ViewKind::BlobLists(BlobLists { account, container, name, member }));
     }
+    if let KindDraft::DenormalizeRange(RangeDraft { target, partition_key, rows, set, .. }) = &draft.kind {
+        let (target, partition_key, rows, set) = (tables.place(target), partition_key.clone(), rows.clone(), set.clone());
+        return Some(ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, set }));
+    }
     let rows = draft.rows.as_ref()?;
     let (target, partition_key, row_key) = (tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone());
     Some(match &draft.kind {
@@ -115,7 +122,7 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         KindDraft::IndexEntity { member, property } => {
             ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
         }
-        KindDraft::BlobLists { .. } => return None,
+        KindDraft::BlobLists { .. } | KindDraft::DenormalizeRange(_) => return None,
     })
 }
 

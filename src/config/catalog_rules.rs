@@ -2,14 +2,14 @@
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{KindDraft, RowsDraft, TableDraft, ViewDraft};
+use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, ViewDraft};
 use crate::catalog::{Catalog, Figure};
 use crate::model::TableName;
 use crate::model::nearest::nearest;
 use crate::model::template::{Crowding, Part, Template};
 
 /// Tables that evenkeel keeps its own records in.
-const RESERVED_TABLES: [&str; 3] = ["EvenkeelFootprints", "EvenkeelMigrations", "EvenkeelAudits"];
+const RESERVED_TABLES: [&str; 4] = ["EvenkeelFootprints", "EvenkeelClaims", "EvenkeelMigrations", "EvenkeelAudits"];
 
 /// Checks the catalog as a whole.
 pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
@@ -18,8 +18,10 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     for view in views {
         reserved(&view.source, &view.section, "source");
+        if let Some(target) = view.target() {
+            reserved(target, &view.section, view.kind.table_key());
+        }
         if let Some(rows) = &view.rows {
-            reserved(&rows.target, &view.section, view.kind.table_key());
             own_row(view, rows);
             collisions(view, rows);
             crowding(&view.section, "partition_key", &rows.partition_key);
@@ -37,6 +39,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     }
     wide(catalog, views, archives);
     same_rows(views);
+    ranges(views);
     shared_archives(views, archives);
     circles(views);
     likely_typos(catalog, tables, views, archives);
@@ -75,7 +78,7 @@ fn own_row(view: &ViewDraft<'_>, rows: &RowsDraft) {
 fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
     for view in views {
-        let denormalizes = matches!(view.kind, KindDraft::Denormalize { .. });
+        let denormalizes = matches!(view.kind, KindDraft::Denormalize { .. } | KindDraft::DenormalizeRange(_));
         let others = |target: &&TableName| is_wide(target) && (**target != view.source || denormalizes);
         if let Some(target) = view.target().filter(others) {
             let message = format!("{target} is wide, and what views write lies in single rows; expected another table");
@@ -146,7 +149,9 @@ fn spelling(view: &ViewDraft<'_>) {
     let templates = view.rows.iter().flat_map(keys);
     let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
     let member = match &view.kind {
-        KindDraft::SecondaryIndex { .. } | KindDraft::Denormalize { .. } | KindDraft::Aggregate { .. } => &[],
+        KindDraft::SecondaryIndex { .. } | KindDraft::Denormalize { .. } | KindDraft::DenormalizeRange(_) | KindDraft::Aggregate { .. } => {
+            &[]
+        }
         KindDraft::IndexEntity { member, .. } | KindDraft::BlobLists { member, .. } => member.as_slice(),
     };
     let member = member.iter().map(|template| ("member", properties(template)));
@@ -155,7 +160,9 @@ fn spelling(view: &ViewDraft<'_>) {
         _ => None,
     };
     let set = match &view.kind {
-        KindDraft::Denormalize { set } => Some(("set", set.values().flat_map(properties).collect())),
+        KindDraft::Denormalize { set } | KindDraft::DenormalizeRange(RangeDraft { set, .. }) => {
+            Some(("set", set.values().flat_map(properties).collect()))
+        }
         KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())),
         KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } | KindDraft::BlobLists { .. } => None,
     };
@@ -200,6 +207,37 @@ fn same_rows(views: &[ViewDraft<'_>]) {
             }
             _ => {
                 view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, rows.target));
+            }
+        }
+    }
+}
+
+/// What ranges of entities have of a view lies on entities of the user's own, and nobody else sets it.
+fn ranges(views: &[ViewDraft<'_>]) {
+    for (at, view) in views.iter().enumerate() {
+        let KindDraft::DenormalizeRange(RangeDraft { target, set, .. }) = &view.kind else { continue };
+        if view.source == *target {
+            view.section.error(
+                "table",
+                format!("{} would be the one and the many at once, and change itself; expected another table than the source", view.source),
+            );
+        }
+        for (other_at, other) in views.iter().enumerate().filter(|(_, other)| other.target() == Some(target)) {
+            match &other.kind {
+                KindDraft::Denormalize { set: others } | KindDraft::DenormalizeRange(RangeDraft { set: others, .. }) => {
+                    // Two ranges are told once.
+                    let told = other_at >= at && matches!(other.kind, KindDraft::DenormalizeRange(_));
+                    if let Some(name) = set.keys().find(|name| others.contains_key(*name)).filter(|_| !told) {
+                        view.section.error("set", format!("the view {} sets {name} on entities of {} too", other.name, target));
+                    }
+                }
+                KindDraft::SecondaryIndex { .. }
+                | KindDraft::IndexEntity { .. }
+                | KindDraft::BlobLists { .. }
+                | KindDraft::Aggregate { .. } => view.section.error(
+                    "table",
+                    format!("the view {} writes rows of its own into {}; expected a table of your own entities", other.name, target),
+                ),
             }
         }
     }

@@ -292,7 +292,7 @@ auto = "yes"
         "default.toml:9: queues[0].name: \"Evenkeel\" is not a queue name: 3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
         "default.toml:10: queues[0].concurrency: expected an integer from 1 to 10000, found 0",
         "default.toml:11: queues[0].shards: expected an integer from 1 to 100, found 101",
-        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore, move, backfill, audit, drop_table; did you mean \"archive\"?",
+        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore, move, backfill, audit, carry, drop_table; did you mean \"archive\"?",
         "default.toml:18: views.by_email.partition_key: this '{' is not closed; write {{ for a literal brace\n      email_{PartitionKey\n            ^^^^^^^^^^^^^",
         "default.toml:19: views.by_email.row_key: unknown filter \"lowr\"; did you mean \"lower\"?\n      {Email|lowr}\n             ^^^^",
         "default.toml:20: views.by_email.when: write \"==\" to compare\n      IsManager = true\n                ^",
@@ -547,6 +547,52 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
     ] {
         let errors = mistakes(&text);
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_range_says_which_rows_and_nobody_else_writes_there() {
+    const RANGE: &str = "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
+        table = \"Employees\"\npartition_key = \"{PartitionKey}\"\nset = { DepartmentName = \"{Name}\" }\n";
+    let rows = |more: &str| match &load_text(&RANGE.replace("set =", &format!("{more}\nset ="))).unwrap().catalog.views
+        [&ViewName::new("says").unwrap()]
+        .kind
+    {
+        ViewKind::DenormalizeRange(range) => range.rows.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rows(""), "all");
+    assert_eq!(rows("row_key_prefix = \"{Prefix}_\""), "prefix \"{Prefix}_\"");
+    assert_eq!(rows("row_key_from = \"{First}\""), "from \"{First}\" before open");
+    let view = |name: &str, kind: &str, source: &str, table: &str, more: &str| {
+        format!(
+            "{RANGE}[views.{name}]\nkind = \"{kind}\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\n{more}\n"
+        )
+    };
+    for (text, word) in [
+        (RANGE.replace("set =", "row_key = \"x\"\nset ="), "row_key_prefix"),
+        (RANGE.replace("set =", "row_key_prefix = \"x\"\nrow_key_from = \"a\"\nset ="), "a range by itself"),
+        (RANGE.replace("set =", "on_conflict = \"last_writer\"\nset ="), "reject"),
+        (RANGE.replace("\"range\"", "\"ranges\""), "range"),
+        (RANGE.replace("\"Employees\"", "\"Departments\""), "the one and the many at once"),
+        (
+            view(
+                "manager",
+                "denormalize",
+                "Employees",
+                "Departments",
+                "row_key = \"department\"\nset = { Manager = \"{Name}\" }\non_conflict = \"reject\"",
+            ),
+            "circle",
+        ),
+        (view("copies", "secondary_index", "Others", "Employees", "row_key = \"{RowKey}\""), "writes rows of its own into Employees"),
+        (
+            view("again", "denormalize", "Others", "Employees", "targets = \"range\"\nset = { DepartmentName = \"{Name}\" }"),
+            "sets DepartmentName on entities of Employees too",
+        ),
+    ] {
+        let errors = mistakes(&text);
+        assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:?}");
     }
 }
 

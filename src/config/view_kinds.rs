@@ -5,12 +5,12 @@ use std::fmt::Display;
 
 use super::finding::Finding;
 use super::section::Section;
-use super::views::{KindDraft, account};
-use crate::catalog::Figure;
+use super::views::{KindDraft, RangeDraft, account};
+use crate::catalog::{Figure, RangeRows};
 use crate::model::blob_path::BlobPath;
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, ViewName};
+use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
 pub(super) fn secondary_index(section: &Section<'_>) -> Option<KindDraft> {
     match section.has("select").then(|| select(section)) {
@@ -53,11 +53,62 @@ pub(super) fn blob_lists(section: &Section<'_>, accounts: &[AccountName]) -> Opt
 }
 
 pub(super) fn denormalize(section: &Section<'_>, name: Option<&ViewName>) -> Option<KindDraft> {
+    let set = properties(section, name, "{ ManagerName = \"{FirstName} {LastName}\" }");
+    Some(KindDraft::Denormalize { set: set? })
+}
+
+/// Whose properties a denormalization sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Targets {
+    /// Those of one entity.
+    One,
+    /// Those of all entities of a range.
+    Range,
+}
+
+/// Whose properties a denormalization sets; those of one entity where it does not say.
+pub(super) fn targets(section: &Section<'_>) -> Option<Targets> {
+    if section.has("targets") { section.word("targets", &[("one", Targets::One), ("range", Targets::Range)]) } else { Some(Targets::One) }
+}
+
+pub(super) fn denormalize_range(section: &Section<'_>, name: Option<&ViewName>, accounts: &[AccountName]) -> Option<KindDraft> {
+    if section.has("row_key") {
+        section.error("row_key", "with targets = \"range\" it is about many rows; expected row_key_prefix, or row_key_from and row_key_before, or none of them for the whole partition");
+    }
+    if section.has("on_conflict") && section.word("on_conflict", &[("reject", ())]).is_none() {
+        section.error("on_conflict", "of several whose ranges overlap the first keeps an entity; expected \"reject\" or no such key");
+    }
+    let target = section.required("table", "the table of the entities", str::parse::<TableName>);
+    let account = account(section, accounts, "account");
+    let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
+    let key = |key| if section.has(key) { section.parsed(key, Template::parse).map(Some) } else { Some(None) };
+    let (prefix, from, before) = (key("row_key_prefix"), key("row_key_from"), key("row_key_before"));
+    let set = properties(section, name, "{ DepartmentName = \"{Name}\" }");
+    let rows = match (prefix?, from?, before?) {
+        (None, None, None) => RangeRows::All,
+        (Some(prefix), None, None) => RangeRows::Prefix(prefix),
+        (None, from, before) => RangeRows::Between { from, before },
+        (Some(_), ..) => {
+            section.error("row_key_prefix", "a prefix is a range by itself; expected no row_key_from and no row_key_before beside it");
+            return None;
+        }
+    };
+    Some(KindDraft::DenormalizeRange(RangeDraft {
+        target: target?,
+        account: account.ok()?,
+        partition_key: partition_key?,
+        rows,
+        set: set?,
+    }))
+}
+
+/// What a view sets on entities that are not its own.
+fn properties(section: &Section<'_>, name: Option<&ViewName>, example: &str) -> Option<BTreeMap<String, Template>> {
     if name.is_some_and(|name| name.as_str().contains('-')) {
         section.error("", "the name of a view that denormalizes is part of a property's name (ek_owner_NAME); expected one without dashes");
         return None;
     }
-    Some(KindDraft::Denormalize { set: set(section, "{ ManagerName = \"{FirstName} {LastName}\" }", Template::parse_text)? })
+    set(section, example, Template::parse_text)
 }
 
 pub(super) fn aggregate(section: &Section<'_>) -> Option<KindDraft> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::section::{Reported, Section};
 use super::units::parse_size;
-use super::view_kinds;
-use crate::catalog::{Figure, OnConflict};
+use super::view_kinds::{self, Targets};
+use crate::catalog::{Figure, OnConflict, RangeRows};
 use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
 use crate::model::nearest::nearest;
@@ -32,9 +32,12 @@ pub(super) struct ViewDraft<'a> {
 }
 
 impl ViewDraft<'_> {
-    /// The table of the rows that it makes.
+    /// The table of the rows that it makes, or of those that it keeps properties on.
     pub(super) fn target(&self) -> Option<&TableName> {
-        self.rows.as_ref().map(|rows| &rows.target)
+        match &self.kind {
+            KindDraft::DenormalizeRange(range) => Some(&range.target),
+            _ => self.rows.as_ref().map(|rows| &rows.target),
+        }
     }
 }
 
@@ -46,12 +49,22 @@ pub(super) struct RowsDraft {
     pub(super) row_key: Template,
 }
 
+/// The entities that a view keeps properties on, and which.
+pub(super) struct RangeDraft {
+    pub(super) target: TableName,
+    pub(super) account: Option<AccountName>,
+    pub(super) partition_key: Template,
+    pub(super) rows: RangeRows,
+    pub(super) set: BTreeMap<String, Template>,
+}
+
 /// What a view of its kind says beside what every view says.
 pub(super) enum KindDraft {
     SecondaryIndex { select: Option<Vec<String>> },
     IndexEntity { member: Vec<Template>, property: String },
     BlobLists { account: AccountName, container: ContainerName, name: BlobPath, member: Vec<Template> },
     Denormalize { set: BTreeMap<String, Template> },
+    DenormalizeRange(RangeDraft),
     Aggregate { set: BTreeMap<String, Figure> },
 }
 
@@ -59,7 +72,11 @@ impl KindDraft {
     /// The key that names the table of its items.
     pub(super) const fn table_key(&self) -> &'static str {
         match self {
-            Self::SecondaryIndex { .. } | Self::IndexEntity { .. } | Self::BlobLists { .. } | Self::Denormalize { .. } => "table",
+            Self::SecondaryIndex { .. }
+            | Self::IndexEntity { .. }
+            | Self::BlobLists { .. }
+            | Self::Denormalize { .. }
+            | Self::DenormalizeRange(_) => "table",
             Self::Aggregate { .. } => "group_table",
         }
     }
@@ -119,12 +136,14 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
     // Which mistake there is in it is said where the kind is read.
     let store = if kind == "index_entity" { section.text("store") } else { None };
-    let rows = if store == Some("blob") { Some(None) } else { rows(&section, accounts, kind, store, source.as_ref()).map(Some) };
+    let range = kind == "denormalize" && view_kinds::targets(&section)? == Targets::Range;
+    let rows = if store == Some("blob") || range { Some(None) } else { rows(&section, accounts, kind, store, source.as_ref()).map(Some) };
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
     let (kind, on_conflict) = match kind {
         "index_entity" if store == Some("blob") => (view_kinds::blob_lists(&section, accounts), None),
         "index_entity" => (view_kinds::index_entity(&section), None),
         "aggregate" => (view_kinds::aggregate(&section), None),
+        "denormalize" if range => (view_kinds::denormalize_range(&section, name.as_ref(), accounts), None),
         "denormalize" => {
             (view_kinds::denormalize(&section, name.as_ref()), section.has("on_conflict").then(|| section.word("on_conflict", &words)))
         }

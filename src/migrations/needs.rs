@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
 use crate::catalog::{ArchiveTarget, Catalog};
+use crate::model::claim;
 use crate::model::names::NameError;
 use crate::model::{AccountName, ContainerName, QueueName, TableName};
 use crate::settings::{QueueSettings, Settings};
@@ -39,6 +40,9 @@ impl Needs {
                 Accounts::Main => BTreeSet::from([AccountName::main()]),
             });
             needs.numbered.insert(migration.number.clone(), on.collect());
+        }
+        for range in catalog.views.values().filter_map(|view| view.range()) {
+            needs.tables.entry(range.target.account.clone()).or_default().insert(claim::table());
         }
         let archives = catalog.archives.values().filter_map(|archive| archive.target.table());
         for table in catalog.tables.values().chain(archives) {

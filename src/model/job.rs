@@ -3,6 +3,7 @@
 //! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
+mod carry;
 mod schema;
 
 pub use schema::schema;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 use super::audit::{Audit, AuditCursor};
 use super::backfill::{Backfill, BackfillCursor, BackfillScope};
 use super::body::{self, BodyError};
+use super::carry::Carry;
 use super::odata::{self, ODataError};
 pub use super::stamp::Stamp;
 use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
@@ -22,7 +24,7 @@ use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// Every operation, as `op` spells it.
-pub const OPS: [&str; 9] = ["sync", "put", "delete", "archive", "restore", "move", "backfill", "audit", "drop_table"];
+pub const OPS: [&str; 10] = ["sync", "put", "delete", "archive", "restore", "move", "backfill", "audit", "carry", "drop_table"];
 
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +72,8 @@ pub enum Job {
     Backfill(Backfill),
     /// A comparison of every item of every primary of a table with what it should be.
     Audit(Audit),
+    /// Brings what a view keeps on a range of entities in step with the one that they belong to.
+    Carry(Box<Carry>),
     /// Drops a table by date, whole.
     DropTable(TableName),
 }
@@ -136,6 +140,7 @@ impl Job {
             Self::Move { .. } => "move",
             Self::Backfill(_) => "backfill",
             Self::Audit(_) => "audit",
+            Self::Carry(_) => "carry",
             Self::DropTable(_) => "drop_table",
         }
     }
@@ -146,7 +151,7 @@ impl Job {
             Self::Sync { primary, .. } | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
             Self::Put(put) => Some(&put.entity.key),
             Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
-            Self::Backfill(_) | Self::Audit(_) | Self::DropTable(_) => None,
+            Self::Backfill(_) | Self::Audit(_) | Self::Carry(_) | Self::DropTable(_) => None,
         }
     }
 }
@@ -424,6 +429,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "move" => &["table", "pk", "rk", "to_pk", "to_rk", "to_table"],
         "backfill" => &["table", "view", "cursor"],
         "audit" => &["table", "repair", "cursor"],
+        "carry" => &["view", "one", "account", "table", "pk", "from", "before", "cursor"],
         "drop_table" => &["table"],
         _ => &["table", "pk", "rk"],
     };
@@ -459,6 +465,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
             let AuditFields { table: name, repair, cursor } = fields(op, object)?;
             Job::Audit(Audit { table: table(op, name)?, repair, cursor })
         }
+        "carry" => carry::job(fields(op, object)?)?,
         "drop_table" => {
             let fields: DropTableFields = fields(op, object)?;
             Job::DropTable(table(op, fields.table)?)
@@ -576,6 +583,7 @@ mod tests {
             (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
             (json!({"op": "audit"}), "table"),
             (json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}), "page"),
+            (json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}), "tuple"),
             (json!({"op": "explode"}), "explode"),
             (json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}), "to_rk"),
             (

@@ -48,3 +48,5 @@ pub const BLOCKS: usize = 50_000;
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
+/// Longest claim of a range view, in UTF-16 units of its JSON text: what it says and to whom. It travels in a message when it goes.
+pub const CLAIM_UTF16_UNITS: usize = 8_192;

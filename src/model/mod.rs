@@ -8,6 +8,8 @@ pub mod backfill;
 pub mod blob_path;
 pub mod body;
 pub mod caret;
+pub mod carry;
+pub mod claim;
 pub mod condition;
 pub mod dated;
 pub mod datetime;

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 
 use super::DeriveError;
 use super::derive::Deriving;
-use crate::catalog::Denormalize;
+use crate::model::template::Template;
 use crate::model::{EdmValue, Entity, EntityKey};
 
-/// The properties that a primary has on another entity, where it has some.
-pub(super) fn properties(
+/// The properties that a primary has on another entity, where it has some. They are to fit on one with this key.
+pub(super) fn values(
     of: &Deriving<'_>,
-    denormalize: &Denormalize,
+    set: &BTreeMap<String, Template>,
     key: &EntityKey,
 ) -> Result<Option<BTreeMap<String, EdmValue>>, Box<DeriveError>> {
     let mut values = BTreeMap::new();
-    for (name, template) in &denormalize.set {
+    for (name, template) in set {
         let value = match template.bare_property() {
             // A property as it is keeps its type.
             Some(property) if !matches!(property, "PartitionKey" | "RowKey") => {

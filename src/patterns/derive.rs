@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{aggregate, denormalize, index_entity, secondary_index};
-use crate::catalog::{Catalog, OnConflict, Rows, TableRef, View, ViewKind};
+use super::{aggregate, denormalize, denormalize_range, index_entity, secondary_index};
+use crate::catalog::{Catalog, DenormalizeRange, OnConflict, Rows, TableRef, View, ViewKind};
+use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
@@ -109,6 +110,31 @@ pub enum DeriveError {
         /// How many.
         units: usize,
     },
+    /// A claim over its limit.
+    #[error(
+        "view {view}: what {primary} says to its range has {units} UTF-16 units as JSON, its keys included; at most {} are allowed",
+        limits::CLAIM_UTF16_UNITS
+    )]
+    LongClaim {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// How many.
+        units: usize,
+    },
+    /// A range whose end stores do not agree on.
+    #[error("view {view}: the {part} of {primary} contains {found:?}; the ends of a range may contain characters below U+D7FE only")]
+    RangeEnd {
+        /// The view.
+        view: ViewName,
+        /// Which end.
+        part: &'static str,
+        /// The primary.
+        primary: Primary,
+        /// The character.
+        found: char,
+    },
     /// Two views, or one view and its source, want one row.
     #[error("the views {first} and {second} both derive {address} from {primary}: give one of them another key")]
     SameRow {
@@ -168,13 +194,13 @@ impl Deriving<'_> {
         let derived = match &self.view.kind {
             ViewKind::SecondaryIndex(index) => Some((None, Content::Row(secondary_index::copy(self, index, &key)))),
             ViewKind::Denormalize(denormalize) => {
-                denormalize::properties(self, denormalize, &key)?.map(|values| (Some(Part::Properties), Content::Properties(values)))
+                denormalize::values(self, &denormalize.set, &key)?.map(|values| (Some(Part::Properties), Content::Properties(values)))
             }
             ViewKind::Aggregate(aggregate) => Some((Some(Part::Member(aggregate::contribution(self, aggregate)?)), Content::Member)),
             ViewKind::IndexEntity(index) => {
                 index_entity::membership(self, &index.member)?.map(|member| (Some(Part::Member(member)), Content::Member))
             }
-            ViewKind::BlobLists(_) => None,
+            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) => None,
         };
         let site = Site::Row { table: rows.target.table.clone(), key };
         Ok(derived.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
@@ -190,6 +216,17 @@ impl Deriving<'_> {
         let (Some(name), Some(member)) = (name, index_entity::membership(self, &lists.member)?) else { return Ok(None) };
         let site = Site::Blob { container: lists.container.clone(), name };
         Ok(Some(Derived { account: lists.account.clone(), site, part: Some(Part::Member(member)), content: Content::Member }))
+    }
+
+    /// What it says to a range.
+    fn claim(&self, range: &DenormalizeRange) -> Result<Option<Derived>, Box<DeriveError>> {
+        let claim = denormalize_range::claim(self, range)?;
+        Ok(claim.map(|claim| Derived {
+            account: range.target.account.clone(),
+            site: Site::Row { table: claim::table(), key: claim::place(&self.view.name, &claim.reach.table, &claim.reach.pk) },
+            part: Some(Part::Member(claim.member())),
+            content: Content::Member,
+        }))
     }
 
     /// A template of the view cannot be rendered.
@@ -208,9 +245,10 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
             continue;
         }
         let of = Deriving { view, primary: &primary, entity };
-        let derived = match view.rows() {
-            Some(rows) => of.in_row(&rows)?,
-            None => of.in_blob()?,
+        let derived = match (view.rows(), view.range()) {
+            (Some(rows), _) => of.in_row(&rows)?,
+            (None, Some(range)) => of.claim(range)?,
+            (None, None) => of.in_blob()?,
         };
         let Some(Derived { account, site, part, content }) = derived else { continue };
         let address = ItemAddress { view: view.name.clone(), account, site, part };

@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod denormalize;
+mod denormalize_range;
 mod derive;
 mod index_entity;
 pub mod lookup;

@@ -32,7 +32,7 @@ use crate::catalog::{Rows, View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
-use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress};
+use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress, Row};
 use crate::patterns::Content;
 
 /// What one part of an audit found.
@@ -98,7 +98,7 @@ impl Engine {
     /// Compares from a cursor on, for about ten seconds or to the end. Nothing where the table has no views.
     pub async fn audit(&self, audit: &Audit, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
         let source = self.table(&audit.table)?;
-        if !self.catalog.has_views(source) {
+        if !self.catalog.has_views(source) && self.catalog.ranges_over(source).next().is_none() {
             return Ok(None);
         }
         let walk = Walk { engine: self, source, delivery };
@@ -331,18 +331,26 @@ impl Run<'_> {
 impl Pass<'_> {
     /// What is wrong with the primary's items, each of which is looked at.
     async fn problems(mut self) -> Result<Vec<(ItemAddress, Problem)>, Failure> {
-        let seen = self.observe_ahead().await?;
+        let mut seen = self.observe_ahead().await?;
         if seen.derived_from.is_some() {
             return Ok(Vec::new());
+        }
+        let mut problems: Vec<(ItemAddress, Problem)> = Vec::new();
+        if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
+            problems.extend(views.into_iter().map(|view| (self.on_itself(view), Problem::Different)));
+            // What follows from that is no finding of its own.
+            seen.row = seen.row.map(|row| Row { entity, ..row });
+        }
+        if !self.has_views() {
+            return Ok(problems);
         }
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(&seen, &wanted, state))?;
         if plan.settled {
-            return Ok(Vec::new());
+            return Ok(problems);
         }
         let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
-        let mut problems = Vec::new();
         for write in &plan.writes {
             // A last writer's item is judged with the primary that has it.
             let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { .. }));

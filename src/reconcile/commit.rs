@@ -110,7 +110,10 @@ impl Pass<'_> {
         // What follows has turns of its own to wait for.
         drop(group);
         let Some(written) = self.carry_out(&rest, written).await? else { return Ok(Commit::Committed) };
+        // What others say to an entity is read when it is there.
+        let awaits = self.receives() && change.result().is_some();
         Ok(match self.finish(seen, &wanted, state, &plan, etag, &written).await? {
+            Round::Closed if awaits => Commit::Committed,
             Round::Closed => Commit::Closed,
             Round::Again => Commit::Committed,
         })
@@ -122,7 +125,7 @@ impl Pass<'_> {
         match self.send(self.tables()?, &operations).await {
             Ok(_) => {
                 self.may_have_written = true;
-                Ok(Commit::Closed)
+                Ok(if self.receives() && change.result().is_some() { Commit::Committed } else { Commit::Closed })
             }
             Err(error) if error.is_lost_race() => {
                 self.rows_in_the_way |= error.index != Some(0) && operations.len() > 1;

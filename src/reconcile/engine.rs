@@ -13,7 +13,7 @@ use super::log::Lanes;
 use super::pass::Pass;
 use super::report::PlanReport;
 use super::shared::Turns;
-use super::{archive, audit, backfill, delete, drop_table, moving, put, restore};
+use super::{archive, audit, backfill, carry, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
@@ -77,7 +77,7 @@ impl Engine {
             Job::Sync { primary, .. } | Job::Delete { primary, .. } | Job::Move { primary, .. } => &primary.table,
             Job::Put(put) => &put.table,
             Job::Archive { archive, .. } | Job::Restore { archive, .. } => &self.catalog.archives.get(archive)?.source.table,
-            Job::Backfill(_) | Job::Audit(_) | Job::DropTable(_) => return None,
+            Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return None,
         };
         Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key()?.clone() })
     }
@@ -180,6 +180,7 @@ impl Engine {
             Work::Job(Job::Restore { archive, key }) => restore::run(self, self.archive(archive)?, key, delivery).await,
             Work::Job(Job::Backfill(backfill)) => Box::pin(backfill::run(self, backfill, delivery)).await,
             Work::Job(Job::Audit(audit)) => Box::pin(audit::run(self, audit, delivery)).await,
+            Work::Job(Job::Carry(carry)) => Box::pin(carry::run(self, carry, delivery)).await,
             Work::Job(Job::DropTable(table)) => drop_table::run(self, table).await,
             Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
         }
@@ -198,11 +199,11 @@ impl Engine {
             Job::Move { to, .. } => Some(to.clone()),
             Job::Put(_) | Job::Delete { .. } => None,
             // It writes no primary.
-            Job::Sync { .. } | Job::Backfill(_) | Job::Audit(_) | Job::DropTable(_) => return Ok(()),
+            Job::Sync { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Ok(()),
         };
         for primary in [Some(source), kept].into_iter().flatten() {
             let pass = self.pass(&primary, delivery)?;
-            if pass.has_views() {
+            if pass.has_views() || pass.receives() {
                 pass.queue_recheck(&[]).await?;
             }
         }

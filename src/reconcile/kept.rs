@@ -87,7 +87,11 @@ impl<'e> Kept<'e> {
     pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
         match self {
             Self::Row(pass) => pass.commit(found, change).await,
-            Self::Moved(pass) => pass.commit_alone(found, change).await,
+            // Its items follow, and what others say to it, when the source is gone.
+            Self::Moved(pass) => Ok(match pass.commit_alone(found, change).await? {
+                Commit::Committed => Commit::Closed,
+                ended => ended,
+            }),
             Self::Document(document) => document.commit(change).await,
             Self::Log(log) => log.commit(change).await,
         }

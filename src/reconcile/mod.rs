@@ -10,13 +10,15 @@
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every primary), `audit` (a comparison for every primary), and
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every primary), `audit` (a comparison for every primary),
+//! `carry` (what one entity says to a range of others), and
 //! `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's own partition.
 
 mod archive;
 mod audit;
 mod backfill;
 mod blob;
+mod carry;
 mod commit;
 mod delete;
 mod document;
@@ -35,6 +37,7 @@ mod pass;
 mod plan;
 mod primary;
 mod put;
+mod receive;
 mod recheck;
 mod records;
 mod relocation;

@@ -20,6 +20,7 @@ use super::failure::{lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
 use super::observation::Observation;
 use super::plan::{self, Plan, Situation, State};
+use super::receive::Said;
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Part};
@@ -49,6 +50,8 @@ pub(super) struct Pass<'e> {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Which others.
     pub(super) looks: Looks,
+    /// Whether it asks what others say to the primary.
+    pub(super) said: Said,
     /// An insert of an item, or a write of the primary, has no answer in this run: it may still arrive.
     pub(super) unanswered: bool,
     /// A request of this run to write the primary was executed, or may have been.
@@ -72,6 +75,7 @@ impl<'e> Pass<'e> {
             delivery,
             looks: Looks::Doubtful,
             touched: BTreeSet::new(),
+            said: Said::Ask,
             unanswered: false,
             may_have_written: false,
             rows_in_the_way: false,
@@ -90,12 +94,19 @@ impl<'e> Pass<'e> {
 
     /// As [`reconcile`](Self::reconcile), for a pass that goes on afterwards.
     pub(super) async fn settle(&mut self) -> Result<(), Failure> {
-        if !self.has_views() {
+        if !self.has_views() && !self.receives() {
             return Ok(());
         }
         loop {
             self.next_round()?;
-            let seen = self.observe().await?;
+            let mut seen = self.observe().await?;
+            if !self.receive(&mut seen).await? {
+                continue;
+            }
+            if !self.has_views() {
+                // A write of it that may still arrive says nothing of what others say.
+                return if self.unanswered { self.queue_recheck(&[]).await } else { Ok(()) };
+            }
             if self.advance(&seen).await? == Round::Closed || planted(Bug::LostRaceIsDone) {
                 return Ok(());
             }
@@ -104,6 +115,10 @@ impl<'e> Pass<'e> {
 
     /// As [`settle`](Self::settle), going on from what was seen last.
     pub(super) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
+        if self.receives() {
+            // What others say is read after the primary was.
+            return self.settle().await;
+        }
         if !self.has_views() || self.advance(seen).await? == Round::Closed { Ok(()) } else { self.settle().await }
     }
 
@@ -165,6 +180,9 @@ impl<'e> Pass<'e> {
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(seen, &wanted, state.clone()))?;
         if plan.settled {
+            if self.looks == Looks::Everything {
+                self.queue_carries(wanted.keys()).await?;
+            }
             return Ok(Round::Closed);
         }
         let Some(plan) = self.resolve(plan).await? else { return Ok(Round::Again) };
@@ -211,6 +229,9 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<Round, Failure> {
         self.sync_on(plan).await?;
+        // Before the footprint is closed: until then whoever comes next does so again.
+        let all = wanted.keys().filter(|_| self.looks == Looks::Everything);
+        self.queue_carries(plan.changed().chain(all)).await?;
         let absent = state == State::Absent;
         let close = plan::close(&self.situation(seen, wanted, state), plan, written);
         let forgotten = if close.footprint.tainted_until.is_some() { close.removed.as_slice() } else { &[] };
@@ -238,14 +259,13 @@ impl<'e> Pass<'e> {
         if planted(Bug::NoSyncOn) {
             return Ok(());
         }
-        let changed =
-            plan.writes.iter().map(|write| &write.address).chain(plan.drops.iter().map(|(address, _)| address)).chain(&plan.forget);
-        for address in changed {
+        for address in plan.changed() {
             let Some((table, key)) = address.site.row() else { continue };
             let target = TableRef { account: address.account.clone(), table: table.clone() };
             // Rows that are derived within their own table are no primaries there; what has properties set on it is one.
             let is_primary = target != *self.source || address.part == Some(Part::Properties);
-            if is_primary && self.engine.catalog.has_views(&target) {
+            let catalog = &self.engine.catalog;
+            if is_primary && (catalog.has_views(&target) || catalog.ranges_over(&target).next().is_some()) {
                 let derived = Primary { table: target.table.clone(), key: key.clone() };
                 self.engine.nested(&derived, None, self.delivery, self.depth + 1).await?;
             }

@@ -45,6 +45,11 @@ pub(super) enum State {
 }
 
 impl Plan {
+    /// Every item that it writes, drops or forgets.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.writes.iter().map(|write| &write.address).chain(self.drops.iter().map(|(address, _)| address)).chain(&self.forget)
+    }
+
     /// Whether every key that somebody else had was an item of this very primary, under another view or of another kind,
     /// that this plan drops: then it is free now.
     pub(super) fn frees_what_was_taken(&self) -> bool {

@@ -2,6 +2,8 @@
 //!
 //! The last audit that ended is kept, whichever that was.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::engine::Engine;
@@ -32,7 +34,7 @@ fn table() -> TableName {
 /// Keeps what an audit found.
 pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCursor) -> Result<(), Failure> {
     let now = EdmDateTime::from_timestamp(engine.clock.now()).map_err(|error| permanent("reading the clock", error))?;
-    for view in engine.catalog.views_of(source) {
+    for view in engine.catalog.views_of(source).chain(engine.catalog.ranges_over(source)) {
         let step = || format!("keeping what the audit of {source} found");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
         let drift = cursor.drift.get(view.name.as_str()).copied().unwrap_or(0);
@@ -55,13 +57,18 @@ fn count(number: u64) -> EdmValue {
 /// What audits found in an account, view by view. Rows that say nothing of the kind are left out.
 pub async fn audit_records(tables: &dyn TableStore) -> Result<Vec<AuditRecord>, StoreError> {
     let mut query = Query::default();
-    let mut records = Vec::new();
+    let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
     loop {
         let page = tables.query(&table(), &query).await?;
-        records.extend(page.rows.iter().filter_map(|row| record(&row.entity)));
+        for record in page.rows.iter().filter_map(|row| record(&row.entity)) {
+            // Of a view over a range there are two tables to audit, the one's and the many's.
+            let known = records.entry(record.view.clone()).or_insert_with(|| AuditRecord { drift: 0, ..record.clone() });
+            known.drift += record.drift;
+            known.completed = known.completed.min(record.completed);
+        }
         match page.continuation {
             Some(next) => query.continuation = Some(next),
-            None => return Ok(records),
+            None => return Ok(records.into_values().collect()),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::model::item::{SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
 use crate::planted::{Bug, planted};
+use crate::shared;
 
 /// The property that says when an entity was archived.
 const ARCHIVED_AT: &str = "ek_archived_at";
@@ -217,7 +218,9 @@ impl<'e> Relocation<'e> {
 
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
     fn copy_of(&self, row: &Row) -> Entity {
-        let properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+        // What others say to it under its old key is none of its own; an archive keeps it as it was.
+        let source = if matches!(self.kept, Kept::Moved(_)) { shared::unclaimed(row.entity.clone()) } else { row.entity.clone() };
+        let properties = source.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
         let mut entity = Entity { key: self.to.clone(), properties }
             .with(SOURCE_PROPERTY, source_text(&self.source.primary))
             .with(SOURCE_ETAG, row.etag.as_str());

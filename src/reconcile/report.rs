@@ -9,7 +9,7 @@ use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::{State, Taken};
 use super::taken;
-use crate::model::{EntityKey, ItemAddress};
+use crate::model::{EntityKey, ItemAddress, Row};
 
 /// What reconciling a primary would do now.
 #[derive(Debug, Clone, Serialize)]
@@ -66,7 +66,12 @@ impl Pass<'_> {
 
     /// What this pass would do.
     pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
-        let seen = self.observe_ahead().await?;
+        let mut seen = self.observe_ahead().await?;
+        let mut received = Vec::new();
+        if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
+            received.extend(views.into_iter().map(|view| self.on_itself(view)));
+            seen.row = seen.row.map(|row| Row { entity, ..row });
+        }
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(&seen, &wanted, state))?;
@@ -74,8 +79,9 @@ impl Pass<'_> {
             Some(owner) => owner.primary.to_string(),
             None => format!("{} that evenkeel did not write", taken::kind(&taken.address)),
         };
-        let writes =
-            |fresh: bool| plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect();
+        let writes = |fresh: bool| -> Vec<ItemAddress> {
+            plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect()
+        };
         let idle =
             plan.writes.is_empty() && plan.drops.is_empty() && plan.forget.is_empty() && plan.taken.is_empty() && plan.announce.is_none();
         // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
@@ -84,9 +90,9 @@ impl Pass<'_> {
             table: self.primary.table.to_string(),
             key: self.primary.key.clone(),
             present: seen.row.is_some(),
-            in_step: plan.settled || nothing,
+            in_step: (plan.settled || nothing) && received.is_empty(),
             create: writes(true),
-            update: writes(false),
+            update: writes(false).into_iter().chain(received).collect(),
             delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
             forget: plan.forget.clone(),
             waiting: plan.waiting.clone(),

@@ -53,9 +53,15 @@ impl Pass<'_> {
     /// served their time.
     pub(super) async fn recheck(mut self, recheck: &Recheck) -> Result<Summary, Failure> {
         self.touched.extend(recheck.items.iter().cloned());
+        if !self.has_views() {
+            return self.reconcile().await;
+        }
         loop {
             self.next_round()?;
-            let seen = self.observe().await?;
+            let mut seen = self.observe().await?;
+            if !self.receive(&mut seen).await? {
+                continue;
+            }
             let nothing_there = seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_)));
             if nothing_there && seen.footprint.items.is_empty() {
                 match &seen.etag {

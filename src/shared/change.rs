@@ -166,7 +166,8 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &Change) 
             if let Some(there) = &there {
                 there.remove(entity, view);
             }
-            Owned::write(entity, view, primary, new, values);
+            let names = values.keys().cloned().collect();
+            Owned { primary: primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, values);
             Ok(Ended::Done)
         }
         (Write::Drop(at), _) => match &there {

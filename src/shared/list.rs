@@ -23,6 +23,8 @@ const COUNT: &str = "ek_count";
 const LIST: &str = "ek_list";
 /// The property that holds the members of a group.
 const MEMBERS: &str = "ek_members";
+/// The property that holds claims on a partition.
+const CLAIMS: &str = "Claims";
 /// The property that says what the figures of a group are.
 const FIGURES: &str = "ek_figures";
 
@@ -55,6 +57,7 @@ impl Description {
         match &view.kind {
             ViewKind::IndexEntity(index) => Some(Self { source, property: index.property.clone(), figures: BTreeMap::new() }),
             ViewKind::Aggregate(aggregate) => Some(Self { source, property: MEMBERS.to_owned(), figures: aggregate.set.clone() }),
+            ViewKind::DenormalizeRange(_) => Some(Self { source, property: CLAIMS.to_owned(), figures: BTreeMap::new() }),
             ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::BlobLists(_) => None,
         }
     }

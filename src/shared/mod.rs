@@ -13,13 +13,15 @@
 //! overwritten. Documents describe themselves, so that parts of a view that is gone can still be taken out.
 
 mod change;
+mod claims;
 mod list;
 mod pieces;
 mod properties;
 
 pub use change::{Becomes, Change, Ended, Write, change, find};
+pub use claims::{Received, claims, receive};
 pub use list::{List, is_list_of};
-pub use properties::{Owned, carried_over, owner_property};
+pub use properties::{Owned, carried_over, owner_property, unclaimed};
 
 use crate::model::job::Primary;
 use crate::model::{ETag, Site};

@@ -24,6 +24,8 @@ pub struct Owned {
     pub token: ETag,
     /// Their names.
     pub names: Vec<String>,
+    /// They are kept on a range of entities: this one has them by a claim, and no footprint lists them.
+    pub by_claim: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -31,6 +33,8 @@ struct Wire {
     source: (TableName, String, String),
     token: ETag,
     set: Vec<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    by_claim: bool,
 }
 
 /// The property that says whose properties of a view an entity has.
@@ -54,13 +58,14 @@ impl Owned {
         }
         let (table, pk, rk) = wire.source;
         let key = EntityKey::new(pk, rk).map_err(|error| wrong(error.to_string()))?;
-        Ok(Some(Self { primary: Primary { table, key }, token: wire.token, names: wire.set }))
+        Ok(Some(Self { primary: Primary { table, key }, token: wire.token, names: wire.set, by_claim: wire.by_claim }))
     }
 
     /// Sets properties on an entity, and says whose they are.
-    pub(super) fn write(entity: &mut Entity, view: &ViewName, primary: &Primary, token: &ETag, values: &BTreeMap<String, EdmValue>) {
-        let source = (primary.table.clone(), primary.key.pk.as_str().to_owned(), primary.key.rk.as_str().to_owned());
-        let wire = Wire { source, token: token.clone(), set: values.keys().cloned().collect() };
+    pub(super) fn write(self, entity: &mut Entity, view: &ViewName, values: &BTreeMap<String, EdmValue>) {
+        let Self { primary, token, names, by_claim } = self;
+        let source = (primary.table, primary.key.pk.as_str().to_owned(), primary.key.rk.as_str().to_owned());
+        let wire = Wire { source, token, set: names, by_claim };
         // Texts always serialise.
         let text = serde_json::to_string(&wire).unwrap_or_default();
         entity.properties.insert(owner_property(view), EdmValue::String(text));
@@ -74,6 +79,19 @@ impl Owned {
             entity.properties.remove(name);
         }
     }
+}
+
+/// An entity without what it has by claims: where it goes it is claimed anew.
+#[must_use]
+pub fn unclaimed(mut entity: Entity) -> Entity {
+    let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER));
+    let wires: Vec<(String, Wire)> =
+        owned.filter_map(|(name, value)| Some((name.clone(), serde_json::from_str(value.as_str()?).ok()?))).collect();
+    for (owner, wire) in wires.into_iter().filter(|(_, wire)| wire.by_claim) {
+        entity.properties.remove(&owner);
+        wire.set.iter().for_each(|name| drop(entity.properties.remove(name)));
+    }
+    entity
 }
 
 /// Keeps on an entity that replaces another what views have set on that one: it is theirs, and not the writer's.

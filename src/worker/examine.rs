@@ -9,6 +9,7 @@ use super::cause;
 use super::decide::Rejection;
 use super::poison::Reason;
 use super::source::Carries;
+use crate::model::Job;
 use crate::model::job::{self, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
@@ -85,7 +86,8 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.into_iter().find(|known| known == op)).unwrap_or(UNKNOWN);
             examined.work = match job::decode_job(object) {
                 Err(error) => permanent(cause::chain(&error)),
-                Ok(envelope) if allow.is_some_and(|allow| !allow.contains(envelope.job.op())) => {
+                // What workers queue themselves, where a job came from, is allowed wherever a job is.
+                Ok(envelope) if !matches!(envelope.job, Job::Carry(_)) && allow.is_some_and(|allow| !allow.contains(envelope.job.op())) => {
                     let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
                     permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", envelope.job.op()))
                 }

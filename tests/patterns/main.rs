@@ -12,6 +12,7 @@ mod derived;
 mod documents;
 mod logging;
 mod moving;
+mod ranges;
 mod series;
 mod site;
 mod wide;
@@ -58,6 +59,13 @@ patterns! {
         what_lies_where_an_entity_is_to_go_is_left_alone
         a_move_that_comes_again_leaves_alone_what_was_moved_back
         moving_takes_as_many_requests_as_the_documentation_says;
+    ranges:
+        what_a_department_says_is_on_all_of_its_people_through_their_lives
+        a_range_within_a_partition_ends_where_it_says
+        an_entity_that_cannot_be_written_holds_up_no_other
+        of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes
+        what_others_overwrote_is_put_back_and_what_moves_is_claimed_anew
+        what_carrying_costs;
     series:
         a_day_of_24_hours_is_one_entity
         a_series_that_outgrows_its_entity_is_told;

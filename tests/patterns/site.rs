@@ -14,9 +14,10 @@ use evenkeel::adapters::system::{SystemChance, SystemClock};
 use evenkeel::adapters::wear::{Grouping, Worn, wear};
 use evenkeel::catalog::{ArchiveTarget, Catalog};
 use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::claim;
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits};
-use evenkeel::ports::{Account, Blob, Chance, Clock, Query, Stores, TableOperation};
+use evenkeel::ports::{Account, Blob, Chance, Clock, MessageText, Query, Stores, TableOperation};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -73,7 +74,9 @@ impl Site {
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
         let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), chance, recheck_after };
-        bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}-recheck")).unwrap()).await.unwrap();
+        for suffix in ["", "-recheck"] {
+            bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}{suffix}")).unwrap()).await.unwrap();
+        }
         Self { account: bare.clone(), engine: Engine::new(parts), worn, clock, unique, messages: AtomicU64::new(0), folder }
     }
 
@@ -125,6 +128,28 @@ impl Site {
             Ok(Outcome::Advanced { .. }) => panic!("{json} is not done"),
             Ok(Outcome::Skipped { reason, .. }) => panic!("{json} was skipped: {reason}"),
             Err(failure) => panic!("{json}: {}", failure.chain()),
+        }
+    }
+
+    /// Does the jobs that jobs have queued, until there are none. What failed for good, in words.
+    pub(crate) async fn do_queued(&self) -> Vec<String> {
+        let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
+        let mut failed = Vec::new();
+        loop {
+            let messages = self.account.queues.get(&queue, 32, std::time::Duration::from_mins(5)).await.unwrap();
+            if messages.is_empty() {
+                return failed;
+            }
+            for message in messages {
+                let MessageText::Readable(text) = &message.text else { panic!("an unreadable message") };
+                let json = Value::Object(job::decode_object(text).unwrap());
+                match self.attempt(&json).await {
+                    Ok(Outcome::Done(_)) => {}
+                    Ok(ended) => panic!("{json} ended as {ended:?}"),
+                    Err(failure) => failed.push(failure.chain()),
+                }
+                self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+            }
         }
     }
 
@@ -207,7 +232,7 @@ impl Site {
 }
 
 async fn create(account: &Account, catalog: &Catalog) {
-    for table in catalog.tables.keys().cloned().chain([footprint::table()]) {
+    for table in catalog.tables.keys().cloned().chain([footprint::table(), claim::table()]) {
         account.tables.create_table(&table).await.unwrap();
     }
     let containers: BTreeSet<&ContainerName> = catalog

@@ -10,6 +10,7 @@
 
 mod documents;
 mod oracle;
+mod ranges;
 mod scenarios;
 mod wide;
 mod world;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use evenkeel::catalog::Catalog;
+use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation, What};
@@ -219,7 +220,7 @@ impl Lab {
             sync_later: Arc::default(),
         };
         futures::executor::block_on(async {
-            for name in declared.tables.keys().chain([&footprint::table(), &table("Departments")]) {
+            for name in declared.tables.keys().chain([&footprint::table(), &claim::table(), &table("Departments")]) {
                 lab.account.tables.create_table(name).await.unwrap();
             }
             lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await.unwrap();
@@ -337,6 +338,26 @@ impl Lab {
             }
         }
         panic!("{job:?} is not done after 20 deliveries");
+    }
+
+    /// Does the jobs that jobs have queued, until there are none.
+    pub(crate) async fn do_queued(&self) {
+        let queue = QueueName::new("jobs").unwrap();
+        loop {
+            let messages = self.account.queues.get(&queue, 32, Duration::from_mins(1)).await.unwrap();
+            if messages.is_empty() {
+                return;
+            }
+            for message in messages {
+                let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
+                let queued = job::decode(text).unwrap().job;
+                match self.work(&queued).await {
+                    Ok(Outcome::Done(_)) => {}
+                    ended => panic!("{queued:?} ended as {ended:?}"),
+                }
+                self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+            }
+        }
     }
 
     /// Lets late requests arrive, time pass, and rechecks run, until none is queued.

@@ -29,6 +29,7 @@ pub async fn tell(stage: &Stage, out: &mut Output) -> anyhow::Result<Exit> {
     story.correction().await?;
     story.acquisition().await?;
     story.survey().await?;
+    story.new_building().await?;
     story.inventory().await?;
     story.end()
 }
@@ -201,6 +202,28 @@ impl Story<'_> {
         self.check("read as one it has 300 answers and a rating", answers == 301)?;
         self.absent("SurveysByRating", "rating", "3_2026_000101").await?;
         self.is("SurveysByRating", ("rating", "5_2026_000101"), "Q300", Some(&4.into())).await
+    }
+
+    async fn new_building(&mut self) -> anyhow::Result<()> {
+        self.begin("Fabrikam moves to another building")?;
+        self.tell(
+            "One put job says where they are; what it says is carried to all of them, in pages. Who comes later asks by themselves.",
+        )?;
+        for (department, name) in [("Fabrikam", "North"), ("Fabrikam", "Tower"), ("Sales", "Lakeside")] {
+            let entity = json!({"PartitionKey": department, "RowKey": "building", "Name": name});
+            self.stage.send(&json!({"op": "put", "table": "Buildings", "entity": entity})).await?;
+            self.stage.settled().await?;
+        }
+        let late = Person { number: "000201".to_owned(), email: "late@contoso.com".to_owned(), ..people::namesake() };
+        let late = Person { department: "Fabrikam".to_owned(), ..late };
+        self.stage.send(&late.hire()).await?;
+        self.stage.settled().await?;
+        let rows = self.stage.rows("Employees").await?;
+        let count = |building: &str| rows.iter().filter(|row| row.entity.text("Building") == Some(building)).count();
+        let found = (count("Tower"), count("Lakeside"), count("North"));
+        self.check("201 people are in the Tower, the three of Sales at Lakeside, nobody in the North any more", found == (201, 3, 0))?;
+        self.stage.send(&json!({"op": "delete", "table": "Employees", "pk": "Fabrikam", "rk": "000201"})).await?;
+        self.stage.settled().await
     }
 
     async fn inventory(&mut self) -> anyhow::Result<()> {

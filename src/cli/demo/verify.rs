@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 
 use crate::catalog::{Catalog, TableRef, ViewKind};
+use crate::model::claim;
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
@@ -42,7 +43,10 @@ impl Findings {
 pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result<Findings> {
     let sources: BTreeSet<&TableRef> = catalog.views.values().map(|view| &view.source).collect();
     let mut tables = BTreeMap::new();
-    for table in catalog.tables.values() {
+    let ranges = catalog.views.values().filter_map(|view| view.range());
+    let claims: BTreeSet<TableRef> =
+        ranges.map(|range| TableRef { account: range.target.account.clone(), table: claim::table() }).collect();
+    for table in catalog.tables.values().chain(&claims) {
         let mut rows = scan(stores, table).await?;
         if catalog.wide.contains(table) {
             rows = wide::whole(rows);

@@ -47,7 +47,7 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
             let keys = found.rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect();
             (found.rows, keys)
         }
-        ViewKind::Denormalize(_) => {
+        ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {
             let site = |key: &EntityKey| Site::Row { table: plan.table.table.clone(), key: key.clone() };
             let owned = found.rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
             let owned: Vec<Option<Owned>> = owned.collect::<Result<_, _>>()?;

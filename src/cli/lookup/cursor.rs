@@ -128,7 +128,7 @@ fn belongs(row: &Row, view: &View) -> bool {
         ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => shared::is_list_of(&view.name, &row.entity),
         ViewKind::BlobLists(_) => false,
         // One that says nonsense is shown where its owner is asked for.
-        ViewKind::Denormalize(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
+        ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
     }
 }
 

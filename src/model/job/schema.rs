@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use super::carry::CarryFields;
 use super::{
     ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, SyncFields, VERSION,
 };
@@ -36,6 +37,6 @@ pub fn schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evenkeel job",
         "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
-        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<MoveFields>("move"), of::<BackfillFields>("backfill"), of::<AuditFields>("audit"), of::<DropTableFields>("drop_table")],
+        "oneOf": [of::<SyncFields>("sync"), of::<PutFields>("put"), of::<DeleteFields>("delete"), of::<ArchiveFields>("archive"), of::<RestoreFields>("restore"), of::<MoveFields>("move"), of::<BackfillFields>("backfill"), of::<AuditFields>("audit"), of::<CarryFields>("carry"), of::<DropTableFields>("drop_table")],
     })
 }

@@ -27,5 +27,6 @@ mod term;
 mod tests;
 
 pub use plan::{LookupError, LookupPlan, QueryClass, plan};
+pub(super) use span::behind;
 pub use span::{KeyRange, Span};
 pub use term::{Term, TermError, TermOp};

@@ -109,7 +109,7 @@ impl KeyRange {
 ///
 /// The last character is raised to the next that is legal in keys. Where the service's order (UTF-16) and ours
 /// (UTF-8) differ, from U+D800 on, an earlier character is raised instead, which lets in keys without the prefix.
-pub(super) fn behind(prefix: &str) -> Option<String> {
+pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
     const LAST_COMMON: char = '\u{d7fe}';
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {

@@ -15,4 +15,4 @@ mod turn;
 mod write;
 
 pub(super) use turn::{Held, Turns};
-pub(super) use write::{Answer, Document};
+pub(super) use write::{Answer, Document, operation};

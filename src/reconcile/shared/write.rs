@@ -121,7 +121,7 @@ fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
 
 /// What makes a document so; nothing where it is so already. A merge sends what has changed only, where nothing is taken
 /// away.
-fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
+pub(in crate::reconcile) fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
     let at = |row: &Row| Condition::Matches(row.etag.clone());
     match (becomes, row) {
         (Becomes::Same, _) | (Becomes::Gone, None) => None,

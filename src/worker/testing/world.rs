@@ -95,7 +95,7 @@ impl World {
             key_of: Arc::new(|job| match job {
                 Job::Sync { primary, .. } | Job::Delete { primary, .. } | Job::Move { primary, .. } => Some(primary.clone()),
                 Job::Put(put) => Some(Primary { table: put.table.clone(), key: put.entity.key.clone() }),
-                Job::Archive { .. } | Job::Restore { .. } | Job::Backfill(_) | Job::Audit(_) | Job::DropTable(_) => None,
+                Job::Archive { .. } | Job::Restore { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => None,
             }),
         })
         .unwrap()

@@ -1,0 +1,58 @@
+//! A `carry` job: to whom an entity's properties are to be carried, and how far that has come.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::claim::Reach;
+use super::{EntityKey, ViewName};
+
+/// A `carry` job: what a view keeps on the entities of a range is brought in step with the claims on them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carry {
+    /// The view.
+    pub view: ViewName,
+    /// The entity that has changed its claim.
+    pub one: EntityKey,
+    /// Whom it tells, or has told until now.
+    pub reach: Reach,
+    /// How far the job has come.
+    pub cursor: CarryCursor,
+}
+
+/// How far a `carry` has come. Written by workers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CarryCursor {
+    /// Where the next page begins: the service's continuation token, its partition key part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_pk: Option<String>,
+    /// The token's row key part, which the service may leave out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_rk: Option<String>,
+    /// Entities seen to so far.
+    #[serde(default)]
+    pub done: u64,
+    /// Entities that could not be written, whose own `sync` jobs were queued instead.
+    #[serde(default)]
+    pub failed: u64,
+    /// Entities that belong to another one as well, which keeps them.
+    #[serde(default)]
+    pub taken: u64,
+    /// One that does: its keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<(String, String)>,
+}
+
+impl Carry {
+    /// A job that has done nothing yet, as a message carries it.
+    pub fn message(view: &ViewName, one: &EntityKey, reach: &Reach) -> Value {
+        let mut message = json!({
+            "op": "carry", "view": view, "one": [one.pk, one.rk], "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
+        });
+        if let (Some(before), Some(fields)) = (&reach.before, message.as_object_mut()) {
+            fields.insert("before".to_owned(), json!(before));
+        }
+        message
+    }
+}

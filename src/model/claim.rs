@@ -1,0 +1,176 @@
+//! Claims: what one entity has to say to every entity of a range, and which range that is.
+//!
+//! A claim is a member of a list: all claims of a view on one partition lie in one row of the table [`CLAIMS`], so that whoever
+//! belongs there finds them by one point read. A claim tells all there is to say, so that it changes exactly when what it
+//! says, or to whom, does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::{AccountName, Comparison, EdmValue, EntityKey, Filter, Key, Member, TableName, ViewName, odata};
+
+/// The table of claims, in each account that has targets of range views.
+pub const CLAIMS: &str = "EvenkeelClaims";
+/// The row of the claims on a partition.
+const ROW: &str = "claims";
+
+/// Entities of one partition: all, or those in a range of row keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reach {
+    /// Their account.
+    pub account: AccountName,
+    /// Their table.
+    pub table: TableName,
+    /// Their partition.
+    pub pk: Key,
+    /// Row keys from here on; from the first where it is empty.
+    pub from: Key,
+    /// Row keys before this one; to the last where absent.
+    pub before: Option<Key>,
+}
+
+/// What one entity has to say to the entities of a range.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// The entity, in the table of its view's source.
+    pub one: EntityKey,
+    /// Whom it tells.
+    pub reach: Reach,
+    /// What it tells them: properties, at least one.
+    pub values: BTreeMap<String, EdmValue>,
+}
+
+/// The name of the table of claims.
+pub fn table() -> TableName {
+    #[expect(clippy::expect_used, reason = "a constant that a test checks")]
+    TableName::new(CLAIMS).expect("a valid table name")
+}
+
+impl Reach {
+    /// Whether an entity of its table is in it.
+    pub fn covers(&self, key: &EntityKey) -> bool {
+        key.pk == self.pk && key.rk >= self.from && self.before.as_ref().is_none_or(|before| key.rk < *before)
+    }
+
+    /// The filter of a query for its entities.
+    pub fn filter(&self) -> Filter {
+        let rows = |op, key: &Key| Filter::compare("RowKey", op, key.as_str());
+        let mut filter = Filter::partition(&self.pk);
+        if !self.from.as_str().is_empty() {
+            filter = filter.and(rows(Comparison::GreaterOrEqual, &self.from));
+        }
+        match &self.before {
+            Some(before) => filter.and(rows(Comparison::Less, before)),
+            None => filter,
+        }
+    }
+}
+
+/// Where the claims of a view on a partition lie. A partition key that would be too long is hashed.
+pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
+    let plain = format!("{view}~{table}~{pk}");
+    let key = |pk: String| EntityKey::new(pk, ROW);
+    key(plain).unwrap_or_else(|_| {
+        let hash = hex::encode(Sha256::digest(pk.as_str()));
+        #[expect(clippy::expect_used, reason = "a view's name, a table's and 64 digits are a key")]
+        key(format!("{view}~{table}~{hash}")).expect("a short key")
+    })
+}
+
+impl Claim {
+    /// The member that it is.
+    pub fn member(&self) -> Member {
+        let before = self.reach.before.as_ref().map_or("", Key::as_str);
+        let texts = [
+            self.one.pk.as_str(),
+            self.one.rk.as_str(),
+            self.reach.account.as_str(),
+            self.reach.table.as_str(),
+            self.reach.pk.as_str(),
+            self.reach.from.as_str(),
+            before,
+        ];
+        let values = Value::Object(odata::encode_properties(&self.values)).to_string();
+        Member(texts.map(str::to_owned).into_iter().chain([values]).collect())
+    }
+
+    /// Reads a member; nothing where it is no claim.
+    pub fn of(member: &Member) -> Option<Self> {
+        let [one_pk, one_rk, account, table, pk, from, before, values] = member.0.as_slice() else { return None };
+        let reach = Reach {
+            account: AccountName::new(account.as_str()).ok()?,
+            table: TableName::new(table.as_str()).ok()?,
+            pk: Key::new(pk.as_str()).ok()?,
+            from: Key::new(from.as_str()).ok()?,
+            before: if before.is_empty() { None } else { Some(Key::new(before.as_str()).ok()?) },
+        };
+        let Value::Object(values) = serde_json::from_str(values).ok()? else { return None };
+        let values = odata::decode_properties(&values).ok()?;
+        Some(Self { one: EntityKey::new(one_pk.as_str(), one_rk.as_str()).ok()?, reach, values })
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({:?}", self.table, self.pk.as_str())?;
+        match (self.from.as_str(), &self.before) {
+            ("", None) => f.write_str(", every row)"),
+            (from, None) => write!(f, ", rows from {from:?})"),
+            (from, Some(before)) => write!(f, ", rows from {from:?} before {:?})", before.as_str()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reach(pk: &str, from: &str, before: Option<&str>) -> Reach {
+        Reach {
+            account: AccountName::main(),
+            table: TableName::new("Employees").unwrap(),
+            pk: Key::new(pk).unwrap(),
+            from: Key::new(from).unwrap(),
+            before: before.map(|before| Key::new(before).unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_range_has_its_first_key_and_not_its_last() {
+        let range = reach("Sales", "b", Some("d"));
+        let covered = |pk: &str, rk: &str| range.covers(&EntityKey::new(pk, rk).unwrap());
+        assert_eq!(
+            [covered("Sales", "a"), covered("Sales", "b"), covered("Sales", "c한"), covered("Sales", "d"), covered("Ops", "c")],
+            [false, true, true, false, false]
+        );
+        assert_eq!(range.filter().to_string(), "((PartitionKey eq 'Sales' and RowKey ge 'b') and RowKey lt 'd')");
+        assert!(reach("Sales", "", None).covers(&EntityKey::new("Sales", "").unwrap()));
+        assert_eq!(reach("Sales", "", None).to_string(), "Employees(\"Sales\", every row)");
+    }
+
+    #[test]
+    fn claims_on_one_partition_lie_together_however_long_its_key_is() {
+        let (view, employees) = (ViewName::new("names").unwrap(), TableName::new("Employees").unwrap());
+        let of = |pk: &str| place(&view, &employees, &Key::new(pk).unwrap());
+        assert_eq!(of("Sales").pk.as_str(), "names~Employees~Sales");
+        assert_eq!(of(&"x".repeat(512)).pk.as_str().len(), "names~Employees~".len() + 64);
+        assert_eq!(table().as_str(), CLAIMS);
+    }
+
+    proptest! {
+        #[test]
+        fn a_claim_survives_as_a_member(
+            keys in proptest::array::uniform4("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}"), open: bool, number: i64, text in ".{0,12}",
+        ) {
+            let [pk, rk, from, before] = &keys;
+            let before = (!open && !before.is_empty()).then_some(before.as_str());
+            let values = BTreeMap::from([("A".to_owned(), EdmValue::Int64(number)), ("B".to_owned(), EdmValue::String(text))]);
+            let claim = Claim { one: EntityKey::new(pk.as_str(), rk.as_str()).unwrap(), reach: reach(pk, from, before), values };
+            prop_assert_eq!(Claim::of(&claim.member()), Some(claim));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A `carry` job in a message.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Job, JobError, archive, key, table};
+use crate::model::carry::{Carry, CarryCursor};
+use crate::model::claim::Reach;
+use crate::model::{AccountName, Key};
+
+/// Fields of a `carry` job, which workers queue themselves when an entity has something new to say to a range of others.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "carry")]
+pub(super) struct CarryFields {
+    /// The view.
+    view: String,
+    /// The entity that has changed: its PartitionKey and RowKey in the table of the view's source.
+    one: (String, String),
+    /// The account of the range's table; `main` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    /// The range's table.
+    table: String,
+    /// The range's PartitionKey.
+    pk: String,
+    /// The range's first RowKey; the first of all where it is empty.
+    #[serde(default)]
+    from: String,
+    /// The RowKey that the range ends before; open where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+    /// How far it has come; written by workers.
+    #[serde(default)]
+    cursor: CarryCursor,
+}
+
+pub(super) fn job(fields: CarryFields) -> Result<Job, JobError> {
+    let op = "carry";
+    let row_key = |text: String| Key::new(text).map_err(|error| JobError::Field { op, problem: error.to_string() });
+    let first = key(op, fields.pk, fields.from)?;
+    let before = fields.before.map(row_key).transpose()?;
+    let account = fields.account.map_or_else(|| Ok(AccountName::main()), AccountName::new);
+    let account = account.map_err(|error| JobError::Field { op, problem: error.to_string() })?;
+    let reach = Reach { account, table: table(op, fields.table)?, pk: first.pk, from: first.rk, before };
+    let (view, one) = (archive(op, fields.view)?, key(op, fields.one.0, fields.one.1)?);
+    Ok(Job::Carry(Box::new(Carry { view, one, reach, cursor: fields.cursor })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode;
+    use super::*;
+    use crate::model::{EntityKey, TableName, ViewName};
+
+    #[test]
+    fn a_carry_job_comes_back_as_it_was_queued() {
+        let reach = Reach {
+            account: AccountName::main(),
+            table: TableName::new("Employees").unwrap(),
+            pk: Key::new("Sales").unwrap(),
+            from: Key::new("a").unwrap(),
+            before: Some(Key::new("b").unwrap()),
+        };
+        let (view, one) = (ViewName::new("names").unwrap(), EntityKey::new("Sales", "department").unwrap());
+        let Job::Carry(carry) = decode(&Carry::message(&view, &one, &reach).to_string()).unwrap().job else { panic!("no carry") };
+        assert_eq!(*carry, Carry { view, one, reach, cursor: CarryCursor::default() });
+    }
+}

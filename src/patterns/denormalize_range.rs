@@ -1,0 +1,66 @@
+//! Denormalization from one to many: properties of a primary, kept on all entities of a range.
+//!
+//! A primary does not own its many entities one by one: there may be millions of them, and each comes and goes by itself. What is
+//! derived from it is one *claim*: the range, and what is to be said there. Whoever keeps the entities in step reads it.
+
+use super::DeriveError;
+use super::denormalize;
+use super::derive::Deriving;
+use super::lookup::behind;
+use crate::catalog::{DenormalizeRange, RangeRows};
+use crate::model::claim::{Claim, Reach};
+use crate::model::template::Template;
+use crate::model::{Key, limits};
+
+/// Characters of a range's ends are below this: the service orders keys by UTF-16 units and the embedded store by UTF-8, which
+/// is the same where one of two is below it.
+const FIRST_IN_DOUBT: char = '\u{d7fe}';
+
+/// The claim of a primary, where it has one.
+pub(super) fn claim(of: &Deriving<'_>, range: &DenormalizeRange) -> Result<Option<Claim>, Box<DeriveError>> {
+    let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else { return Ok(None) };
+    let pk = range.partition_key.render(of.entity).map_err(|source| of.unrendered("partition_key", source))?;
+    let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else { return Ok(None) };
+    let reach = Reach { account: range.target.account.clone(), table: range.target.table.clone(), pk, from, before };
+    let claim = Claim { one: of.primary.key.clone(), reach, values };
+    let units = claim.member().to_string().encode_utf16().count();
+    if units > limits::CLAIM_UTF16_UNITS {
+        return Err(Box::new(DeriveError::LongClaim { view: of.view.name.clone(), primary: of.primary.clone(), units }));
+    }
+    Ok(Some(claim))
+}
+
+/// The first row key and the one behind the last; nothing where the primary has no range.
+fn ends(of: &Deriving<'_>, rows: &RangeRows) -> Result<Option<(Key, Option<Key>)>, Box<DeriveError>> {
+    let first = || Key::new("").ok();
+    Ok(match rows {
+        RangeRows::All => first().map(|first| (first, None)),
+        RangeRows::Prefix(prefix) => match end(of, "row_key_prefix", prefix)? {
+            None => None,
+            Some(prefix) => {
+                let before = behind(prefix.as_str()).and_then(|before| Key::new(before).ok());
+                Some((prefix, before))
+            }
+        },
+        RangeRows::Between { from, before } => {
+            let from = match from {
+                None => first(),
+                Some(from) => end(of, "row_key_from", from)?,
+            };
+            let before = match before {
+                None => Some(None),
+                Some(before) => end(of, "row_key_before", before)?.map(Some),
+            };
+            from.zip(before)
+        }
+    })
+}
+
+fn end(of: &Deriving<'_>, part: &'static str, template: &Template) -> Result<Option<Key>, Box<DeriveError>> {
+    let key = template.render(of.entity).map_err(|source| of.unrendered(part, source))?;
+    if let Some(found) = key.as_ref().and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT)) {
+        let (view, primary) = (of.view.name.clone(), of.primary.clone());
+        return Err(Box::new(DeriveError::RangeEnd { view, part, primary, found }));
+    }
+    Ok(key)
+}

@@ -1,0 +1,324 @@
+//! `carry`: what an entity has to say is brought to every entity of a range.
+//!
+//! ```text
+//!   the one's pass:  write its claim ──▶ queue a carry ──▶ close its footprint
+//!   the carry:       a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
+//!   each entity's own pass:             read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
+//! ```
+//!
+//! An entity that is there when the carry comes by is written by it; one that appears later reads the claim by itself. Every
+//! entity is written, also one that says the same already: whoever still holds an older claim then finds another ETag, and
+//! fails. A claim that changes meanwhile queues a carry of its own.
+//!
+//! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
+//! the others: a `sync` job of it is queued, which says why.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Map, json};
+
+use super::engine::{Engine, Unknown};
+use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcome, Summary};
+use super::failure::{lost_race, permanent, storage};
+use super::pass::{Pass, ROUNDS};
+use super::receive::Said;
+use super::shared::operation;
+use super::walk::{AT_ONCE, PART, Walk};
+use crate::catalog::{TableRef, View};
+use crate::model::carry::{Carry, CarryCursor};
+use crate::model::claim::{self, Claim};
+use crate::model::item::VIEW_PROPERTY;
+use crate::model::job::Primary;
+use crate::model::{ETag, Entity, EntityKey, ItemAddress, Part, Row, Site, body, limits, odata};
+use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, TableOperation, Ttl};
+use crate::shared::{self, Becomes};
+
+/// Entities of one page: as many as one transaction writes.
+const PAGE: u32 = 100;
+/// Bytes of a transaction that one operation takes beside its entity: part headers, URL and ETag.
+const OPERATION_OVERHEAD: usize = 4_096;
+
+/// Another entity keeps what this one claims too.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{taken} entities of {reach} belong to {holder} too, which keeps them: change one of the two, so that their ranges no longer overlap"
+)]
+struct TakenRange {
+    taken: u64,
+    reach: String,
+    holder: Primary,
+}
+
+impl Pass<'_> {
+    /// Queues the carrying of every claim among these items, each once.
+    pub(super) async fn queue_carries<'a>(&self, items: impl Iterator<Item = &'a ItemAddress>) -> Result<(), Failure> {
+        let claims = claim::table();
+        let mut messages = BTreeSet::new();
+        for address in items {
+            let Some(Part::Member(member)) = &address.part else { continue };
+            if address.site.row().is_some_and(|(table, _)| *table == claims)
+                && let Some(claim) = Claim::of(member)
+            {
+                messages.insert(Carry::message(&address.view, &claim.one, &claim.reach).to_string());
+            }
+        }
+        let Some(delivery) = self.delivery.filter(|_| !messages.is_empty()) else { return Ok(()) };
+        let account = self.engine.stores.account(&delivery.account);
+        let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
+        for message in messages {
+            let put = queues.put(&delivery.queue, &body::encode(&message), Duration::ZERO, Ttl::Never).await;
+            put.map_err(|error| storage(format!("queueing what {} says to a range", self.primary), error))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn run(engine: &Engine, carry: &Carry, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let target = TableRef { account: carry.reach.account.clone(), table: carry.reach.table.clone() };
+    let declared = engine.catalog.views.get(&carry.view);
+    if declared.is_none() && !engine.catalog.generations.retired.contains_key(&carry.view) {
+        return Err(permanent("finding the view", Unknown::View(carry.view.clone())));
+    }
+    let over = declared.filter(|view| view.range().is_some_and(|range| range.target == target));
+    let run = Run { engine, delivery, carry, view: over.map(AsRef::as_ref), target };
+    run.part(carry.cursor.clone()).await
+}
+
+struct Run<'e> {
+    engine: &'e Engine,
+    delivery: &'e Delivery,
+    carry: &'e Carry,
+    /// The view; nothing where it says nothing to this table any more.
+    view: Option<&'e View>,
+    target: TableRef,
+}
+
+/// What is to be done about one entity.
+struct Decided {
+    /// Nothing where it is no business of this job.
+    write: Option<TableOperation>,
+    /// Who keeps it, where the one that this job is about claims it in vain.
+    holder: Option<EntityKey>,
+}
+
+impl Run<'_> {
+    async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
+        let began = self.engine.clock.monotonic();
+        let mut summary = Summary::default();
+        loop {
+            let Some(page) = self.page(&cursor).await? else { return Ok(Outcome::Done(summary)) };
+            self.bring(page.rows, &mut cursor, &mut summary).await?;
+            let Some(next) = page.continuation else { return self.end(&cursor, summary).await };
+            (cursor.next_pk, cursor.next_rk) = (Some(next.next_partition_key), next.next_row_key);
+            if self.engine.clock.monotonic().saturating_sub(began) >= PART {
+                return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
+            }
+        }
+    }
+
+    /// Every entity was seen to. The job fails where another one keeps some of them, and still does.
+    async fn end(&self, cursor: &CarryCursor, summary: Summary) -> Result<Outcome, Failure> {
+        let holder = cursor.taken_by.as_ref().and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
+        let (Some(view), Some(holder)) = (self.view, holder) else { return Ok(Outcome::Done(summary)) };
+        let claims = self.claims().await?;
+        let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
+        if !claims_still(&holder) || !claims_still(&self.carry.one) {
+            return Ok(Outcome::Done(summary));
+        }
+        let primary = |key: &EntityKey| Primary { table: view.source.table.clone(), key: key.clone() };
+        let cause = TakenRange { taken: cursor.taken, reach: self.carry.reach.to_string(), holder: primary(&holder) };
+        Err(permanent(format!("carrying what {} says (view {})", primary(&self.carry.one), view.name), cause))
+    }
+
+    /// A page of the range; nothing where its table is gone, as the view is.
+    async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
+        let continuation =
+            cursor.next_pk.clone().map(|next_partition_key| Continuation { next_partition_key, next_row_key: cursor.next_rk.clone() });
+        let query = Query { filter: Some(self.carry.reach.filter()), select: None, top: Some(PAGE), continuation };
+        match self.engine.account(&self.target)?.tables.query(&self.target.table, &query).await {
+            Ok(page) => Ok(Some(page)),
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) && self.view.is_none() => Ok(None),
+            Err(error) => Err(storage(format!("reading a page of {}", self.carry.reach), error)),
+        }
+    }
+
+    async fn claims(&self) -> Result<Vec<Claim>, Failure> {
+        let reach = &self.carry.reach;
+        match self.view {
+            Some(view) => self.engine.claims_on(&view.name, &reach.account, &reach.table, &reach.pk).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Writes the entities of a page, which were read before the claims are, and brings what is derived from them in step.
+    async fn bring(&self, rows: Vec<Row>, cursor: &mut CarryCursor, summary: &mut Summary) -> Result<(), Failure> {
+        let rows: Vec<Row> = rows.into_iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none()).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let claims = self.claims().await?;
+        let (mut writes, mut failed, mut ended) = (Vec::new(), BTreeSet::new(), Vec::new());
+        for row in &rows {
+            match self.decide(row, &claims) {
+                Ok(decided) => {
+                    if let Some(holder) = decided.holder {
+                        cursor.taken += 1;
+                        cursor.taken_by = Some((holder.pk.into(), holder.rk.into()));
+                    }
+                    writes.extend(decided.write);
+                }
+                Err(failure) => ended.push((row.entity.key.clone(), Err(failure))),
+            }
+        }
+        for transaction in transactions(writes) {
+            ended.extend(self.send(transaction).await?);
+        }
+        for (key, ended) in ended {
+            match ended {
+                Ok(()) => summary.changes.push(ItemChange { view: self.carry.view.clone(), action: Action::Update }),
+                Err(failure) => self.leave_out(key, failure, &mut failed).await?,
+            }
+        }
+        self.follow(&rows, &mut failed, summary).await?;
+        cursor.failed += failed.len() as u64;
+        cursor.done += (rows.len() - failed.len()) as u64;
+        Ok(())
+    }
+
+    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<Decided, Failure> {
+        let Some(view) = self.view else { return self.clear(row) };
+        let received = self.engine.received(view, &self.target, &row.entity, claims)?;
+        received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
+        let in_vain = received.others.contains(&self.carry.one);
+        // An entity that nothing is said to is written all the same: who still holds an older claim must fail.
+        let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), Condition::Matches(row.etag.clone()));
+        let write = operation(Becomes::Entity(received.entity), Some(row), &row.entity.key).unwrap_or_else(nothing);
+        Ok(Decided { write: Some(write), holder: received.of.filter(|_| in_vain) })
+    }
+
+    /// Takes away what a view has said that says nothing here any more.
+    fn clear(&self, row: &Row) -> Result<Decided, Failure> {
+        let site = Site::Row { table: self.target.table.clone(), key: row.entity.key.clone() };
+        let received = shared::receive(&site, &row.entity, &self.carry.view, &self.target, &[], &ETag::token(0));
+        let received =
+            received.map_err(|nonsense| permanent(format!("clearing what view {} has kept on {site}", self.carry.view), nonsense))?;
+        let write = if received.differs { operation(Becomes::Entity(received.entity), Some(row), &row.entity.key) } else { None };
+        Ok(Decided { write, holder: None })
+    }
+
+    /// Writes some entities in one transaction, or one by one where that fails.
+    async fn send(&self, operations: Vec<TableOperation>) -> Result<Vec<(EntityKey, Result<(), Failure>)>, Failure> {
+        let tables = &self.engine.account(&self.target)?.tables;
+        let keys: Vec<EntityKey> = operations.iter().map(|operation| operation.key().clone()).collect();
+        if operations.len() > 1 {
+            match tables.transact(&self.target.table, &self.carry.reach.pk, &operations).await {
+                Ok(_) => return Ok(keys.into_iter().map(|key| (key, Ok(()))).collect()),
+                Err(error) if matches!(error.class, ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } | ErrorClass::Refused) => {
+                    return Err(storage(format!("writing entities of {}", self.carry.reach), error));
+                }
+                // One of them is at fault, or nobody knows: each by itself, from what it is now.
+                Err(_) => {}
+            }
+        }
+        let one_by_one = keys.into_iter().map(|key| async move {
+            let ended = self.one(&key).await;
+            (key, ended)
+        });
+        Ok(stream::iter(one_by_one.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
+    }
+
+    /// Writes one entity, from what it is now.
+    async fn one(&self, key: &EntityKey) -> Result<(), Failure> {
+        let step = || format!("writing {}{key}", self.target);
+        let tables = &self.engine.account(&self.target)?.tables;
+        for _ in 0..ROUNDS {
+            let row = tables.get(&self.target.table, key, None).await.map_err(|error| storage(step(), error))?;
+            let Some(row) = row else { return Ok(()) };
+            let claims = self.claims().await?;
+            let Some(write) = self.decide(&row, &claims)?.write else { return Ok(()) };
+            match tables.apply(&self.target.table, &write).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) => return Err(storage(step(), error)),
+            }
+        }
+        // Whoever changes it so often has its own job, which reads the claims too.
+        Err(Failure { class: FailureClass::Permanent, ..lost_race(step(), ROUNDS) })
+    }
+
+    /// Brings what is derived from the entities in step.
+    async fn follow(&self, rows: &[Row], failed: &mut BTreeSet<EntityKey>, summary: &mut Summary) -> Result<(), Failure> {
+        if !self.engine.catalog.has_views(&self.target) {
+            return Ok(());
+        }
+        let keys = rows.iter().map(|row| row.entity.key.clone()).filter(|key| !failed.contains(key));
+        let passes = keys.map(|key| {
+            let primary = Primary { table: self.target.table.clone(), key: key.clone() };
+            let mut pass = Pass::new(self.engine, &self.target, primary, Some(self.delivery));
+            pass.said = Said::Known;
+            async move { (key, Box::pin(pass.reconcile()).await) }
+        });
+        let ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
+        for (key, ended) in ended {
+            match ended {
+                Ok(done) => {
+                    summary.changes.extend(done.changes);
+                    summary.extra_rounds += done.extra_rounds;
+                }
+                Err(failure) => self.leave_out(key, failure, failed).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves an entity to a job of its own, which says why it cannot be.
+    async fn leave_out(&self, key: EntityKey, failure: Failure, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
+        if failure.class != FailureClass::Permanent {
+            return Err(failure);
+        }
+        let primary = Primary { table: self.target.table.clone(), key: key.clone() };
+        tracing::warn!(%primary, error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
+        Walk { engine: self.engine, source: &self.target, delivery: self.delivery }.queue_sync(&primary).await?;
+        failed.insert(key);
+        Ok(())
+    }
+}
+
+/// Operations of one partition, as many together as one transaction takes.
+fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
+    let mut transactions: Vec<Vec<TableOperation>> = Vec::new();
+    let mut bytes = limits::TRANSACTION_BYTES + 1;
+    for operation in operations {
+        let more = OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len);
+        bytes += more;
+        match transactions.last_mut() {
+            Some(last) if bytes <= limits::TRANSACTION_BYTES && last.len() < limits::TRANSACTION_OPERATIONS => last.push(operation),
+            _ => {
+                bytes = more;
+                transactions.push(vec![operation]);
+            }
+        }
+    }
+    transactions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_takes_a_hundred_and_four_megabytes() {
+        let of = |count: usize, bytes: usize| {
+            let write = |n: usize| {
+                let entity = Entity::new(EntityKey::new("p", n.to_string()).unwrap()).with("T", "x".repeat(bytes));
+                TableOperation::Insert(entity)
+            };
+            transactions((0..count).map(write).collect()).iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0, 1), [0_usize; 0]);
+        assert_eq!(of(101, 1), [100, 1]);
+        assert_eq!(of(5, 1 << 20), [3, 2]);
+    }
+}

@@ -1,0 +1,103 @@
+//! What a primary has by the claims of others: a pass takes it in before it derives.
+//!
+//! ```text
+//!   read the primary ──▶ read the claims on it ──▶ write it at the ETag read, where it says something else
+//! ```
+//!
+//! The claims are read after the primary: a claim that changes later is carried to every entity that is there by then, and one
+//! that was there before is seen here. So nobody falls between a pass of its own and the carrying.
+
+use super::engine::Engine;
+use super::execute::{Action, Failure, ItemChange};
+use super::failure::{permanent, storage};
+use super::observation::Observation;
+use super::pass::Pass;
+use super::shared::operation;
+use crate::catalog::{TableRef, View};
+use crate::model::claim::{self, Claim};
+use crate::model::item::VIEW_PROPERTY;
+use crate::model::{AccountName, ETag, Entity, ItemAddress, Key, Part, Row, Site, TableName, ViewName};
+use crate::ports::ErrorClass;
+use crate::shared::{self, Becomes, Received};
+
+/// Whether a pass asks what others say to its primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It reads their claims.
+    Ask,
+    /// The primary has it already.
+    Known,
+}
+
+impl Engine {
+    /// The claims of a view on a partition.
+    pub(super) async fn claims_on(
+        &self,
+        view: &ViewName,
+        account: &AccountName,
+        table: &TableName,
+        pk: &Key,
+    ) -> Result<Vec<Claim>, Failure> {
+        let key = claim::place(view, table, pk);
+        let site = Site::Row { table: claim::table(), key: key.clone() };
+        let step = || format!("reading the claims on {table}({:?}) of view {view}", pk.as_str());
+        let tables = &self.stores.account(account).map_err(|error| permanent(step(), error))?.tables;
+        let row = tables.get(&claim::table(), &key, None).await.map_err(|error| storage(step(), error))?;
+        shared::claims(&site, view, row.as_ref().map(|row| &row.entity)).map_err(|nonsense| permanent(step(), nonsense))
+    }
+
+    /// What an entity of this table should have of a view by these claims.
+    pub(super) fn received(&self, view: &View, table: &TableRef, entity: &Entity, claims: &[Claim]) -> Result<Received, Failure> {
+        let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
+        let token = ETag::token(self.chance.next_u64());
+        let received = shared::receive(&site, entity, &view.name, &view.source, claims, &token);
+        received.map_err(|nonsense| permanent(format!("setting what view {} keeps on {table}{}", view.name, entity.key), nonsense))
+    }
+}
+
+impl Pass<'_> {
+    /// Whether views keep properties on ranges of this primary's table.
+    pub(super) fn receives(&self) -> bool {
+        self.said == Said::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
+    }
+
+    /// What a view keeps on the primary itself, as an item.
+    pub(super) fn on_itself(&self, view: ViewName) -> ItemAddress {
+        let site = Site::Row { table: self.source.table.clone(), key: self.primary.key.clone() };
+        ItemAddress { view, account: self.source.account.clone(), site, part: Some(Part::Properties) }
+    }
+
+    /// What the primary becomes by the claims on it, and the views of which it says something else; none where it is as it should be.
+    pub(super) async fn awaits(&self, row: Option<&Row>) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
+        // What was derived from others is written by them alone.
+        let Some(row) = row.filter(|row| self.receives() && row.entity.get(VIEW_PROPERTY).is_none()) else { return Ok(None) };
+        let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
+        for view in self.engine.catalog.ranges_over(self.source) {
+            let claims = self.engine.claims_on(&view.name, &self.source.account, &self.source.table, &entity.key.pk).await?;
+            let received = self.engine.received(view, self.source, &entity, &claims)?;
+            if received.differs {
+                entity = received.entity;
+                differ.push(view.name.clone());
+            }
+        }
+        Ok((!differ.is_empty()).then_some((entity, differ)))
+    }
+
+    /// Writes what the primary has by the claims on it, and goes on from there. `false` where a race was lost.
+    pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
+        let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? else { return Ok(true) };
+        let step = || format!("setting what others say on {}", self.primary);
+        entity.check().map_err(|error| permanent(step(), error))?;
+        let Some(write) = operation(Becomes::Entity(entity.clone()), seen.row.as_ref(), &self.primary.key) else { return Ok(true) };
+        match self.tables()?.apply(&self.source.table, &write).await {
+            Ok(Some(etag)) => {
+                seen.row = Some(Row { entity, etag, timestamp: None });
+                self.summary.changes.extend(views.into_iter().map(|view| ItemChange { view, action: Action::Update }));
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(false),
+            Err(error) => Err(storage(step(), error)),
+        }
+    }
+}

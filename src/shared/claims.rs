@@ -1,0 +1,132 @@
+//! Claims on a partition, and what an entity there has by them.
+
+use std::collections::BTreeMap;
+
+use super::Nonsense;
+use super::list::{self, List};
+use super::properties::Owned;
+use crate::catalog::TableRef;
+use crate::model::claim::Claim;
+use crate::model::job::Primary;
+use crate::model::{ETag, EdmValue, Entity, EntityKey, Site, ViewName, odata};
+
+/// What an entity becomes by the claims on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Received {
+    /// The entity as it should be, its properties at a new token.
+    pub entity: Entity,
+    /// It says something else than the entity does now.
+    pub differs: bool,
+    /// Whose properties it has: that entity's key.
+    pub of: Option<EntityKey>,
+    /// Who claims it as well, and does not get it.
+    pub others: Vec<EntityKey>,
+}
+
+/// The claims of a view that lie in this row.
+pub fn claims(site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Vec<Claim>, Nonsense> {
+    let Some(entity) = entity.filter(|entity| list::is_list_of(view, entity)) else { return Ok(Vec::new()) };
+    let read =
+        |member| Claim::of(member).ok_or_else(|| Nonsense { site: site.clone(), problem: format!("the member {member} is no claim") });
+    List::read(site, entity)?.members.keys().map(read).collect()
+}
+
+/// What an entity should have of a view, whose source is this, by these claims. Of several who claim it the one keeps it that has it, else it
+/// is the first by key.
+pub fn receive(
+    site: &Site,
+    entity: &Entity,
+    view: &ViewName,
+    source: &TableRef,
+    claims: &[Claim],
+    token: &ETag,
+) -> Result<Received, Nonsense> {
+    let had = Owned::read(site, entity, view)?;
+    let mine: Vec<&Claim> = claims.iter().filter(|claim| claim.reach.covers(&entity.key)).collect();
+    let holder = had.as_ref().filter(|had| had.by_claim && had.primary.table == source.table);
+    let holds = |claim: &&&Claim| holder.is_some_and(|had| had.primary.key == claim.one);
+    let chosen = mine.iter().find(holds).or_else(|| mine.first()).copied();
+    let mut others: Vec<EntityKey> = mine.iter().map(|claim| claim.one.clone()).collect();
+    others.retain(|one| chosen.is_some_and(|chosen| chosen.one != *one));
+    let mut becomes = entity.clone();
+    let Some(claim) = chosen else {
+        // What the view, as it was declared once, keeps there for another reason is not this one's to take away.
+        let gone = had.filter(|had| had.by_claim);
+        if let Some(had) = &gone {
+            had.remove(&mut becomes, view);
+        }
+        return Ok(Received { entity: becomes, differs: gone.is_some(), of: None, others });
+    };
+    let primary = Primary { table: source.table.clone(), key: claim.one.clone() };
+    let differs = had.as_ref().is_none_or(|had| !had.by_claim || had.primary != primary || said(entity, &had.names) != text(&claim.values));
+    if let Some(had) = &had {
+        had.remove(&mut becomes, view);
+    }
+    let names = claim.values.keys().cloned().collect();
+    Owned { primary, token: token.clone(), names, by_claim: true }.write(&mut becomes, view, &claim.values);
+    Ok(Received { entity: becomes, differs, of: Some(claim.one.clone()), others })
+}
+
+/// What an entity says under these names.
+fn said(entity: &Entity, names: &[String]) -> String {
+    text(&names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect())
+}
+
+/// As JSON, in which what is no number equals itself.
+fn text(values: &BTreeMap<String, EdmValue>) -> String {
+    serde_json::Value::Object(odata::encode_properties(values)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::claim::Reach;
+    use crate::model::{AccountName, Key, TableName};
+
+    fn claim(rk: &str, from: &str, values: &[(&str, f64)]) -> Claim {
+        let reach = Reach {
+            account: AccountName::main(),
+            table: TableName::new("Employees").unwrap(),
+            pk: Key::new("Sales").unwrap(),
+            from: Key::new(from).unwrap(),
+            before: None,
+        };
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        Claim { one: EntityKey::new("Sales", rk).unwrap(), reach, values }
+    }
+
+    fn received(entity: &Entity, claims: &[Claim], token: u64) -> Received {
+        let source = TableRef { account: AccountName::main(), table: TableName::new("Departments").unwrap() };
+        let site = Site::Row { table: TableName::new("Employees").unwrap(), key: entity.key.clone() };
+        receive(&site, entity, &ViewName::new("names").unwrap(), &source, claims, &ETag::token(token)).unwrap()
+    }
+
+    #[test]
+    fn an_entity_has_what_its_one_says_and_nothing_of_it_afterwards() {
+        let entity = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Own", 1);
+        let none = received(&entity, &[claim("x", "8", &[("A", 1.0)])], 1);
+        assert_eq!((none.differs, none.of.as_ref(), &none.entity), (false, None, &entity), "it is not in the range");
+        let first = received(&entity, &[claim("x", "", &[("A", f64::NAN), ("B", 2.0)])], 2);
+        assert!(first.differs && first.entity.get("B") == Some(&2.0.into()));
+        let again = received(&first.entity, &[claim("x", "", &[("A", f64::NAN), ("B", 2.0)])], 3);
+        assert!(!again.differs && again.entity != first.entity, "the same, at a new token");
+        let fewer = received(&again.entity, &[claim("x", "", &[("A", 1.0)])], 4);
+        assert!(fewer.differs && fewer.entity.get("B").is_none());
+        let gone = received(&fewer.entity, &[], 5);
+        assert_eq!((gone.differs, gone.entity), (true, entity));
+    }
+
+    #[test]
+    fn of_two_who_claim_it_the_one_keeps_it_that_has_it() {
+        let entity = Entity::new(EntityKey::new("Sales", "7").unwrap());
+        let (a, b) = (claim("a", "", &[("A", 1.0)]), claim("b", "5", &[("A", 2.0)]));
+        let of_b = received(&entity, std::slice::from_ref(&b), 1);
+        assert_eq!((of_b.of.as_ref(), of_b.others.len()), (Some(&b.one), 0));
+        let kept = received(&of_b.entity, &[a.clone(), b.clone()], 2);
+        assert_eq!((kept.of.as_ref(), kept.others.as_slice(), kept.differs), (Some(&b.one), std::slice::from_ref(&a.one), false));
+        let first = received(&entity, &[a.clone(), b], 3);
+        assert_eq!(first.of.as_ref(), Some(&a.one));
+        let taken_over = received(&of_b.entity, std::slice::from_ref(&a), 4);
+        assert!(taken_over.differs && taken_over.entity.get("A") == Some(&1.0.into()));
+    }
+}

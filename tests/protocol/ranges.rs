@@ -1,0 +1,311 @@
+//! One to many under disturbance: what a department says is carried to its people, whoever comes, goes or changes meanwhile.
+//!
+//! Each story is told undisturbed, then disturbed at each operation of its job: by faults, and by another worker that does whole
+//! jobs in between. In the end everybody says what their department does, computed anew, and no plan finds anything to do.
+
+use evenkeel::catalog::{Catalog, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel::model::job::Primary;
+use evenkeel::model::template::Template;
+use evenkeel::model::{AccountName, Entity, EntityKey, Job, ViewName};
+use evenkeel::ports::{Condition, TableOperation};
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use crate::DISTURBANCES;
+use crate::world::{Disturbance, Lab, SMALL, job, table};
+
+fn table_ref(name: &str) -> TableRef {
+    TableRef { account: AccountName::main(), table: table(name) }
+}
+
+/// Departments say their name to everybody in their partition whose row key begins with their prefix; everybody is filed by it.
+fn catalog(followed: bool) -> Catalog {
+    let view = |name: &str, source: &str, kind| {
+        let name = ViewName::new(name).unwrap();
+        (name.clone(), View { name, source: table_ref(source), when: None, kind, on_conflict: OnConflict::Reject }.into())
+    };
+    let range = DenormalizeRange {
+        target: table_ref("Employees"),
+        partition_key: Template::parse("{PartitionKey}").unwrap(),
+        rows: RangeRows::Prefix(Template::parse("{Prefix}").unwrap()),
+        set: [("Department".to_owned(), Template::parse_text("{Name}").unwrap())].into(),
+    };
+    let index = SecondaryIndex {
+        target: table_ref("ByEmail"),
+        partition_key: Template::parse("{Department}").unwrap(),
+        row_key: Template::parse("{PartitionKey}_{RowKey}").unwrap(),
+        select: None,
+    };
+    let by_department = followed.then(|| view("by_department", "Employees", ViewKind::SecondaryIndex(index)));
+    Catalog {
+        tables: ["Employees", "Departments", "ByEmail"].map(|name| (table(name), table_ref(name))).into(),
+        views: [view("says", "Departments", ViewKind::DenormalizeRange(range))].into_iter().chain(by_department).collect(),
+        ..Catalog::default()
+    }
+}
+
+async fn write(lab: &Lab, name: &str, entity: Entity) {
+    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+}
+
+async fn person(lab: &Lab, rk: &str) {
+    write(lab, "Employees", Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Email", rk)).await;
+}
+
+async fn department(lab: &Lab, name: &str, prefix: &str) {
+    let key = EntityKey::new("Sales", "department").unwrap();
+    write(lab, "Departments", Entity::new(key).with("Name", name).with("Prefix", prefix)).await;
+}
+
+async fn forget(lab: &Lab, name: &str, rk: &str) {
+    let operation = TableOperation::Delete(EntityKey::new("Sales", rk).unwrap(), Condition::Any);
+    drop(lab.account.tables.apply(&table(name), &operation).await);
+}
+
+fn sync(table: &str, rk: &str) -> Job {
+    job(&json!({"op": "sync", "table": table, "pk": "Sales", "rk": rk}))
+}
+
+fn carry() -> Job {
+    job(
+        &json!({"op": "carry", "view": "says", "one": ["Sales", "department"], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+    )
+}
+
+type Step = fn(Lab) -> BoxFuture<'static, ()>;
+
+/// Four people of a department that has said its name; another one whom it does not mean.
+fn settled(lab: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        department(&lab, "Sales", "e").await;
+        lab.work(&sync("Departments", "department")).await.unwrap();
+        for rk in ["e1", "e2", "e3", "x"] {
+            person(&lab, rk).await;
+            lab.work(&sync("Employees", rk)).await.unwrap();
+        }
+        lab.do_queued().await;
+    })
+}
+
+/// A job, and the state that it meets.
+fn stories() -> [(&'static str, Step, Job); 8] {
+    [
+        (
+            "a department is renamed",
+            |lab| {
+                Box::pin(async move {
+                    settled(lab.clone()).await;
+                    department(&lab, "Trade", "e").await;
+                })
+            },
+            sync("Departments", "department"),
+        ),
+        (
+            "a department means others",
+            |lab| {
+                Box::pin(async move {
+                    settled(lab.clone()).await;
+                    department(&lab, "Sales", "x").await;
+                })
+            },
+            sync("Departments", "department"),
+        ),
+        (
+            "a department goes",
+            |lab| {
+                Box::pin(async move {
+                    settled(lab.clone()).await;
+                    forget(&lab, "Departments", "department").await;
+                })
+            },
+            sync("Departments", "department"),
+        ),
+        (
+            "a department is put",
+            |lab| {
+                Box::pin(async move {
+                    for rk in ["e1", "e2", "x"] {
+                        person(&lab, rk).await;
+                        lab.work(&sync("Employees", rk)).await.unwrap();
+                    }
+                })
+            },
+            job(
+                &json!({"op": "put", "table": "Departments", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Name": "New", "Prefix": "e"}}),
+            ),
+        ),
+        (
+            "a name is carried",
+            |lab| {
+                Box::pin(async move {
+                    settled(lab.clone()).await;
+                    department(&lab, "Trade", "e").await;
+                    lab.work(&sync("Departments", "department")).await.unwrap();
+                })
+            },
+            carry(),
+        ),
+        (
+            "a silence is carried",
+            |lab| {
+                Box::pin(async move {
+                    settled(lab.clone()).await;
+                    forget(&lab, "Departments", "department").await;
+                    lab.work(&sync("Departments", "department")).await.unwrap();
+                })
+            },
+            carry(),
+        ),
+        (
+            "somebody new asks",
+            |lab| {
+                Box::pin(async move {
+                    settled(lab.clone()).await;
+                    person(&lab, "e9").await;
+                })
+            },
+            sync("Employees", "e9"),
+        ),
+        (
+            "somebody new is put",
+            settled,
+            job(&json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "e9", "Email": "e9"}})),
+        ),
+    ]
+}
+
+/// What somebody else does in between: a client writes, and another worker does the jobs.
+fn meddlers() -> [(&'static str, Step); 6] {
+    [
+        ("somebody new", |lab| {
+            Box::pin(async move {
+                person(&lab, "e5").await;
+                lab.work(&sync("Employees", "e5")).await.unwrap();
+            })
+        }),
+        ("one deleted and created anew", |lab| {
+            Box::pin(async move {
+                forget(&lab, "Employees", "e2").await;
+                person(&lab, "e2").await;
+                lab.work(&sync("Employees", "e2")).await.unwrap();
+            })
+        }),
+        ("a rename that is not carried yet", |lab| {
+            Box::pin(async move {
+                department(&lab, "Meddled", "e").await;
+                lab.work(&sync("Departments", "department")).await.unwrap();
+            })
+        }),
+        ("a rename that is carried", |lab| {
+            Box::pin(async move {
+                department(&lab, "Meddled", "e").await;
+                lab.work(&sync("Departments", "department")).await.unwrap();
+                lab.do_queued().await;
+            })
+        }),
+        ("another range", |lab| {
+            Box::pin(async move {
+                department(&lab, "Sales", "x").await;
+                lab.work(&sync("Departments", "department")).await.unwrap();
+                lab.do_queued().await;
+            })
+        }),
+        ("no department", |lab| {
+            Box::pin(async move {
+                forget(&lab, "Departments", "department").await;
+                lab.work(&sync("Departments", "department")).await.unwrap();
+                lab.do_queued().await;
+            })
+        }),
+    ]
+}
+
+/// Does what is left to do; then everybody says what their department does.
+async fn agrees(lab: &Lab, story: &str) {
+    lab.weather.calm();
+    lab.sim.settle();
+    for _ in 0..3 {
+        lab.do_queued().await;
+        lab.finish().await;
+    }
+    let department = lab.read("Departments", "Sales", "department").await.map(|row| row.entity);
+    let mut filed = Vec::new();
+    for row in lab.rows("Employees").await {
+        let rk = row.entity.key.rk.as_str();
+        let said = department.as_ref().filter(|department| department.text("Prefix").is_some_and(|prefix| rk.starts_with(prefix)));
+        let said = said.and_then(|department| department.text("Name"));
+        assert_eq!(row.entity.text("Department"), said, "{story}: {rk}");
+        assert_eq!(row.entity.text("Email"), Some(rk), "{story}: what others keep there stays");
+        filed.extend(said.map(|said| (said.to_owned(), format!("Sales_{rk}"))));
+    }
+    let followed = lab.engine.catalog().views.len() > 1;
+    if followed {
+        let found: Vec<_> =
+            lab.rows("ByEmail").await.iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect();
+        assert_eq!(found, filed, "{story}");
+    }
+    let departments = lab.rows("Departments").await.into_iter().map(|row| ("Departments", row));
+    for (name, row) in departments.chain(lab.rows("Employees").await.into_iter().map(|row| ("Employees", row))) {
+        let plan = lab.engine.plan(&Primary { table: table(name), key: row.entity.key }).await.unwrap();
+        assert!(plan.in_step, "{story}: {plan}");
+    }
+}
+
+async fn undisturbed(prepare: Step, job: &Job, followed: bool, story: &str) -> u64 {
+    let lab = Lab::with(SMALL, catalog(followed));
+    prepare(lab.clone()).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.deliver(job, 1).await.expect("not disturbed").unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
+    let operations = lab.weather.counted();
+    agrees(&lab, story).await;
+    operations
+}
+
+#[tokio::test]
+async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
+    let mut runs = 0_u32;
+    for followed in [false, true] {
+        for (story, prepare, job) in stories() {
+            let operations = undisturbed(prepare, &job, followed, story).await;
+            for disturbance in DISTURBANCES {
+                for at in 1..=operations + 1 {
+                    let lab = Lab::with(SMALL, catalog(followed));
+                    prepare(lab.clone()).await;
+                    lab.weather.arm(at, disturbance);
+                    lab.deliver_until_done(&job).await;
+                    agrees(&lab, &format!("{story}, {disturbance:?} at operation {at}, followed {followed}")).await;
+                    runs += 1;
+                }
+            }
+        }
+    }
+    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+}
+
+#[tokio::test]
+async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation() {
+    let mut runs = 0_u32;
+    for followed in [false, true] {
+        for (story, prepare, job) in stories() {
+            let operations = undisturbed(prepare, &job, followed, story).await;
+            for (name, meddle) in meddlers() {
+                for at in 1..=operations {
+                    for late in [None, Some(at + 1), Some(at + 2)] {
+                        let lab = Lab::with(SMALL, catalog(followed));
+                        prepare(lab.clone()).await;
+                        lab.weather.arm(at, Disturbance::Meddle);
+                        // And then a request that is given up and arrives when much else has happened.
+                        if let Some(late) = late {
+                            lab.weather.arm(late, Disturbance::ArriveLater(6));
+                        }
+                        lab.weather.meddle(meddle(lab.of_another_worker()));
+                        lab.deliver_until_done(&job).await;
+                        agrees(&lab, &format!("{story}, {name} before operation {at}, late {late:?}, followed {followed}")).await;
+                        runs += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(runs > 1_000, "only {runs} runs: the sweep has lost its stories");
+}
