@@ -32,6 +32,7 @@ use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging};
 
 mod condition;
+mod connect;
 mod current;
 mod demo;
 mod ending;
@@ -43,6 +44,8 @@ mod signals;
 mod stores;
 mod trace;
 mod watch;
+
+pub use connect::{ConnectError, connect, prepare_store};
 
 use condition::Condition;
 use stores::Opened;

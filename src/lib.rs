@@ -10,6 +10,7 @@ pub mod adapters;
 pub mod app;
 pub mod catalog;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod migrations;
 pub mod model;

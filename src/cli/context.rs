@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::catalog::{Catalog, TableRef, View};
+use crate::client::Client;
 use crate::model::{AccountName, TableName, ViewName};
 use crate::ports::{Clock, Stores};
 use crate::settings::Settings;
@@ -40,6 +41,11 @@ impl Context {
                 Ok(TableRef { account, table: name })
             }
         }
+    }
+
+    /// What applications use as well.
+    pub fn client(&self) -> Client {
+        Client::new(self.stores.clone(), Arc::clone(&self.catalog), self.settings.queues.clone())
     }
 
     /// A view of the catalog.

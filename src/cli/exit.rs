@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use crate::client::ClientError;
 use crate::config::ConfigErrors;
 use crate::migrations::MigrationError;
 use crate::ports::{ErrorClass, StoreError};
@@ -94,6 +95,11 @@ impl UsageError {
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
+}
+
+/// The failure of something that was asked of the client: misuse of it is misuse of the command.
+pub(super) fn misused(error: ClientError) -> anyhow::Error {
+    if error.is_misuse() { UsageError::new(error.to_string()).into() } else { error.into() }
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ use tokio::io::{AsyncBufRead, BufReader};
 use self::lines::{Line, Lines};
 use super::output::printable;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use crate::client::{Client, Prepared};
 use crate::model::QueueName;
-use crate::ops::submission::{Prepared, prepare};
-use crate::ports::{StoreError, Ttl};
 
 mod lines;
 
@@ -47,7 +46,7 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
         let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
         return Err(UsageError::new(format!("no queue {queue} is declared; declared are {}", known.join(", "))).into());
     }
-    let submission = Submission { context, queue: args.queue.as_ref(), many: args.job == "-" };
+    let submission = Submission { client: context.client(), queue: args.queue.as_ref(), many: args.job == "-" };
     if submission.many {
         submission.run(BufReader::new(tokio::io::stdin()), out).await
     } else {
@@ -56,7 +55,7 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
 }
 
 struct Submission<'a> {
-    context: &'a Context,
+    client: Client,
     queue: Option<&'a QueueName>,
     many: bool,
 }
@@ -127,7 +126,7 @@ impl Submission<'_> {
                         None => more = false,
                         Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
                         Some(Line { number, text }) => {
-                            let job = text.and_then(|text| prepare(&text, self.queue, &self.context.settings, &self.context.catalog));
+                            let job = text.and_then(|text| self.client.prepare(&text, self.queue).map_err(|error| error.to_string()));
                             on_their_way.push_back(self.send(number, job));
                         }
                     }
@@ -142,17 +141,10 @@ impl Submission<'_> {
             Ok(job) => job,
             Err(problem) => return (number, Ok(Err(problem))),
         };
-        let sent = match self.context.stores.account(&job.account) {
-            Ok(account) => account.queues.put(&job.queue, &job.text, std::time::Duration::ZERO, Ttl::Never).await,
-            Err(error) => return (number, Err(error.into())),
-        };
-        let failed = |error: StoreError| {
-            let what = if self.many { format!("line {number}") } else { "the job".to_owned() };
-            anyhow::Error::new(error).context(format!("sending {what} to the queue {}", job.queue))
-        };
-        match sent {
-            Ok(sent) => (number, Ok(Ok((job, sent.id)))),
-            Err(error) => (number, Err(failed(error))),
+        match self.client.send(&job).await {
+            Ok(sent) => (number, Ok(Ok((job, sent.message_id)))),
+            Err(error) if self.many => (number, Err(anyhow::Error::new(error).context(format!("sending line {number}")))),
+            Err(error) => (number, Err(error.into())),
         }
     }
 

@@ -1,17 +1,15 @@
 //! What commands about whole tables share: which tables are meant, the job of one, and in whose name it is done here.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Context, Exit, Format, Output, UsageError};
+use crate::client::Prepared;
 use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
-use crate::ops::submission::{Prepared, prepare};
-use crate::ports::Ttl;
 use crate::reconcile::Delivery;
 
 /// The tables whose primaries are meant: one, that of a view, or every one with views.
@@ -28,7 +26,7 @@ pub(super) fn meant(table: Option<&String>, view: Option<&ViewName>, context: &C
 
 /// A job, checked.
 fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
-    prepare(&job.to_string(), queue, &context.settings, &context.catalog).map_err(UsageError::new)
+    context.client().prepare(&job.to_string(), queue).map_err(|error| UsageError::new(error.to_string()))
 }
 
 /// Puts a job for each table on its queue, for the workers.
@@ -41,12 +39,10 @@ pub(super) async fn submit(
 ) -> anyhow::Result<Exit> {
     for table in tables {
         let job = prepared(&job(table), queue, context)?;
-        let queues = &context.stores.account(&job.account)?.queues;
-        let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
-        let sent = sent.with_context(|| format!("sending the job to the queue {}", job.queue))?;
+        let sent = context.client().send(&job).await?;
         match out.format() {
-            Format::Json => out.value(&json!({"table": table, "queue": job.queue, "message_id": sent.id, "op": job.op}))?,
-            Format::Text => out.line(format_args!("sent {} of {table} to {} as {}", job.op, job.queue, sent.id))?,
+            Format::Json => out.value(&json!({"table": table, "queue": sent.queue, "message_id": sent.message_id, "op": sent.op}))?,
+            Format::Text => out.line(format_args!("sent {} of {table} to {} as {}", sent.op, sent.queue, sent.message_id))?,
         }
     }
     Ok(Exit::Done)

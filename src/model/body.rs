@@ -3,7 +3,7 @@
 //! Base64 is written because the queue client trims plain text, and because one message with markup or a
 //! control character makes a whole batch of messages unreadable.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -62,6 +62,17 @@ pub fn encode(json: &str) -> String {
     BASE64.encode(json)
 }
 
+/// The text of a message that carries `json`: Base64, or gzip in Base64 where only that fits. `None` where neither does.
+pub fn pack(json: &str) -> Option<String> {
+    if json.len() <= limits::QUEUE_BODY_BYTES {
+        return Some(encode(json));
+    }
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(json.as_bytes()).ok()?;
+    let bytes = gzip.finish().ok()?;
+    (bytes.len() <= limits::QUEUE_BODY_BYTES && json.len() <= limits::EXPANDED_BODY_BYTES).then(|| BASE64.encode(bytes))
+}
+
 fn expand(bytes: &[u8]) -> Result<Vec<u8>, BodyError> {
     let mut expanded = Vec::new();
     let limit = limits::EXPANDED_BODY_BYTES as u64 + 1;
@@ -72,7 +83,6 @@ fn expand(bytes: &[u8]) -> Result<Vec<u8>, BodyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
 
     const JSON: &str = r#"{"op":"sync","table":"Employees","pk":"한","rk":"😀"}"#;
 
@@ -90,6 +100,18 @@ mod tests {
         {
             assert_eq!(decode(&message).unwrap().text, JSON, "{message}");
         }
+    }
+
+    #[test]
+    fn what_is_long_is_compressed_where_that_helps() {
+        let long = format!("{{\"note\":\"{}\"}}", "x".repeat(60_000));
+        let packed = pack(&long).unwrap();
+        assert!(packed.len() < 1_000);
+        assert_eq!(decode(&packed).unwrap().text, long);
+        assert_eq!(pack(JSON).unwrap(), encode(JSON));
+        assert_eq!(pack(&" ".repeat(limits::EXPANDED_BODY_BYTES + 1)), None, "no worker would expand it");
+        let noise: String = (0..30_000_u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        assert_eq!(pack(&noise), None);
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod prometheus;
 mod readiness;
 mod routes;
 mod server;
-pub mod submission;
 pub mod systemd;
 
 #[cfg(test)]

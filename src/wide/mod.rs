@@ -28,4 +28,4 @@ mod tests;
 pub use layout::WideError;
 pub use read::{ReadError, read};
 pub use row_key::{NotFirst, check_first, is_continuation};
-pub use rows::{ROW_PROPERTY, ROWS_PROPERTY, Rows, whole};
+pub use rows::{ROW_PROPERTY, ROWS_PROPERTY, Rows, is_continuation_of_any, whole};

@@ -22,7 +22,7 @@ pub enum ReadError {
 /// Reads an entity of a wide table: one request, and two where it has several rows. With `leftovers` also rows that its
 /// first row does not tell of, which are in the way of new ones: one request more.
 pub async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey, leftovers: bool) -> Result<Rows, ReadError> {
-    let mut rows = Rows { first: tables.get(table, key, None).await?, ..Rows::default() };
+    let mut rows = Rows { first: tables.get(table, key, None).await?, requests: 1, ..Rows::default() };
     for _ in 0..READINGS {
         if rows.expected().is_empty() && !leftovers {
             return Ok(rows);
@@ -33,6 +33,7 @@ pub async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey, l
         }
         // Nothing writes a row of it without the first: at the same ETag, nothing was written between the two.
         let again = tables.get(table, key, None).await?;
+        rows.requests += 1;
         let unchanged = again.as_ref().map(|row| &row.etag) == rows.first.as_ref().map(|row| &row.etag);
         if unchanged {
             return Ok(rows);
@@ -47,6 +48,7 @@ async fn read_further(tables: &dyn TableStore, table: &TableName, key: &EntityKe
     let mut query = Query { filter: Some(row_key::range(key)), ..Query::default() };
     loop {
         let page = tables.query(table, &query).await?;
+        rows.requests += 1;
         let numbered = page.rows.into_iter().filter_map(|row| Some((row_key::number(&key.rk, &row.entity.key.rk)?, row)));
         rows.further.extend(numbered);
         match page.continuation {

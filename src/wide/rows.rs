@@ -19,9 +19,16 @@ pub struct Rows {
     pub(super) first: Option<Row>,
     /// The others by their numbers, and what is left of such.
     pub(super) further: BTreeMap<usize, Row>,
+    /// Requests that it took to read them.
+    pub(super) requests: u64,
 }
 
 impl Rows {
+    /// Storage requests that it took to read them.
+    pub const fn requests(&self) -> u64 {
+        self.requests
+    }
+
     /// The tokens of the further rows that the first row tells of.
     pub(super) fn expected(&self) -> Vec<String> {
         self.first.as_ref().map(|row| expected(&row.entity)).unwrap_or_default()
@@ -104,6 +111,11 @@ impl Rows {
     }
 }
 
+/// Whether a row is a further row of some entity, by its mark: for whoever does not know whether its table is wide.
+pub fn is_continuation_of_any(row: &Row) -> bool {
+    row.entity.get(ROW_PROPERTY).is_some() && row_key::is_continuation(&row.entity.key.rk)
+}
+
 /// Makes one row of another: what is the same is not sent, unless something has to go.
 fn change(held: &Entity, row: Entity, condition: Condition) -> TableOperation {
     let changed = row.properties.iter().filter(|(name, value)| held.properties.get(*name) != Some(*value));
@@ -130,7 +142,7 @@ fn unmarked(row: &Entity) -> Properties {
 pub fn whole(rows: impl IntoIterator<Item = Row>) -> Vec<Row> {
     let (further, first): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row_key::is_continuation(&row.entity.key.rk));
     let mut entities: BTreeMap<EntityKey, Rows> =
-        first.into_iter().map(|row| (row.entity.key.clone(), Rows { first: Some(row), further: BTreeMap::new() })).collect();
+        first.into_iter().map(|row| (row.entity.key.clone(), Rows { first: Some(row), ..Rows::default() })).collect();
     for row in further {
         let EntityKey { pk, rk } = &row.entity.key;
         let Some(key) = rk.as_str().rsplit_once('~').and_then(|(rk, _)| EntityKey::new(pk.as_str(), rk).ok()) else { continue };

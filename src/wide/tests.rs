@@ -62,7 +62,7 @@ impl Partition {
 
     fn read(&self) -> Rows {
         let further = self.rows.values().filter_map(|row| Some((number(&key().rk, &row.entity.key.rk)?, row.clone()))).collect();
-        Rows { first: self.rows.get("r").cloned(), further }
+        Rows { first: self.rows.get("r").cloned(), further, requests: 1 }
     }
 
     fn put(&mut self, entity: &Entity) -> Vec<TableOperation> {
@@ -157,9 +157,9 @@ fn tokens_tell_whether_rows_are_of_one_version() {
     partition.put(&survey(0..600).with("Q0599", "another"));
     let new = partition.read();
     assert!(old.agree() && new.agree());
-    let torn = Rows { first: old.first.clone(), further: new.further.clone() };
+    let torn = Rows { first: old.first.clone(), ..new.clone() };
     assert!(!torn.agree());
-    let cut = Rows { first: new.first, further: BTreeMap::new() };
+    let cut = Rows { first: new.first, ..Rows::default() };
     assert!(!cut.agree());
 }
 

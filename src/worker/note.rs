@@ -4,15 +4,10 @@
 //! throttling, an open circuit) is written off in the message itself when it is released, so that what
 //! remains are crashes, panics and timeouts. The note names its message: a copy under another id starts anew.
 
-use std::io::Write as _;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value};
 
 use crate::model::body;
 use crate::model::job::Note;
-use crate::model::limits;
 
 /// The field that carries the note.
 const FIELD: &str = "ek";
@@ -51,18 +46,16 @@ fn object(text: &str) -> Option<Map<String, Value>> {
 }
 
 fn encode(object: &Map<String, Value>) -> Option<String> {
-    let json = serde_json::to_string(object).ok()?;
-    if json.len() <= limits::QUEUE_BODY_BYTES {
-        return Some(body::encode(&json));
-    }
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    gzip.write_all(json.as_bytes()).ok()?;
-    let bytes = gzip.finish().ok()?;
-    (bytes.len() <= limits::QUEUE_BODY_BYTES).then(|| BASE64.encode(bytes))
+    body::pack(&serde_json::to_string(object).ok()?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+
     use super::*;
     use crate::model::job;
 

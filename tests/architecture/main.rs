@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use source::Source;
 
 /// Every room of `src/` and the rooms that it may name. A new folder or file in `src/` needs a line here.
-const ROOMS: [(&str, &[&str]); 21] = [
+const ROOMS: [(&str, &[&str]); 22] = [
     ("planted", &[]),
     ("model", &[]),
     ("telemetry", &[]),
@@ -23,13 +23,14 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("patterns", &["model", "catalog"]),
     ("shared", &["model", "catalog"]),
     ("wide", &["model", "ports"]),
+    ("client", &["model", "settings", "catalog", "ports", "patterns", "shared", "wide"]),
     ("reconcile", &["planted", "model", "catalog", "ports", "patterns", "shared", "wide"]),
     ("migrations", &["model", "catalog", "settings", "ports"]),
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "model", "settings", "ports", "telemetry"]),
     ("config", &["model", "settings", "catalog", "patterns"]),
-    ("ops", &["model", "settings", "catalog", "ports", "patterns", "wide", "reconcile", "migrations", "worker", "telemetry"]),
+    ("ops", &["model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
     (
         "cli",
         &[
@@ -40,6 +41,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "patterns",
             "shared",
             "wide",
+            "client",
             "reconcile",
             "migrations",
             "worker",
@@ -54,7 +56,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("bin", &["ports", "adapters", "simulation"]),
 ];
 
-const EVERYTHING: [&str; 17] = [
+const EVERYTHING: [&str; 18] = [
     "model",
     "telemetry",
     "settings",
@@ -63,6 +65,7 @@ const EVERYTHING: [&str; 17] = [
     "patterns",
     "shared",
     "wide",
+    "client",
     "reconcile",
     "migrations",
     "retention",

@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod client;
 mod derived;
 mod documents;
 mod logging;
@@ -36,6 +37,13 @@ macro_rules! patterns {
 }
 
 patterns! {
+    client:
+        every_kind_of_view_is_looked_up
+        archives_are_looked_up_by_their_entities_keys
+        an_entity_is_found_wherever_it_is
+        an_entity_under_way_is_found_at_every_moment
+        jobs_are_sent_and_done
+        what_cannot_be_is_said_before_anything_is_asked;
     derived:
         what_is_shared_follows_its_primaries_through_their_lives
         the_same_job_again_changes_no_figure

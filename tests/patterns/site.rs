@@ -13,12 +13,14 @@ use evenkeel::adapters::observe::RequestTally;
 use evenkeel::adapters::system::{SystemChance, SystemClock};
 use evenkeel::adapters::wear::{Grouping, Worn, wear};
 use evenkeel::catalog::{ArchiveTarget, Catalog};
+use evenkeel::client::Client;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits};
 use evenkeel::ports::{Account, Blob, Chance, Clock, MessageText, Query, Stores, TableOperation};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
+use evenkeel::settings::QueueSettings;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
@@ -31,6 +33,8 @@ use crate::support::azurite;
 pub(crate) struct Site {
     pub(crate) account: Account,
     pub(crate) engine: Engine,
+    /// What an application works with.
+    pub(crate) client: Client,
     worn: Worn,
     clock: Arc<dyn Clock>,
     unique: String,
@@ -73,11 +77,19 @@ impl Site {
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
+        let queue = QueueSettings {
+            name: QueueName::new(format!("jobs-{unique}")).unwrap(),
+            account: AccountName::main(),
+            concurrency: 1,
+            shards: 1,
+            allow: None,
+        };
+        let client = Client::new(stores.clone(), Arc::clone(&site_catalog), vec![queue]);
         let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), chance, recheck_after };
         for suffix in ["", "-recheck"] {
             bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}{suffix}")).unwrap()).await.unwrap();
         }
-        Self { account: bare.clone(), engine: Engine::new(parts), worn, clock, unique, messages: AtomicU64::new(0), folder }
+        Self { account: bare.clone(), engine: Engine::new(parts), client, worn, clock, unique, messages: AtomicU64::new(0), folder }
     }
 
     /// A name with `§` in it.

@@ -13,7 +13,7 @@ use crate::model::ViewName;
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
 ]))]
 pub struct LookupArgs {
-    /// The view
+    /// The view, or an archive: its entities are found by their own keys
     #[arg(value_name = "VIEW")]
     pub view: ViewName,
     /// What is looked for: Property=value, Property>=value, Property<value, or Property^=prefix

@@ -12,7 +12,6 @@ use crate::model::job::Primary;
 use crate::model::{EntityKey, TableName, odata};
 use crate::reconcile::PlanReport;
 use crate::reconcile::footprint::{self, Footprint, Settled};
-use crate::wide::{self, ReadError};
 
 /// What there is to know of one entity.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -120,16 +119,7 @@ pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str) -> Result<E
     let engine = api.board.engine().ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
     let account = api.stores.account(&table.account).map_err(|error| Problem::unknown(error.to_string()))?;
     let reading = |error| Problem::store("reading the entity", &error);
-    let row = if api.board.catalog().wide.contains(&table) {
-        let rows = wide::read(account.tables.as_ref(), &table.table, &primary.key, false).await;
-        rows.map_err(|error| match error {
-            ReadError::Store(error) => reading(error),
-            ReadError::Busy => Problem::not_yet(error.to_string()),
-        })?
-        .joined()
-    } else {
-        account.tables.get(&table.table, &primary.key, None).await.map_err(reading)?
-    };
+    let row = api.client().whole(&table, &primary.key).await?.map(|whole| whole.row);
     let recorded = account.tables.get(&footprint::table(), &footprint::key(&primary), None).await.map_err(reading)?;
     let recorded = recorded.map(|row| Footprint::decode(&primary, &row.entity)).transpose();
     let recorded = recorded.map_err(|error| Problem::unusable(error.to_string()))?;

@@ -29,6 +29,7 @@ pub(crate) use status::{Status, status_of};
 pub(crate) use submit::{send, sync_of};
 
 use super::board::Board;
+use crate::client::Client;
 use crate::ports::Stores;
 use crate::settings::Settings;
 use crate::telemetry::LogControl;
@@ -50,6 +51,11 @@ pub struct ApiParts {
 }
 
 impl ApiParts {
+    /// What applications use as well.
+    pub(super) fn client(&self) -> Client {
+        Client::new(self.stores.clone(), self.board.catalog(), self.settings.queues.clone())
+    }
+
     /// The configuration in force, secrets hidden.
     pub(super) fn config(&self) -> Value {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::client::ClientError;
 use crate::ports::{ErrorClass, StoreError};
 use crate::reconcile::{Failure, FailureClass};
 use crate::worker::cause;
@@ -59,6 +60,20 @@ impl Problem {
     /// The status that it is answered with.
     pub(crate) const fn status(&self) -> StatusCode {
         self.status
+    }
+}
+
+impl From<ClientError> for Problem {
+    fn from(error: ClientError) -> Self {
+        match &error {
+            ClientError::Store { doing, source } => Self::store(doing, source),
+            ClientError::Read { .. } => Self::not_yet(cause::chain(&error)),
+            ClientError::Broken(_) => Self { status: StatusCode::BAD_GATEWAY, error: error.to_string() },
+            ClientError::Unknown(_) => Self::unknown(error.to_string()),
+            ClientError::Job(_) | ClientError::Term(_) | ClientError::Lookup(_) | ClientError::Continuation(_) => {
+                Self::unusable(error.to_string())
+            }
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Sending jobs.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -11,9 +9,8 @@ use serde_json::json;
 
 use super::entity::primary;
 use super::{Api, Problem};
+use crate::client;
 use crate::model::QueueName;
-use crate::ops::submission::prepare;
-use crate::ports::Ttl;
 
 /// A job that was sent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -60,10 +57,10 @@ pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<Stri
 
 /// Sends a job, checked as the worker will.
 pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>) -> Result<Sent, Problem> {
-    let job = prepare(text, queue, &api.settings, &api.board.catalog()).map_err(Problem::unusable)?;
-    let account = api.stores.account(&job.account).map_err(|error| Problem::unknown(error.to_string()))?;
-    let sent = account.queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
-    let sent = sent.map_err(|error| Problem::store("sending the job", &error))?;
-    tracing::info!(queue = %job.queue, message_id = sent.id, op = job.op, about = job.about, "audit: job submitted");
-    Ok(Sent { queue: job.queue.to_string(), message_id: sent.id, op: job.op, id: job.id, unknown_fields: job.unknown_fields })
+    let client = api.client();
+    let job = client.prepare(text, queue)?;
+    let sent = client.send(&job).await?;
+    tracing::info!(queue = %sent.queue, message_id = sent.message_id, op = sent.op, about = job.about, "audit: job submitted");
+    let client::Sent { queue, message_id, op, id, unknown_fields } = sent;
+    Ok(Sent { queue: queue.to_string(), message_id, op, id, unknown_fields })
 }

@@ -24,10 +24,16 @@ pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<P
     // All at once: there are at most as many as a template has buckets.
     try_join_all(cursors.iter_mut().map(|cursor| cursor.fill(reading))).await?;
     let mut rows = Vec::new();
+    let mut last = None;
     while rows.len() < top as usize {
+        // Not behind the last row: who wants ten does not pay for the page that follows.
+        if let Some(last) = last {
+            let cursor: &mut Cursor<'_> = &mut cursors[last];
+            cursor.fill(reading).await?;
+        }
         let Some(least) = least(&cursors) else { break };
         rows.extend(cursors[least].take());
-        cursors[least].fill(reading).await?;
+        last = Some(least);
     }
     let positions: Vec<Position> = cursors.iter().map(Cursor::position).collect();
     let requests = cursors.iter().map(|cursor| cursor.requests).sum();

@@ -5,8 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::cli::UsageError;
+use crate::client::ClientError;
 use crate::model::{EntityKey, ViewName};
+use crate::patterns::lookup::Term;
 use crate::ports::Continuation;
 
 /// Where each range of a lookup stood.
@@ -33,7 +34,7 @@ pub(super) struct Position {
 }
 
 impl Token {
-    pub(super) fn new(view: &ViewName, terms: &[String], ranges: Vec<Position>) -> Self {
+    pub(super) fn new(view: &ViewName, terms: &[Term], ranges: Vec<Position>) -> Self {
         Self { lookup: fingerprint(view, terms), ranges }
     }
 
@@ -43,20 +44,20 @@ impl Token {
     }
 
     /// Reads a token, which must belong to this lookup.
-    pub(super) fn decode(text: &str, view: &ViewName, terms: &[String], ranges: usize) -> Result<Self, UsageError> {
+    pub(super) fn decode(text: &str, view: &ViewName, terms: &[Term], ranges: usize) -> Result<Self, ClientError> {
         let bytes = BASE64.decode(text).ok();
         let token: Option<Self> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let token = token.ok_or_else(|| UsageError::new("--continue: that is not what an earlier lookup printed"))?;
+        let token = token.ok_or_else(|| ClientError::Continuation("is not what an earlier lookup gave"))?;
         if token.lookup != fingerprint(view, terms) || token.ranges.len() != ranges {
-            return Err(UsageError::new("--continue: that belongs to a lookup of another view or with other terms"));
+            return Err(ClientError::Continuation("belongs to a lookup of another view or with other terms"));
         }
         Ok(token)
     }
 }
 
-fn fingerprint(view: &ViewName, terms: &[String]) -> String {
+fn fingerprint(view: &ViewName, terms: &[Term]) -> String {
     let mut hash = Sha256::new();
-    for part in std::iter::once(view.as_str()).chain(terms.iter().map(String::as_str)) {
+    for part in std::iter::once(view.to_string()).chain(terms.iter().map(ToString::to_string)) {
         hash.update(part);
         hash.update([0]);
     }
@@ -70,12 +71,12 @@ mod tests {
     #[test]
     fn a_token_goes_on_with_its_own_lookup_only() {
         let view = ViewName::new("by_name").unwrap();
-        let terms = ["LastName^=K".to_owned()];
+        let terms = ["LastName^=K".parse().unwrap()];
         let page = Continuation { next_partition_key: "1!8!cGFy".to_owned(), next_row_key: None };
         let position = Position { ended: false, page: Some(page), after: Some(EntityKey::new("p", "한 r").unwrap()) };
         let token = Token::new(&view, &terms, vec![position, Position::default()]);
         assert_eq!(Token::decode(&token.encode(), &view, &terms, 2).unwrap(), token);
-        assert!(Token::decode(&token.encode(), &view, &["LastName^=L".to_owned()], 2).is_err());
+        assert!(Token::decode(&token.encode(), &view, &["LastName^=L".parse().unwrap()], 2).is_err());
         assert!(Token::decode(&token.encode(), &view, &terms, 3).is_err());
         assert!(Token::decode("nonsense", &view, &terms, 2).is_err());
     }

@@ -1,12 +1,15 @@
-//! Checks one job before it is sent, and finds the queue it goes to: pure.
+//! Sending jobs: each is checked as the worker will check it, and goes to the queue that carries it.
 
 use std::error::Error;
+use std::time::Duration;
 
+use super::{Client, ClientError};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::Audit;
 use crate::model::backfill::{Backfill, BackfillScope};
-use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, job, shard};
-use crate::settings::{QueueSettings, Settings};
+use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, job, limits, shard};
+use crate::ports::Ttl;
+use crate::settings::QueueSettings;
 
 /// A job that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,19 +30,75 @@ pub struct Prepared {
     pub unknown_fields: usize,
 }
 
+/// A job that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// The queue, or the shard of it that carries this key's jobs.
+    pub queue: QueueName,
+    /// The message's id.
+    pub message_id: String,
+    /// The operation.
+    pub op: &'static str,
+    /// The client's own name for the job.
+    pub id: Option<String>,
+    /// Fields that a job of this operation does not have: they are sent along and ignored.
+    pub unknown_fields: usize,
+}
+
+impl Client {
+    /// Sends a job: JSON as `docs/jobs.md` describes it, at most 1 MiB, or that in Base64, or gzip in Base64. It goes to the first
+    /// declared queue that carries its operation, and there to its key's shard; compressed where it would be over 48 KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Job`] where the worker would poison the job, and nothing was sent. Any other says that it may have been sent: to
+    /// send it again is safe, as it is for a queue to deliver it twice.
+    ///
+    /// ```
+    /// # use evenkeel::client::{Client, ClientError};
+    /// # async fn example(client: &Client) -> Result<(), ClientError> {
+    /// let sent = client.submit(r#"{"op": "archive", "archive": "former_employees", "pk": "Sales", "rk": "000223"}"#).await?;
+    /// println!("{} on {}", sent.message_id, sent.queue);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn submit(&self, job: &str) -> Result<Sent, ClientError> {
+        self.send(&self.prepare(job, None)?).await
+    }
+
+    /// As [`submit`](Self::submit), to this queue.
+    pub async fn submit_to(&self, queue: &QueueName, job: &str) -> Result<Sent, ClientError> {
+        self.send(&self.prepare(job, Some(queue))?).await
+    }
+
+    /// Checks a job as the worker will, without sending it.
+    pub fn prepare(&self, job: &str, queue: Option<&QueueName>) -> Result<Prepared, ClientError> {
+        prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
+    }
+
+    /// Sends what was checked.
+    pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
+        let queues = &self.account(&job.account)?.queues;
+        let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
+        let sent = sent.map_err(ClientError::store(format!("sending the job to the queue {}", job.queue)))?;
+        let (queue, message_id, op, id) = (job.queue.clone(), sent.id, job.op, job.id.clone());
+        Ok(Sent { queue, message_id, op, id, unknown_fields: job.unknown_fields })
+    }
+}
+
 /// Checks a job as the worker will, and says in words why it would be poisoned.
-pub fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catalog: &Catalog) -> Result<Prepared, String> {
-    let envelope = job::decode(text).map_err(|error| chain(&error))?;
+fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], catalog: &Catalog) -> Result<Prepared, String> {
+    let trimmed = text.trim_start_matches('\u{feff}').trim();
+    // A message that came encoded (Base64, or gzip in it) is passed on as it is.
+    let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
+    let envelope = job::decode(&message).map_err(|error| chain(&error))?;
     let table = subject(&envelope.job, catalog)?;
     let op = envelope.job.op();
-    let queue = carrier(op, queue, settings)?;
+    let queue = carrier(op, queue, queues)?;
     // A job about a whole table has no key that decides: it goes to the first shard.
     let shard = envelope.job.key().map_or(0, |key| shard(&table.table, key, queue.shards));
     let name = queue.shard_names().into_iter().nth(shard as usize);
     let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
-    let trimmed = text.trim_start_matches('\u{feff}').trim();
-    // A message that came encoded (Base64, or gzip in it) is passed on as it is: it was read above.
-    let message = if trimmed.starts_with('{') { body::encode(trimmed) } else { trimmed.to_owned() };
     Ok(Prepared {
         account: queue.account.clone(),
         queue: name,
@@ -48,6 +107,18 @@ pub fn prepare(text: &str, queue: Option<&QueueName>, settings: &Settings, catal
         about: envelope.job.key().map_or_else(|| format!("of {table}"), |key| format!("{table}{key}")),
         id: envelope.id,
         unknown_fields: envelope.unknown_fields,
+    })
+}
+
+/// The message that carries a job.
+fn packed(json: &str) -> Result<String, String> {
+    body::pack(json).ok_or_else(|| {
+        format!(
+            "the job has {} bytes, and a message carries {} (48 KiB), compressed to that at most, and expanded {} (1 MiB): stage what is large in a blob, or send it in parts, by merges",
+            json.len(),
+            limits::QUEUE_BODY_BYTES,
+            limits::EXPANDED_BODY_BYTES
+        )
     })
 }
 
@@ -99,14 +170,14 @@ fn listed(names: &[String]) -> String {
 }
 
 /// The queue that was asked for, or the first that carries the operation.
-fn carrier<'a>(op: &str, asked: Option<&QueueName>, settings: &'a Settings) -> Result<&'a QueueSettings, String> {
+fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings]) -> Result<&'a QueueSettings, String> {
     let carries = |queue: &&QueueSettings| queue.allow.as_ref().is_none_or(|allow| allow.contains(op));
     match asked {
         Some(name) => {
-            let queue = settings.queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
+            let queue = queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
             if carries(&queue) { Ok(queue) } else { Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")) }
         }
-        None => settings.queues.iter().find(carries).ok_or_else(|| format!("no declared queue carries {op} jobs")),
+        None => queues.iter().find(carries).ok_or_else(|| format!("no declared queue carries {op} jobs")),
     }
 }
 
@@ -144,7 +215,7 @@ mod tests {
         catalog
     }
 
-    fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Settings {
+    fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Vec<QueueSettings> {
         let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
             name: QueueName::new(*name).unwrap(),
             account: AccountName::main(),
@@ -152,7 +223,7 @@ mod tests {
             shards: *shards,
             allow: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()),
         });
-        crate::cli::context::tests::settings(queues.collect())
+        queues.collect()
     }
 
     const SYNC: &str = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","id":"mine"}"#;
@@ -182,6 +253,16 @@ mod tests {
         let encoded = prepare(&body::encode(SYNC), None, &settings, &catalog()).unwrap();
         assert_eq!(encoded, plain);
         assert_eq!((plain.queue.as_str(), plain.id.as_deref()), ("jobs", Some("mine")));
+    }
+
+    #[test]
+    fn a_long_job_is_compressed_and_one_that_is_too_long_says_what_to_do() {
+        let settings = settings(&[("jobs", 1, None)]);
+        let job = |note: &str| format!(r#"{{"op":"sync","table":"employees","pk":"Sales","rk":"000223","note":"{note}"}}"#);
+        let prepared = prepare(&job(&"x".repeat(60_000)), None, &settings, &catalog()).unwrap();
+        assert!(prepared.text.len() < 1_000);
+        let error = prepare(&job(&"x".repeat(2_000_000)), None, &settings, &catalog()).unwrap_err();
+        assert!(error.contains("stage what is large in a blob"), "{error}");
     }
 
     #[test]

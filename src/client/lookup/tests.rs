@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cursor::{Reading, page_rows};
+use super::cursor::{Reading, What, page_rows};
 use super::merge;
 use super::token::{Position, Token};
 use crate::adapters::embedded::{EmbeddedStore, Options};
@@ -50,13 +50,13 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
 }
 
 fn reading<'a>(view: &'a View, target: &'a TableRef, account: &'a Account, top: u32) -> Reading<'a> {
-    Reading { view, table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
+    Reading { what: What::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
 }
 
 /// Everything, by lookups of `top` rows each that go on from one another's tokens.
 async fn all(view: &View, ranges: &[KeyRange], account: &Account, top: u32) -> Vec<String> {
     let target = table("ByName");
-    let terms = ["LastName^=K".to_owned()];
+    let terms = ["LastName^=K".parse().unwrap()];
     let mut found = Vec::new();
     let mut from = vec![Position::default(); ranges.len()];
     loop {

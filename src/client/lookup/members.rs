@@ -1,20 +1,19 @@
 //! The members of lists.
 
-use anyhow::Context as _;
-
 use crate::catalog::IndexEntity;
+use crate::client::ClientError;
 use crate::model::{EdmValue, Entity, EntityKey, Member, Row, Site, TableName};
 use crate::shared::List;
 
 /// The members of these lists, in order, each as a row: its texts under the names of their templates. Such a row has the
 /// primary's keys.
-pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> Result<Vec<Row>, ClientError> {
     let mut rows = Vec::new();
     for list in lists {
         let site = Site::Row { table: table.clone(), key: list.entity.key.clone() };
-        for member in List::read(&site, &list.entity)?.members.into_keys() {
+        for member in List::read(&site, &list.entity).map_err(broken)?.members.into_keys() {
             let entity = of(&member, &list.entity.key, index)
-                .with_context(|| format!("{site} has the member {member}, which is none of this view"))?;
+                .ok_or_else(|| broken(format!("{site} has the member {member}, which is none of this view")))?;
             rows.push(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp });
         }
     }
@@ -22,16 +21,20 @@ pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> a
 }
 
 /// The keys of the primaries that are in these groups, in order. The first two texts of a contribution are those keys.
-pub(super) fn keys(groups: &[Row], table: &TableName) -> anyhow::Result<Vec<EntityKey>> {
+pub(super) fn keys(groups: &[Row], table: &TableName) -> Result<Vec<EntityKey>, ClientError> {
     let mut keys = Vec::new();
     for group in groups {
         let site = Site::Row { table: table.clone(), key: group.entity.key.clone() };
-        for member in List::read(&site, &group.entity)?.members.into_keys() {
+        for member in List::read(&site, &group.entity).map_err(broken)?.members.into_keys() {
             let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
-            keys.push(key.with_context(|| format!("{site} has the member {member}, which tells no primary"))?);
+            keys.push(key.ok_or_else(|| broken(format!("{site} has the member {member}, which tells no primary")))?);
         }
     }
     Ok(keys)
+}
+
+fn broken(what: impl ToString) -> ClientError {
+    ClientError::Broken(what.to_string())
 }
 
 /// A list in its primaries' own partition tells the PartitionKey by where it lies.

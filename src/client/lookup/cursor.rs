@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 
 use super::token::Position;
 use crate::catalog::{TableRef, View, ViewKind};
-use crate::model::item::Owner;
-use crate::model::{EntityKey, Row, limits};
+use crate::model::item::{Owner, is_derived_within};
+use crate::model::{EntityKey, Row, TableName, limits};
 use crate::patterns::lookup::KeyRange;
 use crate::ports::{Continuation, Query, StoreError, TableStore};
 use crate::shared;
+use crate::wide;
 
 /// What all ranges of a lookup share.
 pub(super) struct Reading<'a> {
-    /// The view: rows of others are left out.
-    pub(super) view: &'a View,
+    /// What is looked for: other rows are left out.
+    pub(super) what: What<'a>,
     /// Where the copies lie.
     pub(super) table: &'a TableRef,
     /// That table's account.
@@ -22,6 +23,15 @@ pub(super) struct Reading<'a> {
     pub(super) select: Option<Vec<String>>,
     /// Most rows of a page.
     pub(super) page: u32,
+}
+
+/// Which rows of a table are looked for.
+#[derive(Clone, Copy)]
+pub(super) enum What<'a> {
+    /// Those of a view.
+    View(&'a View),
+    /// The entities of an archive, by its table.
+    Archive(&'a TableName),
 }
 
 /// One range, and how far it has been read.
@@ -64,7 +74,7 @@ impl<'a> Cursor<'a> {
             self.requests += 1;
             if let Some(key) = self.range.point() {
                 let row = reading.tables.get(&reading.table.table, &key, reading.select.as_deref()).await?;
-                self.rows.extend(row.filter(|row| belongs(row, reading.view)));
+                self.rows.extend(row.filter(|row| reading.what.has(row)));
                 continue;
             }
             let page = match next {
@@ -76,7 +86,7 @@ impl<'a> Cursor<'a> {
             let read = reading.tables.query(&reading.table.table, &query).await?;
             let after = self.taken.clone();
             let rows = self.not_taken(read.rows);
-            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && belongs(row, reading.view)));
+            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.what.has(row)));
             self.position = Position { ended: false, page, after };
             self.next = read.continuation.map(Next::At);
         }
@@ -121,14 +131,21 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Whether a row is this view's: its table may hold primaries and other views' rows as well.
-fn belongs(row: &Row, view: &View) -> bool {
-    match &view.kind {
-        ViewKind::SecondaryIndex(_) => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
-        ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => shared::is_list_of(&view.name, &row.entity),
-        ViewKind::BlobLists(_) => false,
-        // One that says nonsense is shown where its owner is asked for.
-        ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
+impl What<'_> {
+    /// Whether a row is meant: its table may hold primaries and several views' rows.
+    fn has(self, row: &Row) -> bool {
+        let view = match self {
+            Self::View(view) => view,
+            // Further rows of wide entities are read with their first.
+            Self::Archive(table) => return !is_derived_within(table, &row.entity) && !wide::is_continuation_of_any(row),
+        };
+        match &view.kind {
+            ViewKind::SecondaryIndex(_) => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
+            ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => shared::is_list_of(&view.name, &row.entity),
+            ViewKind::BlobLists(_) => false,
+            // One that says nonsense is shown where its owner is asked for.
+            ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
+        }
     }
 }
 

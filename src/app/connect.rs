@@ -1,0 +1,51 @@
+//! A client for applications, put together as the program puts its own.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use super::stores;
+use crate::adapters::system::{SystemChance, SystemClock};
+use crate::client::Client;
+use crate::config::{self, ConfigErrors, Request};
+use crate::migrations::Migrator;
+use crate::ports::{Chance, Clock};
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The configuration has mistakes.
+    #[error(transparent)]
+    Configuration(#[from] ConfigErrors),
+    /// An account that cannot be opened.
+    #[error("the accounts of the configuration cannot be opened")]
+    Accounts(#[source] Box<dyn Error + Send + Sync>),
+    /// The store lacks what the catalog needs.
+    #[error("the store cannot be brought up to date")]
+    Migration(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Reads a configuration and opens its accounts, with retries and pacing as the worker has them. Nothing is sent yet: a wrong
+/// key shows at the first request. The embedded store blocks for the disk here.
+///
+/// What the catalog needs (tables, queues, containers) is created by `evenkeel migrate up`, by a worker, or by [`prepare_store`].
+pub fn connect(request: &Request) -> Result<Client, ConnectError> {
+    open(request).map(|(client, _)| client)
+}
+
+/// Creates what the catalog needs and is not there, as `evenkeel migrate up` does: for tests of applications, which have an embedded
+/// store of their own. Does nothing where all is there.
+pub async fn prepare_store(request: &Request) -> Result<(), ConnectError> {
+    let (_, migrator) = open(request)?;
+    migrator.up(|_| {}).await.map_err(|error| ConnectError::Migration(error.into()))
+}
+
+fn open(request: &Request) -> Result<(Client, Migrator), ConnectError> {
+    let loaded = config::load(request)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
+    let opened = stores::open(&loaded.settings, &clock, &chance).map_err(|error| ConnectError::Accounts(error.into()))?;
+    let catalog = Arc::new(loaded.catalog);
+    let migrator = Migrator::new(opened.stores.clone(), &loaded.settings, Arc::clone(&catalog), clock);
+    let migrator = migrator.map_err(|error| ConnectError::Migration(error.into()))?;
+    Ok((Client::new(opened.stores, catalog, loaded.settings.queues), migrator))
+}

@@ -1,0 +1,59 @@
+//! Reading one entity.
+
+use super::resolve::{joined, resolve};
+use super::{Client, ClientError};
+use crate::catalog::TableRef;
+use crate::model::{EntityKey, Row, TableName};
+use crate::wide::{self, ReadError};
+
+/// An entity with all its rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Whole {
+    /// The entity, at the version of its first row.
+    pub row: Row,
+    /// Storage requests that it took to read.
+    pub requests: u64,
+}
+
+impl Client {
+    /// One entity of a known table, resolved: the rows of a wide one joined, the content of blobs in the place of
+    /// properties that point there, the pieces of a list put together. `None` where it does not exist.
+    ///
+    /// One request, and one more for an entity of several rows, and for each blob.
+    ///
+    /// ```
+    /// # use evenkeel::client::{Client, ClientError};
+    /// # use evenkeel::model::{EntityKey, TableName};
+    /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let survey = client.get(&TableName::new("Surveys")?, &EntityKey::new("2026", "000101")?).await?;
+    /// let answers = survey.map_or(0, |row| row.entity.user_properties().count());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get(&self, table: &TableName, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+        self.get_in(self.table(table)?, key).await
+    }
+
+    /// As [`get`](Self::get), of any table of any account, the catalog's or not.
+    pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+        let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        resolve(self.account(&table.account)?, &mut row).await?;
+        row.entity = joined(table, row.entity)?;
+        Ok(Some(row))
+    }
+
+    /// One entity with all its rows, pointers and lists as they are.
+    pub async fn whole(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Whole>, ClientError> {
+        let tables = self.account(&table.account)?.tables.as_ref();
+        let doing = || format!("reading {table}{key}");
+        if !self.catalog.wide.contains(table) {
+            let row = tables.get(&table.table, key, None).await.map_err(ClientError::store(doing()))?;
+            return Ok(row.map(|row| Whole { row, requests: 1 }));
+        }
+        let rows = wide::read(tables, &table.table, key, false).await.map_err(|error| match error {
+            ReadError::Store(error) => ClientError::store(doing())(error),
+            error @ ReadError::Busy => ClientError::Read { doing: doing(), source: Box::new(error) },
+        })?;
+        Ok(rows.joined().map(|row| Whole { row, requests: rows.requests() }))
+    }
+}

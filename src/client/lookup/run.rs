@@ -1,0 +1,157 @@
+//! Carrying it out.
+
+use std::collections::BTreeMap;
+
+use super::cursor::{Reading, What, page_rows};
+use super::query::{Lookup, LookupResult};
+use super::token::{Position, Token};
+use super::{members, merge};
+use crate::catalog::{Archive, ArchiveTarget, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::client::ClientError;
+use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use crate::model::template::Template;
+use crate::model::{EntityKey, Row, Site};
+use crate::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
+use crate::shared::Owned;
+use crate::wide;
+
+impl Lookup<'_> {
+    /// Asks.
+    pub async fn run(&self) -> Result<LookupResult, ClientError> {
+        let catalog = self.client.catalog();
+        let mut found = match (catalog.views.get(&self.view), catalog.archives.get(&self.view)) {
+            (Some(view), _) => self.in_view(view).await?,
+            (None, Some(archive)) => self.in_archive(archive).await?,
+            (None, None) => {
+                return Err(ClientError::unknown("view", &self.view, catalog.views.keys().chain(catalog.archives.keys())));
+            }
+        };
+        // Without evenkeel's own properties, where certain ones were asked for.
+        if !self.select.is_empty() {
+            for row in &mut found.rows {
+                row.entity.properties.retain(|name, _| self.select.contains(name));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
+        let plan = lookup::plan(view, &self.terms)?;
+        let mut found = self.read(&plan, What::View(view), self.copy_select(view)).await?;
+        let (rows, keys) = derived(view, &plan.table, std::mem::take(&mut found.rows))?;
+        found.rows = rows;
+        if self.entities {
+            let (read, requests) = self.read_all(&view.source, &keys).await?;
+            found.rows = read.into_iter().map(|whole| whole.row).collect();
+            found.requests += requests;
+        }
+        Ok(found)
+    }
+
+    async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
+        match &archive.target {
+            ArchiveTarget::Table(table) => self.in_archive_table(archive, table).await,
+            ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
+                let (Some(pk), Some(rk), 2) = (self.value("PartitionKey"), self.value("RowKey"), self.terms.len()) else {
+                    let name = &archive.name;
+                    let what = "is found in its archive by both keys and nothing else: give PartitionKey=… and RowKey=…";
+                    return Err(ClientError::Unknown(format!("a document of [archives.{name}] {what}")));
+                };
+                let key = EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))?;
+                let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
+                Ok(LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None })
+            }
+            ArchiveTarget::Log(_) => {
+                let name = &archive.name;
+                Err(ClientError::Unknown(format!("[archives.{name}] is a log: read it with `evenkeel logs {name}`")))
+            }
+        }
+    }
+
+    /// An archive in a table is found by its entities' own keys.
+    async fn in_archive_table(&self, archive: &Archive, table: &TableRef) -> Result<LookupResult, ClientError> {
+        let plan = lookup::plan(&by_own_keys(archive, table)?, &self.terms)?;
+        let is_wide = self.client.catalog.wide.contains(table);
+        let select = (!self.select.is_empty() && !is_wide).then(|| self.select.iter().cloned().chain(own()).collect());
+        let mut found = self.read(&plan, What::Archive(&table.table), select).await?;
+        if is_wide {
+            let is_first = |row: &&Row| row.entity.get(wide::ROWS_PROPERTY).is_some();
+            let keys: Vec<EntityKey> = found.rows.iter().filter(is_first).map(|row| row.entity.key.clone()).collect();
+            let (read, requests) = self.read_all(table, &keys).await?;
+            let mut read: BTreeMap<EntityKey, Row> = read.into_iter().map(|whole| (whole.row.entity.key.clone(), whole.row)).collect();
+            let whole = |row: Row| if is_first(&&row) { read.remove(&row.entity.key) } else { Some(row) };
+            found.rows = found.rows.into_iter().filter_map(whole).collect();
+            found.requests += requests;
+        }
+        Ok(found)
+    }
+
+    /// Reads the ranges of a plan.
+    async fn read(&self, plan: &LookupPlan, what: What<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
+        let from = match &self.after {
+            Some(text) => Token::decode(text, &self.view, &self.terms, plan.ranges.len())?.ranges,
+            None => vec![Position::default(); plan.ranges.len()],
+        };
+        let tables = self.client.account(&plan.table.account)?.tables.as_ref();
+        let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top) };
+        let found = merge::read(&reading, &plan.ranges, from, self.top).await;
+        let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
+        let continuation = found.positions.map(|positions| Token::new(&self.view, &self.terms, positions).encode());
+        Ok(LookupResult { rows: found.rows, class: plan.class, requests: found.requests, continuation })
+    }
+
+    /// What is read of copies: what was asked for, and what says whose they are.
+    fn copy_select(&self, view: &View) -> Option<Vec<String>> {
+        if !matches!(view.kind, ViewKind::SecondaryIndex(_)) {
+            return None;
+        }
+        if self.entities {
+            return Some(own().into());
+        }
+        (!self.select.is_empty()).then(|| self.select.iter().cloned().chain(own()).collect())
+    }
+
+    fn value(&self, property: &str) -> Option<&str> {
+        let term = self.terms.iter().find(|term| term.property == property && term.op == TermOp::Equal);
+        term.map(|term| term.value.as_str())
+    }
+}
+
+fn own() -> [String; 2] {
+    [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned)
+}
+
+/// A view as which the rows of an archive can be planned.
+fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError> {
+    let template = |text| Template::parse(text).map_err(|error| ClientError::Unknown(error.to_string()));
+    let (partition_key, row_key) = (template("{PartitionKey}")?, template("{RowKey}")?);
+    let kind = ViewKind::SecondaryIndex(SecondaryIndex { target: table.clone(), partition_key, row_key, select: None });
+    Ok(View { name: archive.name.clone(), source: archive.source.clone(), when: None, kind, on_conflict: OnConflict::Reject })
+}
+
+/// What a view's rows say, and the keys of the primaries that they belong to.
+fn derived(view: &View, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, Vec<EntityKey>), ClientError> {
+    Ok(match &view.kind {
+        ViewKind::SecondaryIndex(_) => {
+            let keys = rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect();
+            (rows, keys)
+        }
+        ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {
+            let site = |key: &EntityKey| Site::Row { table: table.table.clone(), key: key.clone() };
+            let owned = rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
+            let owned = owned.collect::<Result<Vec<Option<Owned>>, _>>().map_err(|error| ClientError::Broken(error.to_string()))?;
+            (rows, owned.into_iter().flatten().map(|owned| owned.primary.key).collect())
+        }
+        ViewKind::Aggregate(_) => {
+            let keys = members::keys(&rows, &table.table)?;
+            (rows, keys)
+        }
+        // It has no rows, and no plan.
+        ViewKind::BlobLists(_) => (Vec::new(), Vec::new()),
+        ViewKind::IndexEntity(index) => {
+            let rows = members::rows(rows, &table.table, index)?;
+            let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
+            (rows, keys)
+        }
+    })
+}

@@ -1,0 +1,323 @@
+//! The library for applications: jobs, entities, lookups of every kind of view and archive, and entities that are under way.
+
+use evenkeel::client::{ClientError, Found, LookupResult, Whereabouts};
+use evenkeel::model::{EdmValue, EntityKey, Row, TableName, ViewName};
+use evenkeel::patterns::lookup::QueryClass;
+use evenkeel::ports::MessageText;
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+pub(crate) const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Surveys§]
+wide = true
+
+[tables.FormerSurveys§]
+wide = true
+
+[tables.Departments§]
+
+[views.by_email]
+kind = "secondary_index"
+source = "Staff§"
+table = "ByEmail§"
+partition_key = "email_{Email|lower|bucket:4}"
+row_key = "{Email|lower}"
+select = ["Name"]
+on_conflict = "reject"
+
+[views.latest]
+kind = "secondary_index"
+source = "Staff§"
+table = "Latest§"
+partition_key = "{PartitionKey}"
+row_key = "{Hired|inverted_ticks}_{RowKey}"
+select = ["Name"]
+
+[views.by_name]
+kind = "index_entity"
+source = "Staff§"
+store = "table"
+table = "ByName§"
+partition_key = "name"
+row_key = "{Name}"
+member = ["{PartitionKey}", "{RowKey}"]
+property = "Staff"
+
+[views.manager]
+kind = "denormalize"
+source = "Staff§"
+when = "Manager == true"
+table = "Departments§"
+partition_key = "{PartitionKey}"
+row_key = "department"
+set = { Manager = "{Name}" }
+on_conflict = "reject"
+
+[views.headcount]
+kind = "aggregate"
+source = "Staff§"
+group_table = "Headcount§"
+partition_key = "department"
+row_key = "{PartitionKey}"
+set = { Headcount = "count()" }
+
+[views.surveys_by_rating]
+kind = "secondary_index"
+source = "Surveys§"
+table = "ByRating§"
+partition_key = "rating"
+row_key = "{Rating}_{PartitionKey}_{RowKey}"
+select = []
+
+[archives.former]
+source = "Staff§"
+to = { kind = "table", table = "Former§" }
+
+[archives.documents]
+source = "Staff§"
+to = { kind = "blob", container = "staff-§" }
+
+[archives.files]
+source = "Staff§"
+to = { kind = "file", dir = "$SHARE" }
+
+[archives.log]
+source = "Staff§"
+to = { kind = "append_blob", container = "staff-§", path = "logs/%Y/%m/%d/%H00" }
+
+[archives.former_surveys]
+source = "Surveys§"
+to = { kind = "table", table = "FormerSurveys§" }
+"#;
+
+const PEOPLE: [(&str, &str, &str, bool); 5] = [
+    ("Sales", "1", "King", true),
+    ("Sales", "2", "Byron", false),
+    ("Sales", "10", "King", false),
+    ("Ops", "3", "Lovelace", true),
+    ("Ops", "4", "King", false),
+];
+
+fn key(pk: &str, rk: &str) -> EntityKey {
+    EntityKey::new(pk, rk).unwrap()
+}
+
+fn on(op: &str, archive: &str, pk: &str, rk: &str) -> Value {
+    json!({"op": op, "archive": archive, "pk": pk, "rk": rk})
+}
+
+async fn hire(site: &Site) {
+    for department in ["Sales", "Ops"] {
+        site.work(json!({"op": "put", "table": "Departments§", "entity": {"PartitionKey": department, "RowKey": "department"}})).await;
+    }
+    for (pk, rk, name, manager) in PEOPLE {
+        let hired = format!("2026-11-{:0>2}T00:00:00Z", rk);
+        let entity = json!({"PartitionKey": pk, "RowKey": rk, "Name": name, "Email": format!("{name}.{rk}@contoso.com"), "Manager": manager,
+            "Hired": hired, "Hired@odata.type": "Edm.DateTime"});
+        site.work(json!({"op": "put", "table": "Staff§", "entity": entity})).await;
+    }
+}
+
+async fn survey(site: &Site, rk: &str, answers: usize) {
+    let mut entity = json!({"PartitionKey": "2026", "RowKey": rk, "Rating": 5});
+    for n in 0..answers {
+        entity[format!("Q{n:03}")] = n.into();
+    }
+    site.work(json!({"op": "put", "table": "Surveys§", "entity": entity})).await;
+}
+
+async fn lookup(site: &Site, view: &str, terms: &[&str]) -> LookupResult {
+    site.client.lookup(&ViewName::new(view).unwrap(), terms).unwrap().run().await.unwrap()
+}
+
+async fn entities(site: &Site, view: &str, terms: &[&str]) -> LookupResult {
+    site.client.lookup(&ViewName::new(view).unwrap(), terms).unwrap().entities().run().await.unwrap()
+}
+
+fn keys(rows: &[Row]) -> Vec<String> {
+    rows.iter().map(|row| format!("{}/{}", row.entity.key.pk, row.entity.key.rk)).collect()
+}
+
+pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
+    hire(site).await;
+    // A point, whose bucket is computed; a prefix over four buckets, merged; page by page.
+    let found = lookup(site, "by_email", &["Email=King.1@Contoso.com"]).await;
+    assert_eq!((found.rows[0].entity.text("Name"), found.class, found.requests), (Some("King"), QueryClass::Point, 1));
+    let found = lookup(site, "by_email", &["Email^=king"]).await;
+    let rows: Vec<&str> = found.rows.iter().map(|row| row.entity.key.rk.as_str()).collect();
+    assert_eq!(
+        (rows, found.class, found.requests),
+        (vec!["king.10@contoso.com", "king.1@contoso.com", "king.4@contoso.com"], QueryClass::Range, 4)
+    );
+    let by_email = ViewName::new("by_email").unwrap();
+    let mut seen = Vec::new();
+    let mut next = site.client.lookup(&by_email, &["Email^=king"]).unwrap().top(1).select(["Name"]);
+    loop {
+        let found = next.run().await.unwrap();
+        assert!(found.rows.len() <= 1 && found.rows.iter().all(|row| row.entity.properties.keys().eq(["Name"])));
+        seen.extend(found.rows.into_iter().map(|row| row.entity.key.rk.to_string()));
+        let Some(continuation) = found.continuation else { break };
+        next = next.after(continuation);
+    }
+    assert_eq!(seen.len(), 3);
+
+    // The latest two; those since a day.
+    let latest = ViewName::new("latest").unwrap();
+    let found = site.client.lookup(&latest, &["PartitionKey=Sales"]).unwrap().top(2).entities().run().await.unwrap();
+    assert_eq!((keys(&found.rows), found.requests), (vec!["Sales/10".to_owned(), "Sales/2".to_owned()], 3));
+    let found = entities(site, "latest", &["PartitionKey=Sales", "Hired>=2026-11-02T00:00:00Z"]).await;
+    assert_eq!(keys(&found.rows), ["Sales/10", "Sales/2"]);
+
+    // Members of a list, the entities of one, and of all lists that begin with a letter.
+    let found = lookup(site, "by_name", &["Name=King"]).await;
+    assert_eq!((keys(&found.rows), found.requests), (vec!["Ops/4".to_owned(), "Sales/1".to_owned(), "Sales/10".to_owned()], 1));
+    let found = entities(site, "by_name", &["Name>=B", "Name<L"]).await;
+    assert_eq!(keys(&found.rows), ["Sales/2", "Ops/4", "Sales/1", "Sales/10"]);
+    assert_eq!(found.rows[0].entity.text("Email"), Some("Byron.2@contoso.com"));
+
+    // A group, and who is in it; what a view has set, and whose it is.
+    let found = lookup(site, "headcount", &["PartitionKey=Sales"]).await;
+    assert_eq!(found.rows[0].entity.get("Headcount"), Some(&3_i64.into()));
+    assert_eq!(keys(&entities(site, "headcount", &["PartitionKey=Ops"]).await.rows), ["Ops/3", "Ops/4"]);
+    assert_eq!(keys(&entities(site, "headcount", &[]).await.rows), ["Ops/3", "Ops/4", "Sales/1", "Sales/10", "Sales/2"]);
+    let found = lookup(site, "manager", &["PartitionKey=Ops"]).await;
+    assert_eq!((keys(&found.rows), found.rows[0].entity.text("Manager")), (vec!["Ops/department".to_owned()], Some("Lovelace")));
+    assert_eq!(keys(&entities(site, "manager", &["PartitionKey=Ops"]).await.rows), ["Ops/3"]);
+
+    // Wide entities, whole.
+    survey(site, "a", 300).await;
+    survey(site, "b", 3).await;
+    let found = entities(site, "surveys_by_rating", &["Rating=5"]).await;
+    assert_eq!(keys(&found.rows), ["2026/a", "2026/b"]);
+    assert_eq!((found.rows[0].entity.user_properties().count(), found.requests), (301, 1 + 2 + 1));
+    let rating = ViewName::new("surveys_by_rating").unwrap();
+    let found = site.client.lookup(&rating, &["Rating=5"]).unwrap().entities().select(["Q299"]).run().await.unwrap();
+    assert_eq!(found.rows[0].entity.get("Q299"), Some(&EdmValue::from(299)));
+}
+
+pub(crate) async fn archives_are_looked_up_by_their_entities_keys(site: &Site) {
+    hire(site).await;
+    for rk in ["1", "2", "10"] {
+        site.work(on("archive", "former", "Sales", rk)).await;
+    }
+    let found = lookup(site, "former", &["PartitionKey=Sales"]).await;
+    assert_eq!(
+        (keys(&found.rows), found.class),
+        (vec!["Sales/1".to_owned(), "Sales/10".to_owned(), "Sales/2".to_owned()], QueryClass::PartitionScan)
+    );
+    let found = lookup(site, "former", &["PartitionKey=Sales", "RowKey^=1"]).await;
+    assert_eq!((keys(&found.rows), found.class), (vec!["Sales/1".to_owned(), "Sales/10".to_owned()], QueryClass::Range));
+    let found = lookup(site, "former", &["PartitionKey=Sales", "RowKey=2"]).await;
+    assert_eq!((found.rows[0].entity.text("Name"), found.class, found.requests), (Some("Byron"), QueryClass::Point, 1));
+
+    site.work(on("archive", "documents", "Ops", "3")).await;
+    site.work(on("archive", "files", "Ops", "4")).await;
+    for (archive, rk, name) in [("documents", "3", "Lovelace"), ("files", "4", "King")] {
+        let row_key = format!("RowKey={rk}");
+        let found = lookup(site, archive, &["PartitionKey=Ops", &row_key]).await;
+        assert_eq!((found.rows[0].entity.text("Name"), found.requests), (Some(name), 1));
+        let lookup = site.client.lookup(&ViewName::new(archive).unwrap(), &["PartitionKey=Ops"]).unwrap();
+        assert!(lookup.run().await.unwrap_err().to_string().contains("by both keys"));
+    }
+
+    for (rk, answers) in [("a", 300), ("b", 3), ("c", 600)] {
+        survey(site, rk, answers).await;
+        site.work(on("archive", "former_surveys", "2026", rk)).await;
+    }
+    let found = lookup(site, "former_surveys", &["PartitionKey=2026"]).await;
+    assert_eq!(keys(&found.rows), ["2026/a", "2026/b", "2026/c"]);
+    let counts: Vec<usize> = found.rows.iter().map(|row| row.entity.user_properties().count()).collect();
+    assert_eq!((counts, found.requests), (vec![301, 4, 601], 1 + 2 + 2));
+}
+
+async fn find(site: &Site, archive: &str, pk: &str, rk: &str) -> Option<Found> {
+    site.client.find(&ViewName::new(archive).unwrap(), &key(pk, rk)).await.unwrap()
+}
+
+pub(crate) async fn an_entity_is_found_wherever_it_is(site: &Site) {
+    hire(site).await;
+    for (archive, rk) in [("former", "1"), ("documents", "2"), ("files", "10")] {
+        let found = find(site, archive, "Sales", rk).await.unwrap();
+        assert_eq!(found.at, Whereabouts::Source);
+        site.work(on("archive", archive, "Sales", rk)).await;
+        let gone = find(site, archive, "Sales", rk).await.unwrap();
+        assert_eq!((gone.at, gone.row.entity.text("Name")), (Whereabouts::Archive, found.row.entity.text("Name")));
+        site.work(on("restore", archive, "Sales", rk)).await;
+        assert_eq!(find(site, archive, "Sales", rk).await.unwrap().at, Whereabouts::Source);
+    }
+    assert_eq!(find(site, "former", "Sales", "99").await, None);
+    survey(site, "a", 300).await;
+    site.work(on("archive", "former_surveys", "2026", "a")).await;
+    let found = find(site, "former_surveys", "2026", "a").await.unwrap();
+    assert_eq!((found.at, found.row.entity.user_properties().count()), (Whereabouts::Archive, 301));
+    // Entities are read whole by their keys as well.
+    let table = TableName::new(site.name("formersurveys§")).unwrap();
+    let row = site.client.get(&table, &key("2026", "a")).await.unwrap().unwrap();
+    assert_eq!(row, found.row);
+    assert_eq!(site.client.get(&table, &key("2026", "z")).await.unwrap(), None);
+    assert!(matches!(site.client.get(&TableName::new("Nowhere").unwrap(), &key("a", "b")).await, Err(ClientError::Unknown(_))));
+}
+
+pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
+    hire(site).await;
+    let looking = async {
+        let mut looked = 0;
+        while looked < 60 {
+            assert!(find(site, "former", "Ops", "3").await.is_some(), "missed at look {looked}");
+            looked += 1;
+        }
+    };
+    let moving = async {
+        for _ in 0..10 {
+            site.work(on("archive", "former", "Ops", "3")).await;
+            site.work(on("restore", "former", "Ops", "3")).await;
+        }
+    };
+    tokio::join!(looking, moving);
+    assert_eq!(find(site, "former", "Ops", "3").await.unwrap().at, Whereabouts::Source);
+}
+
+pub(crate) async fn jobs_are_sent_and_done(site: &Site) {
+    let long = json!({"op": "put", "table": "Staff§", "id": "mine", "note": "x".repeat(60_000),
+        "entity": {"PartitionKey": "Sales", "RowKey": "1", "Name": "King"}});
+    let sent = site.client.submit(&site.name(&long.to_string())).await.unwrap();
+    assert_eq!((sent.op, sent.id.as_deref(), sent.unknown_fields), ("put", Some("mine"), 1));
+    let message = site.account.queues.get(&sent.queue, 1, std::time::Duration::from_mins(1)).await.unwrap().remove(0);
+    assert_eq!(message.id, sent.message_id);
+    let MessageText::Readable(text) = message.text else { panic!("unreadable") };
+    assert!(text.len() < 1_000, "compressed");
+    let (_, delivery) = site.message(&long);
+    let job = evenkeel::model::job::decode(&text).unwrap().job;
+    site.deliver(&job, &delivery).await.unwrap();
+    let table = TableName::new(site.name("Staff§")).unwrap();
+    assert_eq!(site.client.get(&table, &key("Sales", "1")).await.unwrap().unwrap().entity.text("Name"), Some("King"));
+}
+
+pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site) {
+    let before = site.requests();
+    let view = |name: &str| ViewName::new(name).unwrap();
+    let job = site.client.submit(r#"{"op":"sync","table":"Nowhere","pk":"a","rk":"b"}"#).await.unwrap_err();
+    let term = site.client.lookup(&view("by_email"), &["Email"]).unwrap_err();
+    let key = site.client.lookup(&view("by_email"), &["Name=King"]).unwrap().run().await.unwrap_err();
+    let unknown = site.client.lookup(&view("nowhere"), &["Name=King"]).unwrap().run().await.unwrap_err();
+    let token = site.client.lookup(&view("by_email"), &["Email=a"]).unwrap().after("nonsense").run().await.unwrap_err();
+    let log = site.client.lookup(&view("log"), &["PartitionKey=a"]).unwrap().run().await.unwrap_err();
+    let find = site.client.find(&view("log"), &self::key("a", "b")).await.unwrap_err();
+    for (error, word) in [
+        (job, "does not know the table Nowhere"),
+        (term, "is not a term"),
+        (key, "cannot use Name=King"),
+        (unknown, "it knows by_email, by_name"),
+        (token, "is not what an earlier lookup gave"),
+        (log, "evenkeel logs log"),
+        (find, "evenkeel logs log"),
+    ] {
+        assert!(error.is_misuse() && error.to_string().contains(word), "{error}");
+    }
+    assert_eq!(site.requests(), before);
+}
