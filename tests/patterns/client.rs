@@ -116,7 +116,7 @@ async fn hire(site: &Site) {
         site.work(json!({"op": "put", "table": "Departments§", "entity": {"PartitionKey": department, "RowKey": "department"}})).await;
     }
     for (pk, rk, name, manager) in PEOPLE {
-        let hired = format!("2026-11-{:0>2}T00:00:00Z", rk);
+        let hired = format!("2026-11-{rk:0>2}T00:00:00Z");
         let entity = json!({"PartitionKey": pk, "RowKey": rk, "Name": name, "Email": format!("{name}.{rk}@contoso.com"), "Manager": manager,
             "Hired": hired, "Hired@odata.type": "Edm.DateTime"});
         site.work(json!({"op": "put", "table": "Staff§", "entity": entity})).await;

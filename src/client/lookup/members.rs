@@ -11,7 +11,7 @@ pub(super) fn rows(lists: Vec<Row>, table: &TableName, index: &IndexEntity) -> R
     let mut rows = Vec::new();
     for list in lists {
         let site = Site::Row { table: table.clone(), key: list.entity.key.clone() };
-        for member in List::read(&site, &list.entity).map_err(broken)?.members.into_keys() {
+        for member in List::read(&site, &list.entity).map_err(|nonsense| broken(nonsense.to_string()))?.members.into_keys() {
             let entity = of(&member, &list.entity.key, index)
                 .ok_or_else(|| broken(format!("{site} has the member {member}, which is none of this view")))?;
             rows.push(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp });
@@ -25,7 +25,7 @@ pub(super) fn keys(groups: &[Row], table: &TableName) -> Result<Vec<EntityKey>, 
     let mut keys = Vec::new();
     for group in groups {
         let site = Site::Row { table: table.clone(), key: group.entity.key.clone() };
-        for member in List::read(&site, &group.entity).map_err(broken)?.members.into_keys() {
+        for member in List::read(&site, &group.entity).map_err(|nonsense| broken(nonsense.to_string()))?.members.into_keys() {
             let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
             keys.push(key.ok_or_else(|| broken(format!("{site} has the member {member}, which tells no primary")))?);
         }
@@ -33,8 +33,8 @@ pub(super) fn keys(groups: &[Row], table: &TableName) -> Result<Vec<EntityKey>, 
     Ok(keys)
 }
 
-fn broken(what: impl ToString) -> ClientError {
-    ClientError::Broken(what.to_string())
+fn broken(what: impl Into<String>) -> ClientError {
+    ClientError::Broken(what.into())
 }
 
 /// A list in its primaries' own partition tells the PartitionKey by where it lies.
