@@ -86,6 +86,14 @@ partition_key = "{City}"
 row_key = "{PartitionKey}_{RowKey}"
 select = ["City"]
 
+[views.region_name]
+kind = "denormalize"
+targets = "range"
+source = "Regions"
+table = "Movers"
+partition_key = "{PartitionKey}"
+set = { RegionName = "{Name}" }
+
 [views.wide_by_city]
 kind = "secondary_index"
 source = "Wide"
@@ -108,6 +116,7 @@ to = { kind = "append_blob", container = "events", path = "logs/%Y/%m/%d/%H00" }
 
 [tables.Departments]
 [tables.Wide]
+wide = true
 
 [retention.logins]
 tables = "Logins%Y%m%d"
@@ -149,7 +158,7 @@ fn deed(dice: &mut Dice, number: usize) -> Deed {
     let on = |op: &str| json!({"op": op, "table": "Employees", "pk": pk, "rk": rk});
     let archive = |op: &str, archive: &str| json!({"op": op, "archive": archive, "pk": pk, "rk": rk});
     let jobs = |jobs: Vec<Value>| Deed { jobs, ..Deed::default() };
-    match dice.below(14) {
+    match dice.below(15) {
         0..=3 => jobs(vec![json!({"op": "put", "table": "Employees", "entity": employee})]),
         4 => jobs(vec![json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
             {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}})]),
@@ -169,9 +178,13 @@ fn deed(dice: &mut Dice, number: usize) -> Deed {
                 json!({"op": "archive", "archive": "log", "pk": "e", "rk": rk}),
             ])
         }
+        13 => {
+            let region = json!({"PartitionKey": dice.of(&["from", "to"]), "RowKey": "region", "Name": format!("Region {number}")});
+            jobs(vec![json!({"op": "put", "table": "Regions", "entity": region})])
+        }
         _ => {
             let mut wide = json!({"PartitionKey": "w", "RowKey": rk, "City": dice.of(&CITIES)});
-            for nth in 0..if n % 2 == 0 { 200 } else { 3 + dice.below(200) } {
+            for nth in 0..if n % 2 == 0 { 400 } else { 3 + dice.below(400) } {
                 wide[format!("P{nth}")] = number.into();
             }
             jobs(vec![json!({"op": "put", "table": "Wide", "entity": wide})])
@@ -277,6 +290,13 @@ fn assert_derived(site: &Site) {
     let managers = managers.into_iter().map(|(pk, name)| ((pk, "department".to_owned()), properties([("ManagerName", Some(name.into()))])));
     assert_eq!(only(&site.rows("Departments"), &["ManagerName"]), managers.collect());
     assert_eq!(site.rows("Departments").len(), DEPARTMENTS.len(), "none is made");
+
+    let (movers, regions) = (site.rows("Movers"), site.rows("Regions"));
+    for ((pk, rk), row) in &movers {
+        let region = regions.get(&(pk.clone(), "region".to_owned())).and_then(|region| region.entity.text("Name"));
+        assert_eq!(row.entity.text("RegionName"), region, "Movers({pk}, {rk})");
+    }
+    assert!(movers.keys().any(|(pk, _)| pk == "to") && regions.len() == 2, "somebody moved, to a region");
 
     for (from, to, value, key) in
         [("FormerEmployees", "FormerByEmail", "Email", true), ("Movers", "ByCity", "City", false), ("Wide", "WideByCity", "City", false)]
