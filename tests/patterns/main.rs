@@ -9,6 +9,7 @@
 mod support;
 
 mod client;
+mod costs;
 mod derived;
 mod documents;
 mod logging;
@@ -44,6 +45,8 @@ patterns! {
         an_entity_under_way_is_found_at_every_moment
         jobs_are_sent_and_done
         what_cannot_be_is_said_before_anything_is_asked;
+    costs:
+        each_pattern_takes_as_many_requests_as_the_documentation_says;
     derived:
         what_is_shared_follows_its_primaries_through_their_lives
         the_same_job_again_changes_no_figure
