@@ -10,6 +10,7 @@
 
 mod documents;
 mod oracle;
+mod random;
 mod ranges;
 mod scenarios;
 mod wide;
