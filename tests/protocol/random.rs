@@ -84,7 +84,7 @@ impl View {
         }
         match self.kind {
             Kind::List => {
-                writeln!(text, "store = \"table\"\nmember = [\"{{PartitionKey}}\", \"{{RowKey}}\"]\nproperty = \"List\"").unwrap()
+                writeln!(text, "store = \"table\"\nmember = [\"{{PartitionKey}}\", \"{{RowKey}}\"]\nproperty = \"List\"").unwrap();
             }
             Kind::OwnList => writeln!(text, "store = \"partition\"\nmember = [\"{{RowKey}}\"]\nproperty = \"List\"").unwrap(),
             Kind::Index | Kind::OwnIndex => {
