@@ -16,7 +16,8 @@ pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
 pub use retention::Retention;
 pub use view::{
-    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, OnConflict, RangeRows, Rows, SecondaryIndex, TableRef, View, ViewKind,
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SecondaryIndex, TableRef,
+    View, ViewKind,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,16 @@ impl Catalog {
     pub fn views_of(&self, source: &TableRef) -> impl Iterator<Item = &Arc<View>> {
         let source = source.clone();
         self.views.values().filter(move |view| view.source == source)
+    }
+
+    /// The view that keeps large values of this table's primaries in blobs.
+    pub fn large_values_of(&self, source: &TableRef) -> Option<(&ViewName, &LargeEntity)> {
+        let of = |view: &'_ Arc<View>| view.source == *source && matches!(view.kind, ViewKind::LargeEntity(_));
+        let view = self.views.values().find(|view| of(view))?;
+        match &view.kind {
+            ViewKind::LargeEntity(large) => Some((&view.name, large)),
+            _ => None,
+        }
     }
 
     /// Whether a primary of this table has footprints: a view has it as its source, or once had.

@@ -47,6 +47,8 @@ pub enum ViewKind {
     IndexEntity(IndexEntity),
     /// Lists of primaries that share a value, in blobs.
     BlobLists(BlobLists),
+    /// Large values in blobs.
+    LargeEntity(LargeEntity),
     /// Properties on other entities.
     Denormalize(Denormalize),
     /// Properties on all entities of a range.
@@ -95,6 +97,21 @@ pub struct BlobLists {
     pub name: BlobPath,
     /// What a member is made of. The primary's keys are among it, each by itself.
     pub member: Vec<Template>,
+}
+
+/// `kind = "large_entity"`: large values in blobs, with pointers in their place. A table has at most one such view, and every
+/// primary of the table is in it.
+#[derive(Debug, Clone)]
+pub struct LargeEntity {
+    /// The account that the blobs lie in.
+    pub account: AccountName,
+    /// Their container.
+    pub container: ContainerName,
+    /// The properties whose values go there when they are above the threshold. (Whatever would break a limit of the service
+    /// goes there in any case.)
+    pub properties: BTreeSet<String>,
+    /// In bytes: of UTF-8 for a string.
+    pub threshold: u64,
 }
 
 /// The rows that a view's items are, or lie in.
@@ -202,6 +219,7 @@ impl View {
             ViewKind::SecondaryIndex(index) => format!("select {:?} {:?}", index.select, self.on_conflict),
             ViewKind::IndexEntity(index) => format!("member {:?} in {}", member(&index.member), index.property),
             ViewKind::BlobLists(lists) => format!("member {:?}", member(&lists.member)),
+            ViewKind::LargeEntity(large) => format!("properties {:?} above {}", large.properties, large.threshold),
             ViewKind::Denormalize(denormalize) => format!("set {:?} {:?}", texts(&denormalize.set), self.on_conflict),
             ViewKind::DenormalizeRange(range) => format!("set {:?}", texts(&range.set)),
             ViewKind::Aggregate(aggregate) => format!("set {:?} {:?}", texts(&aggregate.set), self.on_conflict),
@@ -214,6 +232,7 @@ impl View {
             (None, ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, .. })) => {
                 format!("range {}/{} {:?} {rows}", target.account, target.table.canonical(), partition_key.to_string())
             }
+            (None, ViewKind::LargeEntity(large)) => format!("blob {}/{}", large.account, large.container),
             (None, _) => String::new(),
         };
         format!("{} {} {}/{} when {when} to {place} {own}", self.name, self.kind_name(), self.source.account, self.source.table.canonical())
@@ -226,7 +245,7 @@ impl View {
             ViewKind::IndexEntity(index) => (&index.target, &index.partition_key, &index.row_key),
             ViewKind::Denormalize(denormalize) => (&denormalize.target, &denormalize.partition_key, &denormalize.row_key),
             ViewKind::Aggregate(aggregate) => (&aggregate.target, &aggregate.partition_key, &aggregate.row_key),
-            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) => return None,
+            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) => return None,
         };
         Some(Rows { target, partition_key, row_key })
     }
@@ -244,6 +263,7 @@ impl View {
         match self.kind {
             ViewKind::SecondaryIndex(_) => "secondary_index",
             ViewKind::IndexEntity(_) | ViewKind::BlobLists(_) => "index_entity",
+            ViewKind::LargeEntity(_) => "large_entity",
             ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => "denormalize",
             ViewKind::Aggregate(_) => "aggregate",
         }

@@ -8,7 +8,7 @@ use super::section::Section;
 use super::views::{self, KindDraft, RangeDraft, TableDraft, ViewDraft};
 use super::{catalog_rules, retention};
 use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity,
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity, LargeEntity,
     SecondaryIndex, TableRef, View, ViewKind,
 };
 use crate::model::{AccountName, TableName};
@@ -111,6 +111,11 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         let (target, partition_key, rows, set) = (tables.place(target), partition_key.clone(), rows.clone(), set.clone());
         return Some(ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, set }));
     }
+    if let KindDraft::LargeEntity { account, container, properties, threshold } = &draft.kind {
+        let account = account.clone().unwrap_or_else(|| tables.place(&draft.source).account);
+        let (container, properties, threshold) = (container.clone(), properties.clone(), *threshold);
+        return Some(ViewKind::LargeEntity(LargeEntity { account, container, properties, threshold }));
+    }
     let rows = draft.rows.as_ref()?;
     let (target, partition_key, row_key) = (tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone());
     Some(match &draft.kind {
@@ -122,7 +127,7 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         KindDraft::IndexEntity { member, property } => {
             ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
         }
-        KindDraft::BlobLists { .. } | KindDraft::DenormalizeRange(_) => return None,
+        KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } | KindDraft::DenormalizeRange(_) => return None,
     })
 }
 

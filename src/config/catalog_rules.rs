@@ -4,9 +4,9 @@ use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, ViewDraft};
 use crate::catalog::{Catalog, Figure};
-use crate::model::TableName;
 use crate::model::nearest::nearest;
 use crate::model::template::{Crowding, Part, Template};
+use crate::model::{TableName, ViewName};
 
 /// Tables that evenkeel keeps its own records in.
 const RESERVED_TABLES: [&str; 4] = ["EvenkeelFootprints", "EvenkeelClaims", "EvenkeelMigrations", "EvenkeelAudits"];
@@ -40,6 +40,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     wide(catalog, views, archives);
     same_rows(views);
     ranges(views);
+    large_values(views, archives);
     shared_archives(views, archives);
     circles(views);
     likely_typos(catalog, tables, views, archives);
@@ -149,9 +150,11 @@ fn spelling(view: &ViewDraft<'_>) {
     let templates = view.rows.iter().flat_map(keys);
     let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
     let member = match &view.kind {
-        KindDraft::SecondaryIndex { .. } | KindDraft::Denormalize { .. } | KindDraft::DenormalizeRange(_) | KindDraft::Aggregate { .. } => {
-            &[]
-        }
+        KindDraft::SecondaryIndex { .. }
+        | KindDraft::LargeEntity { .. }
+        | KindDraft::Denormalize { .. }
+        | KindDraft::DenormalizeRange(_)
+        | KindDraft::Aggregate { .. } => &[],
         KindDraft::IndexEntity { member, .. } | KindDraft::BlobLists { member, .. } => member.as_slice(),
     };
     let member = member.iter().map(|template| ("member", properties(template)));
@@ -164,7 +167,9 @@ fn spelling(view: &ViewDraft<'_>) {
             Some(("set", set.values().flat_map(properties).collect()))
         }
         KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())),
-        KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } | KindDraft::BlobLists { .. } => None,
+        KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } | KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } => {
+            None
+        }
     };
     let all: Vec<(&str, Vec<String>)> = templates.chain(when).chain(member).chain(name).chain(set).collect();
     for (key, properties) in all {
@@ -234,11 +239,41 @@ fn ranges(views: &[ViewDraft<'_>]) {
                 KindDraft::SecondaryIndex { .. }
                 | KindDraft::IndexEntity { .. }
                 | KindDraft::BlobLists { .. }
+                | KindDraft::LargeEntity { .. }
                 | KindDraft::Aggregate { .. } => view.section.error(
                     "table",
                     format!("the view {} writes rows of its own into {}; expected a table of your own entities", other.name, target),
                 ),
             }
+        }
+    }
+}
+
+/// Pointers and their blobs go together: what takes in an entity with pointers has to keep its blobs.
+fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let mut sources: Vec<(&TableName, &ViewName)> = Vec::new();
+    for view in views.iter().filter(|view| matches!(view.kind, KindDraft::LargeEntity { .. })) {
+        match sources.iter().find(|(source, _)| **source == view.source) {
+            Some((_, first)) => {
+                let message =
+                    format!("the view {first} keeps the large values of {} already; expected one such view for a table", view.source);
+                view.section.error("source", message);
+            }
+            None => sources.push((&view.source, &view.name)),
+        }
+    }
+    for archive in archives {
+        let Some((source, view)) = sources.iter().find(|(source, _)| **source == archive.source) else { continue };
+        match &archive.target {
+            TargetDraft::Table(target, _) if !sources.iter().any(|(source, _)| *source == target) => archive.to.error(
+                "table",
+                format!("{source} has large values in blobs (view {view}), and {target} would have none; expected a large_entity view with source = \"{target}\""),
+            ),
+            TargetDraft::Table(..) => {}
+            TargetDraft::Blob(_) | TargetDraft::File(_) | TargetDraft::Log(_) => archive.to.error(
+                "kind",
+                format!("{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables only"),
+            ),
         }
     }
 }

@@ -299,7 +299,7 @@ auto = "yes"
         "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
         "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
         "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
-        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -617,11 +617,32 @@ fn figures_are_read_and_their_mistakes_are_said() {
 }
 
 #[test]
-fn what_later_versions_will_do_is_said_so() {
-    let errors = mistakes("[views.v]\nkind = \"large_entity\"\nthreshold = \"32KiB\"");
-    assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].contains("not supported by this version of evenkeel"), "{errors:?}");
-    assert!(mistakes("[views.v]\nkind = \"large_entity\"\nthreshold = \"32KB\"").iter().any(|error| error.contains("\"32KiB\"")));
+fn large_values_are_read_and_their_mistakes_found() {
+    let text = "[views.photos]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"employee-large\"\n\
+                threshold = \"8KiB\"\n";
+    let loaded = load_text(text).unwrap();
+    let (name, large) = loaded.catalog.large_values_of(&loaded.catalog.tables[&TableName::new("Employees").unwrap()]).unwrap();
+    assert_eq!((name.as_str(), large.container.as_str(), large.threshold), ("photos", "employee-large", 8_192));
+    assert!(large.properties.contains("Photo"));
+    let second = text.replace("photos", "others");
+    let archive = |to: &str| format!("{text}[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
+    for (wrong, expected) in [
+        (text.replace("8KiB", "8KB"), "\"32KiB\""),
+        (text.replace("employee-large", "Employee"), "container"),
+        (text.replace("employee-large", "evenkeel-staging"), "where senders stage"),
+        (text.replace("\"Photo\"", "\"ek_x\""), "ek_x"),
+        (format!("{text}when = \"exists(A)\"\n"), "stays there"),
+        (format!("{text}on_conflict = \"reject\"\n"), "no conflicts"),
+        (format!("{text}{second}"), "one such view for a table"),
+        (archive("kind = \"table\", table = \"Former\""), "source = \"Former\""),
+        (archive("kind = \"blob\", container = \"former\""), "into tables only"),
+    ] {
+        let errors = mistakes(&wrong);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    let both =
+        format!("{}{}", archive("kind = \"table\", table = \"Former\""), text.replace("photos", "former").replace("Employees", "Former"));
+    assert!(load_text(&both).is_ok());
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! What a view says because of its kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use super::finding::Finding;
 use super::section::Section;
+use super::units::parse_size;
 use super::views::{KindDraft, RangeDraft, account};
 use crate::catalog::{Figure, RangeRows};
 use crate::model::blob_path::BlobPath;
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::large::STAGING;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
@@ -50,6 +52,41 @@ pub(super) fn blob_lists(section: &Section<'_>, accounts: &[AccountName]) -> Opt
         name: name?,
         member: member?,
     })
+}
+
+pub(super) fn large_entity(section: &Section<'_>, accounts: &[AccountName]) -> Option<KindDraft> {
+    if section.has("when") {
+        section.error("when", "a value that has gone into a blob stays there, whatever becomes of its entity; expected no such key");
+    }
+    if section.has("on_conflict") {
+        section.error("on_conflict", "blobs are named by their primaries, so there are no conflicts; expected no such key");
+    }
+    let account = account(section, accounts, "account");
+    let container = section.required("container", "the container of the blobs, such as \"employee-large\"", str::parse::<ContainerName>);
+    if container.as_ref().is_some_and(|container| container.as_str() == STAGING) {
+        section.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));
+    }
+    let properties = if section.has("properties") { large_properties(section) } else { Some(BTreeSet::new()) };
+    let threshold = if section.has("threshold") { section.parsed("threshold", parse_size) } else { Some(DEFAULT_THRESHOLD) };
+    Some(KindDraft::LargeEntity { account: account.ok()?, container: container?, properties: properties?, threshold: threshold? })
+}
+
+/// Above which declared properties go into blobs where the catalog does not say: half of what a property takes.
+const DEFAULT_THRESHOLD: u64 = 32 << 10;
+
+fn large_properties(section: &Section<'_>) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    let mut wrong = false;
+    for (name, origin) in section.texts("properties")? {
+        match own_property(&name) {
+            Ok(name) => drop(names.insert(name)),
+            Err(problem) => {
+                wrong = true;
+                section.cx.error(Finding::new(origin.as_ref(), section.path_of("properties"), problem));
+            }
+        }
+    }
+    (!wrong).then_some(names)
 }
 
 pub(super) fn denormalize(section: &Section<'_>, name: Option<&ViewName>) -> Option<KindDraft> {

@@ -1,9 +1,8 @@
 //! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
-use super::units::parse_size;
 use super::view_kinds::{self, Targets};
 use crate::catalog::{Figure, OnConflict, RangeRows};
 use crate::model::blob_path::BlobPath;
@@ -12,12 +11,8 @@ use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
-const UNSUPPORTED: &str = "is not supported by this version of evenkeel";
-
 /// Kinds of views.
-const KINDS: [&str; 4] = ["secondary_index", "index_entity", "denormalize", "aggregate"];
-/// Kinds of views that the format has and this version does not.
-const OTHER_KINDS: [&str; 1] = ["large_entity"];
+const KINDS: [&str; 5] = ["secondary_index", "index_entity", "denormalize", "aggregate", "large_entity"];
 
 /// A view without mistakes of its own.
 pub(super) struct ViewDraft<'a> {
@@ -63,6 +58,7 @@ pub(super) enum KindDraft {
     SecondaryIndex { select: Option<Vec<String>> },
     IndexEntity { member: Vec<Template>, property: String },
     BlobLists { account: AccountName, container: ContainerName, name: BlobPath, member: Vec<Template> },
+    LargeEntity { account: Option<AccountName>, container: ContainerName, properties: BTreeSet<String>, threshold: u64 },
     Denormalize { set: BTreeMap<String, Template> },
     DenormalizeRange(RangeDraft),
     Aggregate { set: BTreeMap<String, Figure> },
@@ -75,6 +71,7 @@ impl KindDraft {
             Self::SecondaryIndex { .. }
             | Self::IndexEntity { .. }
             | Self::BlobLists { .. }
+            | Self::LargeEntity { .. }
             | Self::Denormalize { .. }
             | Self::DenormalizeRange(_) => "table",
             Self::Aggregate { .. } => "group_table",
@@ -127,23 +124,21 @@ pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Vie
 
 fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ViewDraft<'a>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    let Some(kind) = supported(&section, "kind", "a kind of view", &KINDS, &OTHER_KINDS) else {
-        // A size with a wrong unit is worth saying even where its view is refused.
-        let _ = section.parsed("threshold", parse_size);
-        return None;
-    };
+    let kind = known_kind(&section)?;
     let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
     // Which mistake there is in it is said where the kind is read.
     let store = if kind == "index_entity" { section.text("store") } else { None };
     let range = kind == "denormalize" && view_kinds::targets(&section)? == Targets::Range;
-    let rows = if store == Some("blob") || range { Some(None) } else { rows(&section, accounts, kind, store, source.as_ref()).map(Some) };
+    let without_rows = store == Some("blob") || range || kind == "large_entity";
+    let rows = if without_rows { Some(None) } else { rows(&section, accounts, kind, store, source.as_ref()).map(Some) };
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
     let (kind, on_conflict) = match kind {
         "index_entity" if store == Some("blob") => (view_kinds::blob_lists(&section, accounts), None),
         "index_entity" => (view_kinds::index_entity(&section), None),
         "aggregate" => (view_kinds::aggregate(&section), None),
         "denormalize" if range => (view_kinds::denormalize_range(&section, name.as_ref(), accounts), None),
+        "large_entity" => (view_kinds::large_entity(&section, accounts), None),
         "denormalize" => {
             (view_kinds::denormalize(&section, name.as_ref()), section.has("on_conflict").then(|| section.word("on_conflict", &words)))
         }
@@ -180,24 +175,14 @@ fn rows(section: &Section<'_>, accounts: &[AccountName], kind: &str, store: Opti
     Some(RowsDraft { target: target?, account: account.ok()?, partition_key: partition_key?, row_key: row_key? })
 }
 
-/// One of the supported kinds; says what is wrong otherwise.
-fn supported(
-    section: &Section<'_>,
-    key: &'static str,
-    what: &str,
-    kinds: &[&'static str],
-    others: &[&'static str],
-) -> Option<&'static str> {
-    let list = kinds.iter().map(|kind| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
-    let found = section.required_text(key, &format!("{what}: {list}"))?;
-    if let Some(kind) = kinds.iter().find(|kind| **kind == found) {
-        return Some(kind);
+/// The kind of a view; says what is wrong otherwise.
+fn known_kind(section: &Section<'_>) -> Option<&'static str> {
+    let list = KINDS.iter().map(|kind| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
+    let found = section.required_text("kind", &format!("a kind of view: {list}"))?;
+    let kind = KINDS.iter().find(|kind| **kind == found);
+    if kind.is_none() {
+        let hint = nearest(found, KINDS).map(|known| format!("; did you mean {known:?}?"));
+        section.error("kind", format!("expected {list}, found {found:?}{}", hint.unwrap_or_default()));
     }
-    if others.contains(&found) {
-        section.error(key, format!("{found:?} {UNSUPPORTED}; supported is {list}"));
-    } else {
-        let hint = nearest(found, others.iter().chain(kinds).copied()).map(|known| format!("; did you mean {known:?}?"));
-        section.error(key, format!("expected {list}, found {found:?}{}", hint.unwrap_or_default()));
-    }
-    None
+    kind.copied()
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
-use crate::catalog::{ArchiveTarget, Catalog};
+use crate::catalog::{ArchiveTarget, Catalog, ViewKind};
 use crate::model::claim;
+use crate::model::large::STAGING;
 use crate::model::names::NameError;
 use crate::model::{AccountName, ContainerName, QueueName, TableName};
 use crate::settings::{QueueSettings, Settings};
@@ -19,7 +20,7 @@ pub struct Needs {
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
     /// Queues by account: jobs (every shard), poison, rechecks.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
-    /// Containers by account: archives.
+    /// Containers by account: archives, large values and what is staged for them.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
 }
 
@@ -47,6 +48,13 @@ impl Needs {
         let archives = catalog.archives.values().filter_map(|archive| archive.target.table());
         for table in catalog.tables.values().chain(archives) {
             needs.tables.entry(table.account.clone()).or_default().insert(table.table.clone());
+        }
+        for view in catalog.views.values() {
+            if let ViewKind::LargeEntity(large) = &view.kind {
+                needs.containers.entry(large.account.clone()).or_default().insert(large.container.clone());
+                // A constant, and a name.
+                needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
+            }
         }
         for archive in catalog.archives.values() {
             match &archive.target {

@@ -140,6 +140,11 @@ pub(super) fn printable(escaped: &str) -> String {
     text
 }
 
+/// The segment that a key's value is in a path.
+pub(super) fn segment(value: &str) -> String {
+    if value.is_empty() { "%empty".to_owned() } else { fitted(&printable(&escape(value))) }
+}
+
 /// A segment as file systems take it: never too long, never `.` or `..`, without a blank or a dot at either end.
 pub(super) fn fitted(segment: &str) -> String {
     let mut text = segment.to_owned();

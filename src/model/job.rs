@@ -8,6 +8,8 @@ mod schema;
 
 pub use schema::schema;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,9 +19,10 @@ use super::audit::{Audit, AuditCursor};
 use super::backfill::{Backfill, BackfillCursor, BackfillScope};
 use super::body::{self, BodyError};
 use super::carry::Carry;
+use super::entity::{RESERVED_PREFIX, valid_property_name};
 use super::odata::{self, ODataError};
 pub use super::stamp::Stamp;
-use super::{ETag, Entity, EntityKey, TableName, ViewName, limits};
+use super::{BlobName, ETag, Entity, EntityKey, TableName, ViewName, large, limits};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
@@ -104,6 +107,19 @@ pub struct Put {
     pub mode: PutMode,
     /// Under which condition.
     pub condition: PutCondition,
+    /// Where the entity's properties are, where they did not come with the job: `entity` is its key alone then.
+    pub staged_entity: Option<StagedBlob>,
+    /// Where the values of further properties are.
+    pub staged_values: BTreeMap<String, StagedBlob>,
+}
+
+/// A blob in the container [`STAGING`](super::large::STAGING) that a sender has put there for a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedBlob {
+    /// Its name.
+    pub name: BlobName,
+    /// The SHA-256 that its content is to have, in lower-case hex digits; not checked where absent.
+    pub sha256: Option<String>,
 }
 
 /// How a `put` writes.
@@ -262,7 +278,20 @@ struct PutFields {
     /// The primary's table.
     table: String,
     /// The entity in OData JSON: PartitionKey, RowKey and properties, with "X@odata.type" beside Int64, Double, DateTime, Guid and Binary.
-    entity: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entity: Option<Map<String, Value>>,
+    /// In place of "entity": a staged blob that holds it as JSON, at most 16 MiB. The job then says "pk" and "rk" as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entity_ref: Option<StagedFields>,
+    /// The primary's PartitionKey, beside "entity_ref".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pk: Option<String>,
+    /// The primary's RowKey, beside "entity_ref".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rk: Option<String>,
+    /// Large values that wait in staged blobs, by property.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    blobs: BTreeMap<String, StagedFields>,
     /// Whether properties that the entity does not name are removed or kept.
     #[serde(default)]
     mode: PutMode,
@@ -275,6 +304,17 @@ struct PutFields {
     /// Apply only if this property's value is greater than the stored one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newer_by: Option<String>,
+}
+
+/// A staged blob.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StagedFields {
+    /// Where it is: "evenkeel-staging/NAME". The job deletes it when it is done.
+    blob: String,
+    /// The SHA-256 of its content, in lower-case hex digits; checked where it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
 }
 
 /// Fields of a `delete` job.
@@ -422,7 +462,10 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let id = text(&mut object, "id")?;
     let traceparent = text(&mut object, "traceparent")?;
     let known: &[&str] = match op {
-        "put" => &["table", "entity", "mode", "if_match", "if_absent", "newer_by"],
+        "put" if object.contains_key("entity_ref") => {
+            &["table", "entity", "entity_ref", "pk", "rk", "blobs", "mode", "if_match", "if_absent", "newer_by"]
+        }
+        "put" => &["table", "entity", "blobs", "mode", "if_match", "if_absent", "newer_by"],
         "delete" => &["table", "pk", "rk", "if_match"],
         "archive" => &["archive", "pk", "rk", "if_match"],
         "restore" => &["archive", "pk", "rk"],
@@ -433,13 +476,6 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "drop_table" => &["table"],
         _ => &["table", "pk", "rk"],
     };
-    if op == "put" {
-        for later in ["entity_ref", "blobs"] {
-            if object.contains_key(later) {
-                return Err(JobError::Field { op, problem: format!("the field {later:?} is not supported by this version of evenkeel") });
-            }
-        }
-    }
     let unknown_fields = object.keys().filter(|name| !known.contains(&name.as_str())).count();
     let job = match op {
         "put" => put(fields(op, object)?)?,
@@ -485,23 +521,64 @@ fn fields<T: serde::de::DeserializeOwned>(op: &'static str, object: Map<String, 
 
 fn put(fields: PutFields) -> Result<Job, JobError> {
     let op = "put";
-    let entity = odata::decode(&Value::Object(fields.entity)).map_err(JobError::Entity)?;
-    if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(super::entity::RESERVED_PREFIX)) {
+    let wrong = |problem: String| JobError::Field { op, problem };
+    let condition = PutCondition { if_match: etag(op, fields.if_match)?, if_absent: fields.if_absent, newer_by: fields.newer_by };
+    if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
+        return Err(wrong("\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned()));
+    }
+    let staged_entity = fields.entity_ref.map(|staged| staged_blob("entity_ref", staged)).transpose()?;
+    let entity = match (fields.entity, &staged_entity, fields.pk, fields.rk) {
+        (Some(entity), None, ..) => put_entity(&Value::Object(entity), &condition)?,
+        (None, Some(_), Some(pk), Some(rk)) => Entity::new(key(op, pk, rk)?),
+        (None, Some(_), ..) => return Err(wrong("\"entity_ref\" needs \"pk\" and \"rk\" beside it".to_owned())),
+        _ => return Err(wrong("exactly one of \"entity\" and \"entity_ref\" is needed".to_owned())),
+    };
+    let mut staged_values = BTreeMap::new();
+    for (property, staged) in fields.blobs {
+        if !valid_property_name(&property) || property.starts_with(RESERVED_PREFIX) {
+            return Err(wrong(format!("\"blobs\" names {property:?}, which cannot be a property of the entity")));
+        }
+        if entity.properties.contains_key(&property) {
+            return Err(wrong(format!("{property:?} is both in \"entity\" and in \"blobs\"")));
+        }
+        staged_values.insert(property, staged_blob("blobs", staged)?);
+    }
+    Ok(Job::Put(Box::new(Put { table: table(op, fields.table)?, entity, mode: fields.mode, condition, staged_entity, staged_values })))
+}
+
+/// The entity of a `put`, in its message or staged.
+pub fn put_entity(json: &Value, condition: &PutCondition) -> Result<Entity, JobError> {
+    let op = "put";
+    let entity = odata::decode(json).map_err(JobError::Entity)?;
+    if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(RESERVED_PREFIX)) {
         return Err(JobError::Field {
             op,
             problem: format!("the property {reserved:?} of \"entity\" starts with \"ek_\", which is reserved"),
         });
-    }
-    let condition = PutCondition { if_match: etag(op, fields.if_match)?, if_absent: fields.if_absent, newer_by: fields.newer_by };
-    if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
-        return Err(JobError::Field { op, problem: "\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned() });
     }
     if let Some(property) = &condition.newer_by
         && !entity.properties.contains_key(property)
     {
         return Err(JobError::Field { op, problem: format!("\"newer_by\" names {property:?}, which \"entity\" does not have") });
     }
-    Ok(Job::Put(Box::new(Put { table: table(op, fields.table)?, entity, mode: fields.mode, condition })))
+    Ok(entity)
+}
+
+/// A staged blob. Whoever may put jobs on a queue may have it read and deleted, so that it lies in one container alone.
+fn staged_blob(field: &str, fields: StagedFields) -> Result<StagedBlob, JobError> {
+    let op = "put";
+    let wrong = |problem: String| JobError::Field { op, problem };
+    let Some((container, name)) = large::place(&fields.blob) else {
+        return Err(wrong(format!("{field:?}: {:?} is not \"{}/NAME\"", fields.blob, large::STAGING)));
+    };
+    if container.as_str() != large::STAGING {
+        return Err(wrong(format!("{field:?}: staged blobs lie in the container {}, not in {container}", large::STAGING)));
+    }
+    let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if fields.sha256.as_ref().is_some_and(|sha256| !is_hash(sha256)) {
+        return Err(wrong(format!("{field:?}: \"sha256\" is not 64 hex digits in lower case")));
+    }
+    Ok(StagedBlob { name, sha256: fields.sha256 })
 }
 
 fn backfill(fields: BackfillFields) -> Result<Job, JobError> {
@@ -569,6 +646,39 @@ mod tests {
         let Job::Put(put) = envelope.job else { panic!("not a put") };
         assert_eq!(put.mode, PutMode::Merge);
         assert_eq!(put.entity.get("N"), Some(&5_i64.into()));
+    }
+
+    #[test]
+    fn a_put_may_leave_its_entity_or_large_values_in_staged_blobs() {
+        let sha256 = "0".repeat(64);
+        let staged = json!({"op": "put", "table": "Employees", "pk": "p", "rk": "r", "entity_ref": {"blob": "evenkeel-staging/a/b", "sha256": sha256}});
+        let envelope = job(&staged).unwrap();
+        let Job::Put(put) = envelope.job else { panic!("not a put") };
+        assert_eq!((put.entity.key.to_string(), envelope.unknown_fields), ("(\"p\", \"r\")".to_owned(), 0));
+        assert_eq!(put.staged_entity, Some(StagedBlob { name: BlobName::new("a/b").unwrap(), sha256: Some(sha256) }));
+        let entity = json!({"PartitionKey": "p", "RowKey": "r", "N": 5});
+        let values = json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"Photo": {"blob": "evenkeel-staging/c"}}});
+        let Job::Put(put) = job(&values).unwrap().job else { panic!("not a put") };
+        assert_eq!(put.staged_values["Photo"], StagedBlob { name: BlobName::new("c").unwrap(), sha256: None });
+        for (bad, word) in [
+            (json!({"op": "put", "table": "Employees", "entity": entity, "entity_ref": {"blob": "evenkeel-staging/a"}}), "exactly one"),
+            (json!({"op": "put", "table": "Employees"}), "exactly one"),
+            (json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}}), "\"pk\""),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "employee-large/a"}}}),
+                "evenkeel-staging",
+            ),
+            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "x"}}}), "NAME"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "evenkeel-staging/a", "sha256": "F"}}}),
+                "hex",
+            ),
+            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"N": {"blob": "evenkeel-staging/a"}}}), "both"),
+            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"ek_x": {"blob": "evenkeel-staging/a"}}}), "ek_x"),
+        ] {
+            let error = job(&bad).unwrap_err().to_string();
+            assert!(error.contains(word), "{error} does not name {word}");
+        }
     }
 
     #[test]

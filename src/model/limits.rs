@@ -44,6 +44,8 @@ pub const APPEND_BYTES: usize = 4_194_304;
 pub const BLOCK_BYTES: usize = 104_857_600;
 /// Most blocks of one block blob (Azure, "Put Block List": 50,000).
 pub const BLOCKS: usize = 50_000;
+/// Largest entity that a `put` takes from a staged blob, in bytes of its JSON: it is held in memory.
+pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.

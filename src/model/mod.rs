@@ -21,6 +21,7 @@ pub mod filter;
 pub mod item;
 pub mod job;
 pub mod key;
+pub mod large;
 pub mod limits;
 pub mod log;
 pub mod names;

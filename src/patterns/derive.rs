@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
-use super::{aggregate, denormalize, denormalize_range, index_entity, secondary_index};
-use crate::catalog::{Catalog, DenormalizeRange, OnConflict, Rows, TableRef, View, ViewKind};
+use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, secondary_index};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, LargeEntity, OnConflict, Rows, TableRef, View, ViewKind};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
+use crate::model::large::Pointer;
 use crate::model::template::{RenderError, Template};
 use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, Site, ViewName, limits};
 
@@ -29,23 +28,12 @@ pub struct Item {
 pub enum Content {
     /// A row, its owner written on it.
     Row(Entity),
-    /// A blob, its owner in its metadata.
-    Blob(BlobContent),
+    /// A blob with a large value of the primary, which points to it, its owner in its metadata: no more follows from the primary.
+    Value(Pointer),
     /// The member that its address names: there is no more to it.
     Member,
     /// Properties that are kept on somebody else's entity.
     Properties(BTreeMap<String, EdmValue>),
-}
-
-/// What a blob that is an item as a whole is written with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlobContent {
-    /// Its bytes.
-    pub content: Bytes,
-    /// `Content-Type`; `application/octet-stream` where absent.
-    pub content_type: Option<String>,
-    /// `Cache-Control`.
-    pub cache_control: Option<String>,
 }
 
 /// Why a primary's items cannot be derived: a permanent error of its job.
@@ -200,15 +188,27 @@ impl Deriving<'_> {
             ViewKind::IndexEntity(index) => {
                 index_entity::membership(self, &index.member)?.map(|member| (Some(Part::Member(member)), Content::Member))
             }
-            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) => None,
+            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) => None,
         };
         let site = Site::Row { table: rows.target.table.clone(), key };
         Ok(derived.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
     }
 
-    /// The item in a blob.
-    fn in_blob(&self) -> Result<Option<Derived>, Box<DeriveError>> {
-        let ViewKind::BlobLists(lists) = &self.view.kind else { return Ok(None) };
+    /// The items that are blobs, or lie in one.
+    fn in_blobs(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
+        match &self.view.kind {
+            ViewKind::BlobLists(lists) => Ok(self.in_list(lists)?.into_iter().collect()),
+            ViewKind::LargeEntity(large) => Ok(large_entity::blobs(self).into_iter().map(|pointer| value(large, pointer)).collect()),
+            ViewKind::SecondaryIndex(_)
+            | ViewKind::IndexEntity(_)
+            | ViewKind::Denormalize(_)
+            | ViewKind::DenormalizeRange(_)
+            | ViewKind::Aggregate(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The item in a list that is a blob.
+    fn in_list(&self, lists: &BlobLists) -> Result<Option<Derived>, Box<DeriveError>> {
         let name = lists.name.of(self.entity).map_err(|source| match source {
             PlaceError::Render(source) => self.unrendered("name", source),
             PlaceError::Name(_) => Box::new(DeriveError::Place { view: self.view.name.clone(), primary: self.primary.clone(), source }),
@@ -235,6 +235,12 @@ impl Deriving<'_> {
     }
 }
 
+/// A large value's blob.
+fn value(large: &LargeEntity, pointer: Pointer) -> Derived {
+    let site = Site::Blob { container: pointer.container.clone(), name: pointer.name.clone() };
+    Derived { account: large.account.clone(), site, part: None, content: Content::Value(pointer) }
+}
+
 /// The items that should exist because of a primary, by address; none for a primary that is absent.
 pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
@@ -246,23 +252,24 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         }
         let of = Deriving { view, primary: &primary, entity };
         let derived = match (view.rows(), view.range()) {
-            (Some(rows), _) => of.in_row(&rows)?,
-            (None, Some(range)) => of.claim(range)?,
-            (None, None) => of.in_blob()?,
+            (Some(rows), _) => of.in_row(&rows)?.into_iter().collect(),
+            (None, Some(range)) => of.claim(range)?.into_iter().collect(),
+            (None, None) => of.in_blobs()?,
         };
-        let Some(Derived { account, site, part, content }) = derived else { continue };
-        let address = ItemAddress { view: view.name.clone(), account, site, part };
-        if address.site.row() == Some((&source.table, &primary.key)) && address.account == source.account {
-            return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
+        for Derived { account, site, part, content } in derived {
+            let address = ItemAddress { view: view.name.clone(), account, site, part };
+            if address.site.row() == Some((&source.table, &primary.key)) && address.account == source.account {
+                return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
+            }
+            if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {
+                return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
+            }
+            if let Content::Row(entity) = &content {
+                let wrong = |source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source });
+                entity.check().map_err(wrong)?;
+            }
+            items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
         }
-        if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {
-            return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
-        }
-        if let Content::Row(entity) = &content {
-            let wrong = |source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source });
-            entity.check().map_err(wrong)?;
-        }
-        items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
     }
     if items.len() > limits::ITEMS_PER_PRIMARY {
         return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));

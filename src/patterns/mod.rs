@@ -9,7 +9,8 @@ mod denormalize;
 mod denormalize_range;
 mod derive;
 mod index_entity;
+pub mod large_entity;
 pub mod lookup;
 mod secondary_index;
 
-pub use derive::{BlobContent, Content, DeriveError, Item, derive};
+pub use derive::{Content, DeriveError, Item, derive};

@@ -361,6 +361,9 @@ impl Pass<'_> {
             }
         }
         problems.extend(plan.drops.iter().map(|(address, _)| (address.clone(), Problem::Unwanted)));
+        // A pointer that leads nowhere: only who has the value can bring it back.
+        let dangling = plan.waiting.iter().filter(|address| address.site.blob().is_some());
+        problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
         problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
         Ok(problems)
     }
@@ -372,7 +375,7 @@ impl Pass<'_> {
             Content::Row(entity) => (&entity.properties, true),
             Content::Properties(values) => (values, false),
             // A blob is not read again: another ETag says that somebody else has written it.
-            Content::Blob(_) => return Ok(write.over.as_ref() != listed),
+            Content::Value(_) => return Ok(write.over.as_ref() != listed),
             // It is there: that is all there is to a member.
             Content::Member => return Ok(false),
         };

@@ -1,4 +1,4 @@
-//! Items that are whole blobs: written, dropped and looked at, each under its condition.
+//! Items that are whole blobs: made, kept, dropped and looked at, each under its condition.
 
 use super::execute::Failure;
 use super::failure::{permanent, storage};
@@ -12,34 +12,29 @@ use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, BlobUpload, StoreError};
 
 impl Pass<'_> {
-    /// Writes a blob where none is, or over the version that is known, or deletes it at its version. A write returns the
-    /// new ETag.
+    /// Makes a blob where none is, gives the one that is known a new version, or deletes it at its version. A write returns
+    /// the new ETag.
     pub(super) async fn request_blob(
         &self,
         deed: Deed<'_>,
         (container, name): (&ContainerName, &BlobName),
     ) -> Result<Result<Option<ETag>, StoreError>, Failure> {
         let blobs = &self.target(&deed.address().account)?.blobs;
-        Ok(match deed {
-            Deed::Drop(_, etag) => blobs.delete(container, name, Some(etag)).await.map(|_| None),
-            Deed::Write(write) => {
-                let Content::Blob(blob) = &write.content else {
-                    return Err(permanent(format!("writing {}", write.address), "what its view derives is no blob"));
-                };
-                let condition = match &write.over {
-                    _ if planted(Bug::UnconditionalWrite) => BlobCondition::None,
-                    Some(etag) => BlobCondition::Matches(etag.clone()),
-                    None => BlobCondition::Absent,
-                };
-                let upload = BlobUpload {
-                    condition,
-                    content_type: blob.content_type.clone(),
-                    cache_control: blob.cache_control.clone(),
-                    metadata: item::metadata(&source_text(&self.primary), &write.address.view),
-                };
-                blobs.put(container, name, blob.content.clone(), &upload).await.map(Some)
-            }
-        })
+        let write = match deed {
+            Deed::Drop(_, etag) => return Ok(blobs.delete(container, name, Some(etag)).await.map(|_| None)),
+            Deed::Write(write) => write,
+        };
+        if !matches!(write.content, Content::Value(_)) {
+            return Err(permanent(format!("writing {}", write.address), "what its view derives is no blob"));
+        }
+        let metadata = item::metadata(&source_text(&self.primary), &write.address.view);
+        if let Some(etag) = &write.over {
+            // Its content is what its name says. A new version keeps whoever meant to drop the old one from doing so.
+            return Ok(blobs.set_metadata(container, name, &metadata, etag).await.map(Some));
+        }
+        let condition = if planted(Bug::UnconditionalWrite) { BlobCondition::None } else { BlobCondition::Absent };
+        let upload = BlobUpload { condition, metadata, ..BlobUpload::default() };
+        Ok(self.upload(&write.address, (container, name), upload).await?.map(Some))
     }
 
     /// Looks whose a blob is.
@@ -52,7 +47,7 @@ impl Pass<'_> {
         let step = || format!("looking at {container}/{name}");
         let found = self.target(account)?.blobs.properties(container, name).await;
         let found = found.map_err(|error| storage(step(), error))?;
-        let look = |address: &ItemAddress| (address.clone(), plan::look_at_blob(address, &self.primary, found.clone()));
+        let look = |address: &ItemAddress| (address.clone(), plan::look_at_blob(&self.primary, found.clone()));
         Ok(addresses.into_iter().map(look).collect())
     }
 }

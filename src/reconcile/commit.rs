@@ -58,6 +58,29 @@ impl Change {
         }
     }
 
+    /// The properties that are sent; none where it is deleted.
+    pub(super) const fn sent(&self) -> Option<&Entity> {
+        match self {
+            Self::Insert(entity) | Self::Replace(entity, _) | Self::Merge { changes: entity, .. } => Some(entity),
+            Self::Delete(..) => None,
+        }
+    }
+
+    /// With these texts for these properties.
+    #[must_use]
+    pub(super) fn with_texts(self, texts: &BTreeMap<String, String>) -> Self {
+        let set = |mut entity: Entity| {
+            entity.properties.extend(texts.iter().map(|(name, text)| (name.clone(), text.as_str().into())));
+            entity
+        };
+        match self {
+            Self::Insert(entity) => Self::Insert(set(entity)),
+            Self::Replace(entity, etag) => Self::Replace(set(entity), etag),
+            Self::Merge { changes, merged, etag } => Self::Merge { changes: set(changes), merged: set(merged), etag },
+            delete @ Self::Delete(..) => delete,
+        }
+    }
+
     pub(super) fn operation(&self) -> TableOperation {
         match self.clone() {
             Self::Insert(entity) => TableOperation::Insert(entity),
@@ -80,10 +103,15 @@ impl Pass<'_> {
         let state = change.result().map_or(State::Absent, |_| State::Present(None));
         let plan = self.plan(&self.situation(seen, &wanted, state))?;
         let Some(plan) = self.resolve(plan).await? else { return Ok(Commit::Lost) };
-        if plan.taken.iter().any(|taken| self.is_own_partition(&taken.address)) {
+        // What is written before the primary, or with it, must be free.
+        if plan.taken.iter().any(|taken| self.is_own_partition(&taken.address) || taken.address.site.blob().is_some()) {
             return Err(self.refuse_taken(seen, &plan).await);
         }
+        if !self.pointers_lead(seen, &plan)? {
+            return Ok(Commit::Lost);
+        }
         let Some(etag) = self.announce(seen, &plan).await? else { return Ok(Commit::Lost) };
+        let Some(mut written) = self.upload_values(&plan).await? else { return Ok(Commit::Lost) };
 
         let Some(group) = self.group(own, &plan).await? else { return Ok(Commit::Lost) };
         let etags = match self.send(self.tables()?, &group.operations).await {
@@ -98,7 +126,6 @@ impl Pass<'_> {
             Some(etag) => State::Present(Some(etag)),
             None => State::Absent,
         };
-        let mut written = BTreeMap::new();
         for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
             for Done { address, action, token } in done {
                 self.count(address, *action);

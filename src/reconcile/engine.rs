@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
+use tokio::sync::Semaphore;
 
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
@@ -13,6 +14,7 @@ use super::log::Lanes;
 use super::pass::Pass;
 use super::report::PlanReport;
 use super::shared::Turns;
+use super::value::VALUES_AT_ONCE;
 use super::{archive, audit, backfill, carry, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
@@ -46,6 +48,8 @@ pub struct Engine {
     pub(super) chance: Arc<dyn Chance>,
     pub(super) recheck_after: Duration,
     pub(super) turns: Turns,
+    /// Large values on their way from blob to blob.
+    pub(super) values_at_once: Semaphore,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: Lanes,
 }
@@ -67,7 +71,16 @@ impl Engine {
     /// An engine.
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts { stores, catalog, clock, chance, recheck_after } = parts;
-        Self { stores, catalog, clock, chance, recheck_after, turns: Turns::default(), lanes: Lanes::default() }
+        Self {
+            stores,
+            catalog,
+            clock,
+            chance,
+            recheck_after,
+            turns: Turns::default(),
+            lanes: Lanes::default(),
+            values_at_once: Semaphore::new(VALUES_AT_ONCE),
+        }
     }
 
     /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not

@@ -23,7 +23,7 @@ const CONCURRENT_REQUESTS: usize = 16;
 pub(super) const NO_PARTS: &str = "this version of evenkeel knows no documents in blobs: run a later one";
 
 /// Why an item was not written or dropped.
-enum ItemFailure {
+pub(super) enum ItemFailure {
     /// Somebody else was there, or the answer is missing: look again.
     Lost {
         /// It was an insert, and it may still arrive.
@@ -162,7 +162,7 @@ impl<'e> Pass<'e> {
     }
 
     /// Writes or drops a row or a blob.
-    async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
+    pub(super) async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
         let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
         let result = match &address.site {
             Site::Row { table, .. } => self.request_row(deed, table).await,

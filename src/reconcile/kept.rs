@@ -7,9 +7,9 @@ use super::execute::{Delivery, Failure, Summary};
 use super::log::Log;
 use super::observation::Observation;
 use super::pass::Pass;
-use crate::catalog::{Archive, ArchiveTarget};
-use crate::model::EntityKey;
+use crate::catalog::{Archive, ArchiveTarget, TableRef};
 use crate::model::job::Primary;
+use crate::model::{Entity, EntityKey};
 
 /// The place that an entity goes to, or comes back from.
 pub(super) enum Kept<'e> {
@@ -44,6 +44,14 @@ impl<'e> Kept<'e> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => Some(&pass.primary),
             Self::Document(_) | Self::Log(_) => None,
+        }
+    }
+
+    /// Takes in an entity with its large values; what is no row keeps none.
+    pub(super) fn take_in(&mut self, from: (&TableRef, &Primary), entity: Entity) -> Result<Entity, Failure> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.take_in(from, entity),
+            Self::Document(_) | Self::Log(_) => Ok(entity),
         }
     }
 
@@ -87,11 +95,14 @@ impl<'e> Kept<'e> {
     pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
         match self {
             Self::Row(pass) => pass.commit(found, change).await,
-            // Its items follow, and what others say to it, when the source is gone.
-            Self::Moved(pass) => Ok(match pass.commit_alone(found, change).await? {
-                Commit::Committed => Commit::Closed,
-                ended => ended,
-            }),
+            // Its items follow, and what others say to it, when the source is gone; its large values are there before it.
+            Self::Moved(pass) => match pass.values_first(found, change).await? {
+                None => Ok(Commit::Lost),
+                Some(()) => Ok(match pass.commit_alone(found, change).await? {
+                    Commit::Committed => Commit::Closed,
+                    ended => ended,
+                }),
+            },
             Self::Document(document) => document.commit(change).await,
             Self::Log(log) => log.commit(change).await,
         }

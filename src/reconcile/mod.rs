@@ -45,7 +45,9 @@ mod report;
 mod restore;
 mod second_look;
 mod shared;
+mod staging;
 mod taken;
+mod value;
 mod walk;
 
 pub use audit::{AuditPass, Finding, Problem};

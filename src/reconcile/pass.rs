@@ -21,9 +21,10 @@ use super::footprint::{self, Footprint};
 use super::observation::Observation;
 use super::plan::{self, Plan, Situation, State};
 use super::receive::Said;
+use super::value::{self, Supply};
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
-use crate::model::{AccountName, ETag, Entity, ItemAddress, Part};
+use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site};
 use crate::patterns::{self, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
@@ -58,6 +59,12 @@ pub(super) struct Pass<'e> {
     pub(super) may_have_written: bool,
     /// A row that the primary's first row does not tell of was in the way of a new one.
     pub(super) rows_in_the_way: bool,
+    /// Where the contents of large values come from that this run brings.
+    pub(super) supplies: BTreeMap<ItemAddress, Supply>,
+    /// Which those are.
+    pub(super) supplied: BTreeSet<ItemAddress>,
+    /// The blobs that the primary points to, in the state that items were last derived from.
+    referred: BTreeSet<Site>,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     pub(super) summary: Summary,
@@ -79,6 +86,9 @@ impl<'e> Pass<'e> {
             unanswered: false,
             may_have_written: false,
             rows_in_the_way: false,
+            supplies: BTreeMap::new(),
+            supplied: BTreeSet::new(),
+            referred: BTreeSet::new(),
             announced: None,
             summary: Summary::default(),
             rounds: 0,
@@ -144,7 +154,8 @@ impl<'e> Pass<'e> {
     }
 
     /// Derives the items of a state of the primary.
-    pub(super) fn derive(&self, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Failure> {
+    pub(super) fn derive(&mut self, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Failure> {
+        self.referred = entity.into_iter().flat_map(|entity| value::sites(&self.primary, entity)).collect();
         patterns::derive(&self.engine.catalog, self.source, entity)
             .map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))
     }
@@ -160,6 +171,8 @@ impl<'e> Pass<'e> {
             looks: &seen.looks,
             state,
             wanted,
+            supplied: &self.supplied,
+            referred: &self.referred,
             disturbed: self.unanswered || (seen.footprint.is_changing() && !own),
             now: self.engine.clock.now(),
             taint_for: self.engine.taint_for(),

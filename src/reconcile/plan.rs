@@ -3,7 +3,7 @@
 //! Nothing here asks a store. A plan says what to announce, which items to write and under which
 //! condition, and what the footprint will say afterwards; `pass` walks it without choices of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,7 +11,7 @@ use super::footprint::{Entry, Footprint, Settled};
 use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, Entity, ItemAddress, Row, ViewName};
+use crate::model::{ETag, Entity, ItemAddress, Row, Site, ViewName};
 use crate::patterns::{Content, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
@@ -50,6 +50,20 @@ impl Plan {
         self.writes.iter().map(|write| &write.address).chain(self.drops.iter().map(|(address, _)| address)).chain(&self.forget)
     }
 
+    /// A plan without anything in it yet.
+    pub(super) const fn nothing() -> Self {
+        Self {
+            settled: false,
+            disturbed: false,
+            announce: None,
+            writes: Vec::new(),
+            drops: Vec::new(),
+            forget: Vec::new(),
+            taken: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
     /// Whether every key that somebody else had was an item of this very primary, under another view or of another kind,
     /// that this plan drops: then it is free now.
     pub(super) fn frees_what_was_taken(&self) -> bool {
@@ -72,6 +86,10 @@ pub(super) struct Situation<'a> {
     pub(super) state: State,
     /// The items that should exist.
     pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
+    /// The large values whose contents this run has.
+    pub(super) supplied: &'a BTreeSet<ItemAddress>,
+    /// The blobs that the primary points to, whatever its views are by now.
+    pub(super) referred: &'a BTreeSet<Site>,
     /// Whether an old write may be under way: the footprint was changing by somebody else's hand, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
@@ -175,16 +193,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look));
 
     let disturbed = situation.disturbed;
-    let mut plan = Plan {
-        settled: false,
-        disturbed,
-        announce: None,
-        writes: Vec::new(),
-        drops: Vec::new(),
-        forget: Vec::new(),
-        taken: Vec::new(),
-        waiting: Vec::new(),
-    };
+    let mut plan = Plan { disturbed, ..Plan::nothing() };
     let mut waits_only = false;
     if let State::Present(Some(etag)) = state
         && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
@@ -213,6 +222,10 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     for (address, item) in *wanted {
         let write = |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over };
         match known(address) {
+            // Only who brings it can make it.
+            Look::Absent if matches!(item.content, Content::Value(_)) && !situation.supplied.contains(address) => {
+                plan.waiting.push(address.clone());
+            }
             Look::Absent => plan.writes.push(write(None)),
             Look::Homeless => plan.waiting.push(address.clone()),
             // All but what waits is as this state wants it.
@@ -226,7 +239,9 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
     let unwanted = own.keys().copied().chain(looks.keys().filter(|address| !own.contains_key(address)));
-    for address in unwanted.filter(|address| !wanted.contains_key(*address)) {
+    // What a view that is gone put into blobs stays there as long as something points to it.
+    let referred = |address: &ItemAddress| address.part.is_none() && situation.referred.contains(&address.site);
+    for address in unwanted.filter(|address| !wanted.contains_key(*address) && !referred(address)) {
         match known(address) {
             Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
             Look::Absent | Look::Homeless | Look::Taken { .. } if own.contains_key(address) => plan.forget.push(address.clone()),
@@ -242,12 +257,14 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 }
 
 /// Whether an item stays as it is. A row is always written, which fences off whoever still holds an older state of the
-/// primary. A member says nothing of the primary but that it belongs there, and whoever would take it out announces that
-/// first: it is written only where somebody has, or where its document is to be brought up to date.
+/// primary. A member says nothing of the primary but that it belongs there, nor does a large value, and whoever would take it
+/// away announces that first: it is written only where somebody has, or where it is to be brought up to date.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     match (&item.content, entry) {
-        (Content::Member, Some(entry)) => !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag),
-        (Content::Member, None) | (Content::Row(_) | Content::Blob(_) | Content::Properties(_), _) => false,
+        (Content::Member | Content::Value(_), Some(entry)) => {
+            !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)
+        }
+        (Content::Member | Content::Value(_), None) | (Content::Row(_) | Content::Properties(_), _) => false,
     }
 }
 
@@ -332,8 +349,13 @@ pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -
 }
 
 /// What a blob at an item's address is to this primary.
-pub(super) fn look_at_blob(address: &ItemAddress, primary: &Primary, blob: Option<BlobProperties>) -> Look {
-    blob.map_or(Look::Absent, |blob| look_at(address, primary, Owner::of_blob(&blob.metadata), blob.etag))
+pub(super) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
+    let Some(blob) = blob else { return Look::Absent };
+    match Owner::of_blob(&blob.metadata) {
+        // Its name says the rest: a view that was given another name finds its values again.
+        Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => Look::Ours(blob.etag),
+        owner => Look::Taken { etag: Some(blob.etag), owner },
+    }
 }
 
 fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag: ETag) -> Look {

@@ -6,7 +6,10 @@ use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
+use super::footprint::Settled;
 use super::observation::Observation;
+use super::pass::Pass;
+use super::staging::Staging;
 use crate::model::filter::compare_values;
 use crate::model::job::{Primary, Put, PutMode, Stamp};
 use crate::model::{Row, ViewName};
@@ -34,38 +37,111 @@ enum PutError {
 }
 
 pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let mut staging = Staging::new(engine, put)?;
+    let outcome = write(engine, put, &mut staging, delivery).await?;
+    staging.remove().await?;
+    Ok(outcome)
+}
+
+async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: &Delivery) -> Result<Outcome, Failure> {
     let primary = Primary { table: put.table.clone(), key: put.entity.key.clone() };
     let mut pass = engine.pass(&primary, delivery)?;
     loop {
         pass.next_round()?;
         let seen = pass.observe().await?;
         refuse_derived(&seen, &primary)?;
-        let decision = match decide(put, seen.row.as_ref(), &delivery.stamp) {
-            Ok(decision) => decision,
-            Err(error) => {
-                pass.settle_from(&seen).await?;
-                return Err(permanent(format!("putting {primary}"), error));
-            }
-        };
-        match decision {
-            Decision::Mine => {
-                pass.settle_from(&seen).await?;
-                return Ok(Outcome::Done(pass.summary));
-            }
-            Decision::Skip(reason) => {
+        let change = match decided(staging, seen.row.as_ref(), delivery).await? {
+            Ok(change) => change,
+            Err(end) => {
+                if let (End::Mine, Some(row)) = (&end, &seen.row) {
+                    pass.bring_again(&seen, row, staging).await?;
+                }
                 // A crash may have left an earlier state of this primary half derived: see to it in any case.
                 pass.settle_from(&seen).await?;
-                return Ok(Outcome::Skipped { reason, summary: pass.summary });
+                return match end {
+                    End::Mine => Ok(Outcome::Done(pass.summary)),
+                    End::Skip(reason) => Ok(Outcome::Skipped { reason, summary: pass.summary }),
+                    End::Never(failure) => Err(failure),
+                };
             }
-            Decision::Write(change) => match pass.commit(&seen, &change).await? {
-                Commit::Closed => return Ok(Outcome::Done(pass.summary)),
-                Commit::Committed => {
-                    pass.settle().await?;
-                    return Ok(Outcome::Done(pass.summary));
-                }
-                Commit::Lost | Commit::Unanswered => {}
-            },
+        };
+        pass.refuse_foreign(change.sent())?;
+        let change = match staging.values().await? {
+            Ok(values) => pass.take_out(change, values)?,
+            Err(gone) => {
+                pass.settle_from(&seen).await?;
+                return match overtaken(seen.row.as_ref(), delivery) {
+                    Some(reason) => Ok(Outcome::Skipped { reason, summary: pass.summary }),
+                    None => Err(permanent(format!("putting {primary}"), gone)),
+                };
+            }
+        };
+        match pass.commit(&seen, &change).await? {
+            Commit::Closed => return Ok(Outcome::Done(pass.summary)),
+            Commit::Committed => {
+                pass.settle().await?;
+                return Ok(Outcome::Done(pass.summary));
+            }
+            Commit::Lost | Commit::Unanswered => {}
         }
+    }
+}
+
+/// Why nothing is to be written.
+enum End {
+    /// This job has written it already.
+    Mine,
+    /// A condition is unmet, or a later job was faster.
+    Skip(String),
+    /// It can never apply.
+    Never(Failure),
+}
+
+/// What to write over the row that was found.
+async fn decided(staging: &mut Staging<'_>, stored: Option<&Row>, delivery: &Delivery) -> Result<Result<Change, End>, Failure> {
+    if stored.and_then(|row| Stamp::of(&row.entity)).as_ref() == Some(&delivery.stamp) {
+        return Ok(Err(End::Mine));
+    }
+    let put = match staging.put().await? {
+        Ok(put) => put,
+        Err(gone) => {
+            return Ok(Err(match overtaken(stored, delivery) {
+                Some(reason) => End::Skip(reason),
+                None => End::Never(permanent("putting a staged entity", gone)),
+            }));
+        }
+    };
+    Ok(match decide(&put, stored, &delivery.stamp) {
+        Ok(Decision::Write(change)) => Ok(change),
+        Ok(Decision::Mine) => Err(End::Mine),
+        Ok(Decision::Skip(reason)) => Err(End::Skip(reason)),
+        Err(error) => Err(End::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error))),
+    })
+}
+
+/// What was staged is gone because an earlier delivery took it, where a later job has written the entity since.
+fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
+    let later = stored.and_then(|row| Stamp::of(&row.entity)).is_some_and(|written| written.enqueued >= delivery.stamp.enqueued);
+    let taken = delivery.dequeue_count > 1 && later;
+    taken.then(|| "what was staged is gone, and a later job has written the entity since: an earlier delivery has done this one".to_owned())
+}
+
+impl Pass<'_> {
+    /// This job has written the primary and may have crashed before all was in step: it still brings the large values that
+    /// the primary points to.
+    async fn bring_again(&mut self, seen: &Observation, row: &Row, staging: &mut Staging<'_>) -> Result<(), Failure> {
+        let closed = matches!(&seen.footprint.settled, Settled::At { etag, .. } if *etag == row.etag) && !seen.footprint.is_changing();
+        if closed || self.engine.catalog.large_values_of(self.source).is_none() {
+            return Ok(());
+        }
+        let merged = match staging.put().await? {
+            Ok(put) => row.entity.clone().merged(&put.entity),
+            Err(_) => return Ok(()),
+        };
+        if let Ok(values) = staging.values().await? {
+            self.take_out(Change::Replace(merged, row.etag.clone()), values)?;
+        }
+        Ok(())
     }
 }
 
@@ -138,7 +214,14 @@ mod tests {
 
     fn put(mode: PutMode, condition: PutCondition) -> Put {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 1).with("V", 5_i64);
-        Put { table: TableName::new("Employees").unwrap(), entity, mode, condition }
+        Put {
+            table: TableName::new("Employees").unwrap(),
+            entity,
+            mode,
+            condition,
+            staged_entity: None,
+            staged_values: std::collections::BTreeMap::new(),
+        }
     }
 
     fn row(version: i64) -> Row {

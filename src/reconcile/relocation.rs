@@ -107,8 +107,10 @@ impl<'e> Relocation<'e> {
                 log.copies(row);
             }
             let copy = self.decide(row, found.row.as_ref(), if_match);
+            // Also where it is there already: its large values may not be.
+            let entity = self.copy_of(row)?;
             let change = match copy {
-                Copy::Insert => Some(Change::Insert(self.copy_of(row))),
+                Copy::Insert => Some(Change::Insert(entity)),
                 // Skipped on the first delivery, nobody would ever hear that the entity was not moved.
                 Copy::Replace(_) | Copy::Skip(_)
                     if self.is_occupied(found.row.as_ref()) && (self.delivery.dequeue_count == 1 || !matches!(copy, Copy::Skip(_))) =>
@@ -117,7 +119,7 @@ impl<'e> Relocation<'e> {
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => Some(Change::Replace(self.copy_of(row), etag)),
+                Copy::Replace(etag) => Some(Change::Replace(entity, etag)),
                 Copy::Copied => None,
                 Copy::Skip(reason) => {
                     self.settle(&seen).await?;
@@ -217,7 +219,7 @@ impl<'e> Relocation<'e> {
     }
 
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
-    fn copy_of(&self, row: &Row) -> Entity {
+    fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
         // What others say to it under its old key is none of its own; an archive keeps it as it was.
         let source = if matches!(self.kept, Kept::Moved(_)) { shared::unclaimed(row.entity.clone()) } else { row.entity.clone() };
         let properties = source.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -232,7 +234,7 @@ impl<'e> Relocation<'e> {
         {
             entity = entity.with(ARCHIVED_AT, now);
         }
-        self.delivery.stamp.on(entity)
+        self.kept.take_in((self.source.source, &self.source.primary), self.delivery.stamp.on(entity))
     }
 }
 

@@ -33,7 +33,8 @@ pub struct PlanReport {
     pub forget: Vec<ItemAddress>,
     /// Wanted keys that somebody else has, and whose they are.
     pub taken: Vec<TakenItem>,
-    /// Wanted properties of entities that do not exist: they are set by a sync once those are there.
+    /// Wanted properties of entities that do not exist: they are set by a sync once those are there. And blobs that the primary
+    /// points to and that are gone: they come back with a `put` of the value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
 }
@@ -106,7 +107,8 @@ impl fmt::Display for PlanReport {
         let presence = if self.present { "present" } else { "absent" };
         writeln!(f, "{}{} is {presence}", self.table, self.key)?;
         for item in &self.waiting {
-            writeln!(f, "waiting {item}: the entity does not exist")?;
+            let missing = if item.site.blob().is_some() { "blob" } else { "entity" };
+            writeln!(f, "waiting {item}: the {missing} does not exist")?;
         }
         if self.in_step {
             return writeln!(f, "in step: nothing to do");

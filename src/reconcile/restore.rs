@@ -69,13 +69,14 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         let Some(row) = &found.row else { continue };
         refuse_derived(&seen, &source.primary)?;
         let properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let entity = || {
-            let entity = delivery.stamp.on(Entity { key: key.clone(), properties }).with(SOURCE_ETAG, row.etag.as_str());
-            match Stamp::of(&row.entity) {
-                Some(archived_by) => entity.with(SOURCE_JOB, archived_by.to_string()),
-                None => entity,
-            }
-        };
+        let mut entity = delivery.stamp.on(Entity { key: key.clone(), properties }).with(SOURCE_ETAG, row.etag.as_str());
+        if let Some(archived_by) = Stamp::of(&row.entity) {
+            entity = entity.with(SOURCE_JOB, archived_by.to_string());
+        }
+        if let Kept::Row(archived) = &kept {
+            entity = source.take_in((archived.source, &archived.primary), entity)?;
+        }
+        let entity = || entity;
         let change = match (&seen.row, mine) {
             (None, _) => Some(Change::Insert(entity())),
             (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,

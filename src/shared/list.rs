@@ -58,7 +58,7 @@ impl Description {
             ViewKind::IndexEntity(index) => Some(Self { source, property: index.property.clone(), figures: BTreeMap::new() }),
             ViewKind::Aggregate(aggregate) => Some(Self { source, property: MEMBERS.to_owned(), figures: aggregate.set.clone() }),
             ViewKind::DenormalizeRange(_) => Some(Self { source, property: CLAIMS.to_owned(), figures: BTreeMap::new() }),
-            ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::BlobLists(_) => None,
+            ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => None,
         }
     }
 

@@ -12,6 +12,7 @@ mod client;
 mod costs;
 mod derived;
 mod documents;
+mod large;
 mod logging;
 mod moving;
 mod ranges;
@@ -60,6 +61,17 @@ patterns! {
         metadata_over_the_limit_is_refused_with_its_name
         a_document_that_somebody_deleted_or_spoilt_is_told
         archiving_takes_as_many_requests_as_the_documentation_says;
+    large:
+        large_values_follow_their_entity_through_its_life
+        what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not
+        a_large_value_comes_from_a_staged_blob
+        a_whole_entity_comes_from_a_staged_blob
+        what_was_staged_wrongly_is_told_and_kept
+        a_staged_job_that_comes_again_is_done_already
+        pointers_that_lead_nowhere_are_refused
+        a_large_value_moves_with_its_entity
+        a_large_value_goes_into_the_archive_and_comes_back
+        large_values_take_as_many_requests_as_the_documentation_says;
     logging:
         an_event_becomes_one_line_of_its_hour
         what_waits_together_is_appended_together_and_nothing_twice

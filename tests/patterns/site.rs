@@ -7,18 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::observe::RequestTally;
 use evenkeel::adapters::system::{SystemChance, SystemClock};
 use evenkeel::adapters::wear::{Grouping, Worn, wear};
-use evenkeel::catalog::{ArchiveTarget, Catalog};
+use evenkeel::catalog::{ArchiveTarget, Catalog, ViewKind};
 use evenkeel::client::Client;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Primary, Stamp};
+use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits};
-use evenkeel::ports::{Account, Blob, Chance, Clock, MessageText, Query, Stores, TableOperation};
+use evenkeel::ports::{Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
 use evenkeel::settings::QueueSettings;
 use flate2::Compression;
@@ -224,10 +226,31 @@ impl Site {
         self.account.blobs.get(&container, &BlobName::new(name).unwrap(), None).await.unwrap()
     }
 
+    /// Somebody deletes a blob.
+    pub(crate) async fn delete_blob(&self, container: &str, name: &str) {
+        let container = ContainerName::new(self.name(container)).unwrap();
+        assert!(self.account.blobs.delete(&container, &BlobName::new(name).unwrap(), None).await.unwrap());
+    }
+
     /// The names of a container's blobs.
     pub(crate) async fn blobs(&self, container: &str) -> Vec<String> {
         let container = ContainerName::new(self.name(container)).unwrap();
         let page = self.account.blobs.list(&container, "", None).await.unwrap();
+        page.blobs.into_iter().map(|blob| blob.name.to_string()).collect()
+    }
+
+    /// Stages a blob for a job, and says how the job names it. What was staged has a name of its own.
+    pub(crate) async fn stage(&self, name: &str, content: impl Into<Bytes>, content_type: &str) -> Value {
+        let upload = BlobUpload { content_type: Some(content_type.to_owned()), ..BlobUpload::default() };
+        let name = format!("{}/{name}", self.unique);
+        let container = ContainerName::new(STAGING).unwrap();
+        self.account.blobs.put(&container, &BlobName::new(name.as_str()).unwrap(), content.into(), &upload).await.unwrap();
+        serde_json::json!({"blob": format!("{STAGING}/{name}")})
+    }
+
+    /// The names of what is staged still.
+    pub(crate) async fn staged(&self) -> Vec<String> {
+        let page = self.account.blobs.list(&ContainerName::new(STAGING).unwrap(), &self.unique, None).await.unwrap();
         page.blobs.into_iter().map(|blob| blob.name.to_string()).collect()
     }
 
@@ -247,6 +270,11 @@ async fn create(account: &Account, catalog: &Catalog) {
     for table in catalog.tables.keys().cloned().chain([footprint::table(), claim::table()]) {
         account.tables.create_table(&table).await.unwrap();
     }
+    let staging = ContainerName::new(STAGING).unwrap();
+    let large = catalog.views.values().filter_map(|view| match &view.kind {
+        ViewKind::LargeEntity(large) => Some(&large.container),
+        _ => None,
+    });
     let containers: BTreeSet<&ContainerName> = catalog
         .archives
         .values()
@@ -255,6 +283,8 @@ async fn create(account: &Account, catalog: &Catalog) {
             ArchiveTarget::Log(target) => Some(&target.container),
             ArchiveTarget::Table(_) | ArchiveTarget::File(_) => None,
         })
+        .chain(large)
+        .chain([&staging])
         .collect();
     for container in containers {
         account.blobs.create_container(container).await.unwrap();

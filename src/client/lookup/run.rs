@@ -147,7 +147,7 @@ fn derived(view: &View, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, V
             (rows, keys)
         }
         // It has no rows, and no plan.
-        ViewKind::BlobLists(_) => (Vec::new(), Vec::new()),
+        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => (Vec::new(), Vec::new()),
         ViewKind::IndexEntity(index) => {
             let rows = members::rows(rows, &table.table, index)?;
             let keys = rows.iter().map(|row| row.entity.key.clone()).collect();

@@ -1,0 +1,173 @@
+//! Large values: properties that lie in blobs, and the pointers that stand in their place.
+//!
+//! A value's blob is named by its primary, its property and the hash of its content, so that one name never means two
+//! contents, and no primary's blob is another's:
+//!
+//! ```text
+//! employees/Sales/000223/Photo-9f86d081884c7d65…      table, PartitionKey, RowKey, property, SHA-256
+//! ```
+//!
+//! Keys are escaped as in paths of documents, and end in a hash where they are long.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::document::segment;
+use super::job::Primary;
+use super::names::NameError;
+use super::{BlobName, ContainerName, EdmValue, Entity};
+
+/// The container in which senders stage what is too large for a message, in the account of the job's table.
+pub const STAGING: &str = "evenkeel-staging";
+
+/// What stands in an entity for a value in a blob.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pointer {
+    /// Its container.
+    pub container: ContainerName,
+    /// Its name.
+    pub name: BlobName,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The SHA-256 of its content, in lower-case hex digits.
+    pub sha256: String,
+}
+
+/// A pointer as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(rename = "$blob")]
+    blob: String,
+    bytes: u64,
+    sha256: String,
+}
+
+impl Pointer {
+    /// The pointer that stands for a property's content in the blob that its primary has for it.
+    pub fn to(primary: &Primary, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+        let name = BlobName::new(format!("{}{property}-{sha256}", folder(primary)))?;
+        Ok(Self { container: container.clone(), name, bytes, sha256 })
+    }
+
+    /// The pointer that a value is; nothing where it is a value of its own.
+    pub fn of(value: &EdmValue) -> Option<Self> {
+        let text = value.as_str().filter(|text| text.starts_with('{') && text.contains("\"$blob\""))?;
+        let wire: Wire = serde_json::from_str(text).ok()?;
+        let (container, name) = place(&wire.blob)?;
+        let hex = wire.sha256.len() == 64 && wire.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        hex.then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256 })
+    }
+
+    /// Whether the blob is this primary's own: one that goes when nothing of it points there any more.
+    pub fn is_of(&self, primary: &Primary) -> bool {
+        let property = self.name.as_str().strip_prefix(folder(primary).as_str()).and_then(|rest| rest.strip_suffix(&self.sha256));
+        property.and_then(|property| property.strip_suffix('-')).is_some_and(|property| !property.contains('/'))
+    }
+
+    /// The same content as a value of another primary.
+    pub fn moved(&self, from: &Primary, to: &Primary, container: &ContainerName) -> Option<Result<Self, NameError>> {
+        let rest = self.name.as_str().strip_prefix(folder(from).as_str()).filter(|_| self.is_of(from))?;
+        let name = BlobName::new(format!("{}{rest}", folder(to)));
+        Some(name.map(|name| Self { container: container.clone(), name, ..self.clone() }))
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wire = Wire { blob: format!("{}/{}", self.container, self.name), bytes: self.bytes, sha256: self.sha256.clone() };
+        // Texts and numbers always serialise.
+        f.write_str(&serde_json::to_string(&wire).unwrap_or_default())
+    }
+}
+
+/// The pointers of an entity to blobs of its own, by property.
+pub fn pointers<'a>(primary: &'a Primary, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
+    let own = entity.user_properties().filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?)));
+    own.filter(|(_, pointer)| pointer.is_of(primary))
+}
+
+/// The hash of a content, as pointers carry it.
+pub fn hash(content: &[u8]) -> String {
+    hex::encode(Sha256::digest(content))
+}
+
+/// `container/name`, taken apart.
+pub fn place(text: &str) -> Option<(ContainerName, BlobName)> {
+    let (container, name) = text.split_once('/')?;
+    Some((ContainerName::new(container).ok()?, BlobName::new(name).ok()?))
+}
+
+/// What the names of a primary's blobs begin with.
+fn folder(primary: &Primary) -> String {
+    format!("{}/{}/{}/", primary.table.canonical(), segment(primary.key.pk.as_str()), segment(primary.key.rk.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EntityKey, TableName};
+    use proptest::prelude::*;
+
+    fn primary(pk: &str, rk: &str) -> Primary {
+        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, rk).unwrap() }
+    }
+
+    fn pointer(primary: &Primary, property: &str) -> Pointer {
+        Pointer::to(primary, &ContainerName::new("large").unwrap(), property, 3, hash(b"abc")).unwrap()
+    }
+
+    #[test]
+    fn a_pointer_is_written_as_the_contract_says() {
+        let pointer = pointer(&primary("Sales", "한 7"), "Photo");
+        let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(
+            pointer.to_string(),
+            format!(r#"{{"$blob":"large/employees/Sales/%ED%95%9C 7/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#)
+        );
+        assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer));
+    }
+
+    #[test]
+    fn what_is_no_pointer_is_a_value() {
+        let sha = hash(b"abc");
+        for text in [
+            "x".to_owned(),
+            "{\"$blob\":1}".to_owned(),
+            format!(r#"{{"$blob":"large/a","bytes":3,"sha256":"{sha}","more":1}}"#),
+            format!(r#"{{"$blob":"large","bytes":3,"sha256":"{sha}"}}"#),
+            format!(r#"{{"$blob":"large/a","bytes":-3,"sha256":"{sha}"}}"#),
+            r#"{"$blob":"large/a","bytes":3,"sha256":"abc"}"#.to_owned(),
+        ] {
+            assert_eq!(Pointer::of(&text.as_str().into()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn blobs_belong_to_one_primary() {
+        let (sales, other) = (primary("Sales", "7"), primary("Sales", "77"));
+        let own = pointer(&sales, "Photo");
+        assert!(own.is_of(&sales) && !own.is_of(&other));
+        let archived = Primary { table: TableName::new("FormerEmployees").unwrap(), key: sales.key.clone() };
+        assert!(!own.is_of(&archived));
+        let container = ContainerName::new("former").unwrap();
+        let moved = own.moved(&sales, &archived, &container).unwrap().unwrap();
+        assert!(moved.is_of(&archived) && moved.container == container && moved.sha256 == own.sha256);
+        assert_eq!(own.moved(&other, &archived, &container), None);
+        assert_eq!(moved.moved(&archived, &sales, &own.container), Some(Ok(own)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_has_a_folder_of_its_own(pks in proptest::array::uniform2("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,300}"), rk in "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,300}") {
+            let keys: Vec<_> = pks.iter().filter_map(|pk| EntityKey::new(pk.as_str(), rk.as_str()).ok()).collect();
+            prop_assume!(keys.len() == 2);
+            let primaries: Vec<_> = keys.into_iter().map(|key| Primary { key, ..primary("p", "r") }).collect();
+            let pointer = pointer(&primaries[0], &"P".repeat(255));
+            prop_assert!(pointer.is_of(&primaries[0]));
+            prop_assert_eq!(pointer.is_of(&primaries[1]), primaries[0] == primaries[1]);
+        }
+    }
+}

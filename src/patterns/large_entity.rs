@@ -1,0 +1,129 @@
+//! Large entities: properties that lie in blobs, with pointers in their place.
+//!
+//! What is derived from a primary are the blobs that it points to. Which of its values go out into blobs is decided when it
+//! is written, here too, so that writing and deriving agree on what a primary has.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::derive::Deriving;
+use crate::catalog::LargeEntity;
+use crate::model::large::{self, Pointer};
+use crate::model::{EdmValue, Entity, limits, odata};
+
+/// The blobs of a primary, each once. Whatever the view says by now: they are its own as long as it points to them.
+pub(super) fn blobs(of: &Deriving<'_>) -> BTreeSet<Pointer> {
+    large::pointers(of.primary, of.entity).map(|(_, pointer)| pointer).collect()
+}
+
+/// The properties of an entity whose values are to lie in blobs: those declared, above the threshold, and whatever would
+/// break a limit of the service. `room` is what the entity may have as JSON, in bytes. Never the value of a property of
+/// evenkeel's own.
+pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize) -> Vec<String> {
+    let mut entity = entity.clone();
+    let mut names: Vec<String> = Vec::new();
+    for (name, value) in entity.user_properties() {
+        let declared = large.properties.contains(name) && content(value).is_some_and(|bytes| bytes.len() as u64 > large.threshold);
+        if declared || breaks_a_limit(value) {
+            names.push(name.clone());
+        }
+    }
+    for name in &names {
+        entity.properties.insert(name.clone(), stand_in());
+    }
+    // The largest go first, as long as going makes the entity smaller.
+    while odata::encoded_len(&entity) > room {
+        let sizes = entity.user_properties().filter_map(|(name, value)| Some((content(value)?.len(), name.clone())));
+        let Some((size, name)) = sizes.max() else { break };
+        if size <= POINTER_BYTES {
+            break;
+        }
+        entity.properties.insert(name.clone(), stand_in());
+        names.push(name);
+    }
+    names
+}
+
+/// More than a pointer takes: 1,024 of a name, 63 of a container, a hash and the words around them.
+const POINTER_BYTES: usize = 1_280;
+
+/// As long as a pointer at most, and none itself.
+fn stand_in() -> EdmValue {
+    EdmValue::String("x".repeat(POINTER_BYTES))
+}
+
+/// The content of a value that can lie in a blob; nothing for a value of another type, or one that does already.
+pub fn content(value: &EdmValue) -> Option<Bytes> {
+    match value {
+        EdmValue::String(_) if Pointer::of(value).is_some() => None,
+        EdmValue::String(text) => Some(Bytes::copy_from_slice(text.as_bytes())),
+        EdmValue::Binary(bytes) => Some(Bytes::copy_from_slice(bytes)),
+        _ => None,
+    }
+}
+
+/// The content type of a value's blob, by which a reader tells the types apart.
+pub const fn content_type(value: &EdmValue) -> &'static str {
+    match value {
+        EdmValue::String(_) => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}
+
+fn breaks_a_limit(value: &EdmValue) -> bool {
+    match value {
+        // A UTF-16 unit takes at least one byte of UTF-8.
+        EdmValue::String(text) => text.len() > limits::STRING_UTF16_UNITS && text.encode_utf16().count() > limits::STRING_UTF16_UNITS,
+        EdmValue::Binary(bytes) => bytes.len() > limits::BINARY_BYTES,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AccountName, ContainerName, EntityKey};
+
+    const ROOM: usize = limits::ENTITY_BYTES;
+
+    fn view(properties: &[&str], threshold: u64) -> LargeEntity {
+        let properties = properties.iter().map(|name| (*name).to_owned()).collect();
+        LargeEntity { account: AccountName::main(), container: ContainerName::new("large").unwrap(), properties, threshold }
+    }
+
+    fn entity() -> Entity {
+        Entity::new(EntityKey::new("p", "r").unwrap())
+    }
+
+    #[test]
+    fn declared_values_above_the_threshold_go_out() {
+        let entity = entity()
+            .with("Photo", EdmValue::Binary(vec![0; 101]))
+            .with("Resume", "x".repeat(100))
+            .with("Name", "x".repeat(5_000))
+            .with("Age", 7);
+        assert_eq!(outgoing(&view(&["Photo", "Resume", "Age"], 100), &entity, ROOM), ["Photo"]);
+        assert!(outgoing(&view(&["Photo"], 101), &entity, ROOM).is_empty());
+    }
+
+    #[test]
+    fn what_breaks_a_limit_goes_out_whether_declared_or_not() {
+        let entity = entity()
+            .with("A", "x".repeat(32_769))
+            .with("B", EdmValue::Binary(vec![0; 65_537]))
+            .with("C", "한".repeat(32_768))
+            .with("ek_x", "x".repeat(40_000));
+        assert_eq!(outgoing(&view(&[], 1), &entity, ROOM), ["A", "B"]);
+    }
+
+    #[test]
+    fn an_entity_over_a_mebibyte_sheds_its_largest_values_until_it_fits() {
+        let large = (0..40).fold(entity(), |entity, i| entity.with(format!("P{i:02}"), "x".repeat(30_000 + i)));
+        let names = outgoing(&view(&[], 1), &large, ROOM);
+        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["P39", "P38", "P37", "P36", "P35", "P34"]);
+        let left = names.iter().fold(large.clone(), |entity, name| entity.with(name.clone(), stand_in()));
+        assert!(left.check().is_ok());
+        assert!(outgoing(&view(&[], 1), &large, usize::MAX).is_empty());
+    }
+}

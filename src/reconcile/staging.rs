@@ -1,0 +1,150 @@
+//! What a `put` finds in staged blobs: a whole entity, or large values of one.
+//!
+//! A staged blob is read as one version, and deleted at that version when its job is done. A job that fails for good keeps what
+//! it staged, so that it can be queued again.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::engine::Engine;
+use super::execute::Failure;
+use super::failure::{permanent, storage};
+use super::value::{self, Staged};
+use crate::catalog::TableRef;
+use crate::model::job::{self, Put, StagedBlob};
+use crate::model::large::STAGING;
+use crate::model::names::NameError;
+use crate::model::{BlobName, ContainerName, ETag, limits};
+use crate::ports::{BlobStore, ErrorClass};
+
+/// The staged blobs of one job.
+pub(super) struct Staging<'e> {
+    blobs: &'e dyn BlobStore,
+    account: &'e TableRef,
+    container: ContainerName,
+    put: &'e Put,
+    entity: Option<Put>,
+    values: Option<BTreeMap<String, (Staged, String)>>,
+    versions: BTreeMap<BlobName, ETag>,
+}
+
+/// A staged blob is not there.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the staged blob {STAGING}/{0} does not exist: stage it before the job is sent, and under a name of its own, since a job deletes what it has taken"
+)]
+pub(super) struct Gone(BlobName);
+
+/// A staged blob is not what its job says.
+#[derive(Debug, thiserror::Error)]
+enum StagedError {
+    #[error("the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way")]
+    Hash { name: BlobName, found: String, said: String },
+    #[error("the staged entity {STAGING}/{name} has {bytes} bytes; at most 16 MiB are allowed: stage its large values apart, in \"blobs\"")]
+    TooLarge { name: BlobName, bytes: u64 },
+    #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
+    Json { name: BlobName, problem: String },
+    #[error("the staged entity {STAGING}/{name} is another one than \"pk\" and \"rk\" say")]
+    Key { name: BlobName },
+}
+
+impl<'e> Staging<'e> {
+    /// Nothing is read yet.
+    pub(super) fn new(engine: &'e Engine, put: &'e Put) -> Result<Self, Failure> {
+        let account = engine.table(&put.table)?;
+        let container = ContainerName::new(STAGING).map_err(|error: NameError| permanent("finding what was staged", error))?;
+        let blobs = engine.account(account)?.blobs.as_ref();
+        Ok(Self { blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
+    }
+
+    /// The job with its entity, wherever that is.
+    pub(super) async fn put(&mut self) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+        let Some(staged) = &self.put.staged_entity else { return Ok(Ok(Cow::Borrowed(self.put))) };
+        if self.entity.is_none() {
+            let version = match self.version(staged).await? {
+                Ok(version) => version,
+                Err(gone) => return Ok(Err(gone)),
+            };
+            let (name, bytes) = (staged.name.clone(), version.length);
+            if bytes > limits::STAGED_ENTITY_BYTES {
+                return Err(permanent(self.reading(staged), StagedError::TooLarge { name, bytes }));
+            }
+            let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
+            let content = content.map_err(|error| storage(self.reading(staged), error))?;
+            self.check_hash(staged, &crate::model::large::hash(&content))?;
+            let json = serde_json::from_slice(&content)
+                .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
+            let entity = job::put_entity(&json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
+            if entity.key != self.put.entity.key {
+                return Err(permanent(self.reading(staged), StagedError::Key { name }));
+            }
+            self.entity = Some(Put { entity, ..self.put.clone() });
+        }
+        Ok(Ok(self.entity.as_ref().map_or(Cow::Borrowed(self.put), Cow::Borrowed)))
+    }
+
+    /// The large values that were staged, by property, with their hashes.
+    pub(super) async fn values(&mut self) -> Result<Result<&BTreeMap<String, (Staged, String)>, Gone>, Failure> {
+        if self.values.is_none() {
+            let mut values = BTreeMap::new();
+            for (property, staged) in &self.put.staged_values {
+                let version = match self.version(staged).await? {
+                    Ok(version) => version,
+                    Err(gone) => return Ok(Err(gone)),
+                };
+                let hash = value::hash(self.blobs, &version).await.map_err(|error| storage(self.reading(staged), error))?;
+                self.check_hash(staged, &hash)?;
+                values.insert(property.clone(), (version, hash));
+            }
+            self.values = Some(values);
+        }
+        Ok(Ok(self.values.get_or_insert_default()))
+    }
+
+    /// Deletes what was staged, now that the job is done. What was staged anew meanwhile is left alone.
+    pub(super) async fn remove(&self) -> Result<(), Failure> {
+        for staged in self.put.staged_entity.iter().chain(self.put.staged_values.values()) {
+            let step = || format!("deleting the staged blob {STAGING}/{}", staged.name);
+            let etag = if let Some(etag) = self.versions.get(&staged.name) {
+                Some(etag.clone())
+            } else {
+                let found = self.blobs.properties(&self.container, &staged.name).await;
+                found.map_err(|error| storage(step(), error))?.map(|found| found.etag)
+            };
+            let Some(etag) = etag else { continue };
+            match self.blobs.delete(&self.container, &staged.name, Some(&etag)).await {
+                Err(error) if error.class != ErrorClass::Precondition => return Err(storage(step(), error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn version(&mut self, staged: &StagedBlob) -> Result<Result<Staged, Gone>, Failure> {
+        let found = self.blobs.properties(&self.container, &staged.name).await;
+        let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else { return Ok(Err(Gone(staged.name.clone()))) };
+        self.versions.insert(staged.name.clone(), found.etag.clone());
+        Ok(Ok(Staged {
+            account: self.account.account.clone(),
+            container: self.container.clone(),
+            name: staged.name.clone(),
+            etag: found.etag,
+            length: found.length,
+            content_type: found.content_type,
+        }))
+    }
+
+    fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {
+        match &staged.sha256 {
+            Some(said) if said != found => {
+                let wrong = StagedError::Hash { name: staged.name.clone(), found: found.to_owned(), said: said.clone() };
+                Err(permanent(self.reading(staged), wrong))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn reading(&self, staged: &StagedBlob) -> String {
+        format!("reading {STAGING}/{}, which was staged for {}{}", staged.name, self.put.table, self.put.entity.key)
+    }
+}

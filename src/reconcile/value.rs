@@ -1,0 +1,350 @@
+//! Large values: where the content of one comes from that a primary points to, and how it gets into its blob.
+//!
+//! A value is there before anything points to it, and goes after the last pointer to it has gone:
+//!
+//! ```text
+//!   announce ──▶ upload, only where none is ──▶ write the primary ──▶ drop what it no longer points to ──▶ close
+//! ```
+//!
+//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, drops one that
+//! it does not point to, and can make none: it leaves the item waiting. A pass that took away what had been uploaded, just before the
+//! pointer was written, announced that first; so the run that writes it finds its footprint changed, looks, and uploads again
+//! before its job is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use sha2::{Digest as _, Sha256};
+
+use super::commit::Change;
+use super::execute::{Action, Failure};
+use super::failure::{permanent, storage};
+use super::footprint::Entry;
+use super::items::{Deed, ItemFailure};
+use super::observation::Observation;
+use super::pass::Pass;
+use super::plan::{Look, Plan, Write};
+use crate::catalog::TableRef;
+use crate::model::job::Primary;
+use crate::model::large::{self, Pointer};
+use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
+use crate::patterns::{Content, large_entity};
+use crate::ports::{BlobCopy, BlobStore, BlobUpload, BlockId, StoreError};
+
+/// Bytes of a large value that are read or written in one request: a block of its blob.
+pub(super) const BLOCK_BYTES: u64 = 4 << 20;
+/// Requests of one large value under way at once.
+const BLOCKS_AT_ONCE: usize = 4;
+/// Large values that an engine carries from blob to blob at once. With blocks of 4 MiB, four at once, each held twice where the
+/// service sends it in pieces, they take 64 MiB at most, whatever their size.
+pub(super) const VALUES_AT_ONCE: usize = 2;
+/// A blob is named by its content, and never changes.
+const CACHE_CONTROL: &str = "max-age=31536000, immutable";
+
+/// Where the content of a value comes from.
+#[derive(Debug, Clone)]
+pub(super) enum Supply {
+    /// The job brought it.
+    Bytes {
+        /// The content.
+        content: Bytes,
+        /// What it is.
+        content_type: String,
+    },
+    /// A staged blob, at the version whose hash is known.
+    Staged(Staged),
+    /// Another primary's value, with the same content.
+    Copy {
+        /// The account.
+        account: AccountName,
+        /// What it points to there.
+        pointer: Pointer,
+    },
+}
+
+/// A version of a staged blob.
+#[derive(Debug, Clone)]
+pub(super) struct Staged {
+    /// The account.
+    pub(super) account: AccountName,
+    /// Its container.
+    pub(super) container: ContainerName,
+    /// Its name.
+    pub(super) name: BlobName,
+    /// The version.
+    pub(super) etag: ETag,
+    /// Its length in bytes.
+    pub(super) length: u64,
+    /// What it is.
+    pub(super) content_type: String,
+}
+
+/// Why a pointer cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PointerError {
+    #[error("the property {property:?} points to {container}/{name}, which is no blob of this entity: send the value itself, or stage it")]
+    Foreign { property: String, container: ContainerName, name: BlobName },
+    #[error("it points to {0}, which does not exist (any more): send the value itself, or stage it")]
+    Dangling(Site),
+    #[error("{0} is where its value would go, and evenkeel did not write it: delete it")]
+    Taken(Site),
+    #[error("no large_entity view has the table as its source, so that nothing can go into blobs: declare one")]
+    NoView,
+}
+
+impl Pass<'_> {
+    /// Takes large values out of what is to be written, and puts pointers in their place. `staged` are values that wait in
+    /// staged blobs, by property.
+    pub(super) fn take_out(&mut self, change: Change, staged: &BTreeMap<String, (Staged, String)>) -> Result<Change, Failure> {
+        let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else {
+            return if staged.is_empty() { Ok(change) } else { Err(permanent(self.writing(), PointerError::NoView)) };
+        };
+        let Some(whole) = change.result() else { return Ok(change) };
+        let mut pointers: BTreeMap<String, (Pointer, Supply)> = BTreeMap::new();
+        let to = |property: &str, bytes: u64, sha256: String| {
+            Pointer::to(&self.primary, &large.container, property, bytes, sha256).map_err(|error| permanent(self.writing(), error))
+        };
+        let mut rest = whole.clone();
+        for (property, (staged, sha256)) in staged {
+            let pointer = to(property, staged.length, sha256.clone())?;
+            rest.properties.insert(property.clone(), pointer.to_string().into());
+            pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
+        }
+        // A wide entity takes as many rows as it needs.
+        let room = if self.engine.catalog.wide.contains(self.source) { usize::MAX } else { limits::ENTITY_BYTES };
+        for property in large_entity::outgoing(large, &rest, room) {
+            let Some(value) = rest.get(&property) else { continue };
+            let Some(content) = large_entity::content(value) else { continue };
+            let pointer = to(&property, content.len() as u64, large::hash(&content))?;
+            let content_type = large_entity::content_type(value).to_owned();
+            pointers.insert(property, (pointer, Supply::Bytes { content, content_type }));
+        }
+        let mut values = BTreeMap::new();
+        let mut texts = BTreeMap::new();
+        for (property, (pointer, supply)) in pointers {
+            let site = Site::Blob { container: pointer.container.clone(), name: pointer.name.clone() };
+            values.insert(ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None }, supply);
+            texts.insert(property, pointer.to_string());
+        }
+        self.supply(values);
+        Ok(change.with_texts(&texts))
+    }
+
+    /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
+    /// contents.
+    pub(super) fn take_in(&mut self, from: (&TableRef, &Primary), mut entity: Entity) -> Result<Entity, Failure> {
+        let (source, from) = from;
+        let Some((_, had)) = self.engine.catalog.large_values_of(source) else { return Ok(entity) };
+        let found: Vec<(String, Pointer)> = large::pointers(from, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
+        if found.is_empty() {
+            return Ok(entity);
+        }
+        let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else {
+            return Err(permanent(self.writing(), PointerError::NoView));
+        };
+        let mut values = BTreeMap::new();
+        for (property, pointer) in found {
+            let Some(moved) = pointer.moved(from, &self.primary, &large.container) else { continue };
+            let moved = moved.map_err(|error| permanent(self.writing(), error))?;
+            entity.properties.insert(property, moved.to_string().into());
+            let site = Site::Blob { container: moved.container, name: moved.name };
+            let address = ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None };
+            values.insert(address, Supply::Copy { account: had.account.clone(), pointer });
+        }
+        self.supply(values);
+        Ok(entity)
+    }
+
+    /// Copies the large values of an entity that moves here, before its row is written: they are listed in the footprint, and
+    /// everything else that follows from the row waits until the source has let go. Nothing where a race was lost.
+    pub(super) async fn values_first(&mut self, seen: &Observation, change: &Change) -> Result<Option<()>, Failure> {
+        if self.supplies.is_empty() {
+            return Ok(Some(()));
+        }
+        let mut announce = seen.footprint.clone();
+        let mut writes = Vec::new();
+        for (address, item) in self.derive(change.result())? {
+            if !self.supplied.contains(&address) {
+                continue;
+            }
+            let over = match seen.looks.get(&address) {
+                Some(Look::Ours(etag)) => Some(etag.clone()),
+                Some(Look::Taken { .. }) => {
+                    return Err(permanent(self.writing(), PointerError::Taken(address.site)));
+                }
+                Some(Look::Absent | Look::Homeless) | None => None,
+            };
+            announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
+            writes.push(Write { address, content: item.content, generation: item.generation, over });
+        }
+        let plan = Plan { announce: Some(announce), writes, ..Plan::nothing() };
+        if self.announce(seen, &plan).await?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.upload_values(&plan).await?.map(drop))
+    }
+
+    /// Says where the contents of values come from that the primary is to point to.
+    pub(super) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
+        self.supplied = values.keys().cloned().collect();
+        self.supplies = values;
+    }
+
+    /// Refuses what a client says to lie in a blob of somebody else's.
+    pub(super) fn refuse_foreign(&self, entity: Option<&Entity>) -> Result<(), Failure> {
+        if self.engine.catalog.large_values_of(self.source).is_none() {
+            return Ok(());
+        }
+        let foreign = entity.into_iter().flat_map(Entity::user_properties).find_map(|(property, value)| {
+            let Pointer { container, name, .. } = Pointer::of(value).filter(|pointer| !pointer.is_of(&self.primary))?;
+            Some(PointerError::Foreign { property: property.clone(), container, name })
+        });
+        foreign.map_or(Ok(()), |error| Err(permanent(self.writing(), error)))
+    }
+
+    fn writing(&self) -> String {
+        format!("writing the primary {}", self.primary)
+    }
+
+    /// Whether the pointers that a change writes lead somewhere: a blob that this run does not bring must be there. `false`
+    /// where that is to be looked at first.
+    pub(super) fn pointers_lead(&mut self, seen: &Observation, plan: &Plan) -> Result<bool, Failure> {
+        let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| sites(&self.primary, &row.entity)).collect();
+        // What led nowhere before is no worse now.
+        let new = plan.waiting.iter().filter(|address| address.site.blob().is_some() && !before.contains(&address.site));
+        let mut lead = true;
+        for address in new {
+            if seen.looks.contains_key(address) {
+                return Err(permanent(self.writing(), PointerError::Dangling(address.site.clone())));
+            }
+            self.touched.insert(address.clone());
+            lead = false;
+        }
+        Ok(lead)
+    }
+
+    /// Uploads what the primary is to point to. Nothing where a race was lost.
+    pub(super) async fn upload_values(&mut self, plan: &Plan) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+        let mut written = BTreeMap::new();
+        let mut again = false;
+        for write in plan.writes.iter().filter(|write| matches!(write.content, Content::Value(_))) {
+            match self.request(Deed::Write(write)).await {
+                Ok(etag) => {
+                    self.count(&write.address, write.action());
+                    written.extend(etag.map(|etag| (write.address.clone(), etag)));
+                }
+                Err(ItemFailure::Lost { unanswered_insert }) => {
+                    self.touched.insert(write.address.clone());
+                    self.unanswered |= unanswered_insert && write.action() == Action::Create;
+                    again = true;
+                }
+                Err(ItemFailure::Failed(failure)) => return Err(failure),
+            }
+        }
+        Ok((!again).then_some(written))
+    }
+
+    /// Makes the blob of a value, only where none is.
+    pub(super) async fn upload(
+        &self,
+        address: &ItemAddress,
+        to: (&ContainerName, &BlobName),
+        mut upload: BlobUpload,
+    ) -> Result<Result<ETag, StoreError>, Failure> {
+        let blobs = self.target(&address.account)?.blobs.as_ref();
+        upload.cache_control = Some(CACHE_CONTROL.to_owned());
+        let Some(supply) = self.supplies.get(address) else {
+            return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
+        };
+        match supply {
+            Supply::Bytes { content, content_type } => {
+                upload.content_type = Some(content_type.clone());
+                Ok(blobs.put(to.0, to.1, content.clone(), &upload).await)
+            }
+            Supply::Staged(staged) => {
+                upload.content_type = Some(staged.content_type.clone());
+                let from = self.target(&staged.account)?.blobs.as_ref();
+                let _one = self.engine.values_at_once.acquire().await;
+                Ok(carry(from, staged, blobs, to, &upload).await)
+            }
+            Supply::Copy { account, pointer } if *account == address.account => {
+                let copying = BlobCopy { condition: upload.condition, metadata: Some(upload.metadata) };
+                Ok(blobs.copy((&pointer.container, &pointer.name), to, &copying).await)
+            }
+            Supply::Copy { account, pointer } => {
+                let from = self.target(account)?.blobs.as_ref();
+                let found = from.properties(&pointer.container, &pointer.name).await;
+                let found = found.map_err(|error| storage(format!("reading {}/{}", pointer.container, pointer.name), error))?;
+                let Some(found) = found else {
+                    return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
+                };
+                upload.content_type = Some(found.content_type.clone());
+                let (container, name) = (pointer.container.clone(), pointer.name.clone());
+                let staged = Staged {
+                    account: account.clone(),
+                    container,
+                    name,
+                    etag: found.etag,
+                    length: found.length,
+                    content_type: found.content_type,
+                };
+                let _one = self.engine.values_at_once.acquire().await;
+                Ok(carry(from, &staged, blobs, to, &upload).await)
+            }
+        }
+    }
+}
+
+/// The sites of the blobs that an entity points to.
+pub(super) fn sites(primary: &Primary, entity: &Entity) -> Vec<Site> {
+    let site = |(_, pointer): (&str, Pointer)| Site::Blob { container: pointer.container, name: pointer.name };
+    large::pointers(primary, entity).map(site).collect()
+}
+
+/// Carries one version of a blob to where it is to be, some blocks at a time.
+async fn carry(
+    from: &dyn BlobStore,
+    staged: &Staged,
+    blobs: &dyn BlobStore,
+    (container, name): (&ContainerName, &BlobName),
+    upload: &BlobUpload,
+) -> Result<ETag, StoreError> {
+    let read = |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
+    if staged.length <= BLOCK_BYTES {
+        return blobs.put(container, name, read(0..staged.length).await?, upload).await;
+    }
+    let block = |(number, range): (u128, Range<u64>)| {
+        let (id, content) = (BlockId::numbered(number), read(range));
+        async move { blobs.put_block(container, name, id, content.await?).await.map(|()| id) }
+    };
+    let blocks: Vec<BlockId> = stream::iter((0..).zip(ranges(staged.length)).map(block)).buffered(BLOCKS_AT_ONCE).try_collect().await?;
+    blobs.put_block_list(container, name, &blocks, upload).await
+}
+
+/// The hash of one version of a blob.
+pub(super) async fn hash(blobs: &dyn BlobStore, staged: &Staged) -> Result<String, StoreError> {
+    let read = |range: Range<u64>| blobs.get_at(&staged.container, &staged.name, range, &staged.etag);
+    let blocks = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE);
+    let hash = blocks.try_fold(Sha256::new(), |hash, block| std::future::ready(Ok(hash.chain_update(block))));
+    Ok(hex::encode(hash.await?.finalize()))
+}
+
+/// The blocks of so many bytes.
+fn ranges(length: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..length.div_ceil(BLOCK_BYTES)).map(move |number| number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_is_carried_in_blocks_that_follow_each_other() {
+        let of = |length| ranges(length).collect::<Vec<_>>();
+        assert!(of(0).is_empty());
+        assert_eq!(of(BLOCK_BYTES), vec![0..BLOCK_BYTES]);
+        assert_eq!(of(2 * BLOCK_BYTES + 1).last(), Some(&(2 * BLOCK_BYTES..2 * BLOCK_BYTES + 1)));
+    }
+}

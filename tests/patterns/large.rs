@@ -1,0 +1,274 @@
+//! Large entities: values in blobs, pointers in their place.
+
+use std::collections::BTreeMap;
+
+use evenkeel::model::{EdmValue, Entity, EntityKey};
+use evenkeel::reconcile::Outcome;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::site::Site;
+
+pub(crate) const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.photos]
+kind = "large_entity"
+source = "Staff§"
+properties = ["Photo", "Resume"]
+container = "large-§"
+threshold = "1KiB"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Staff§"
+table = "ByEmail§"
+partition_key = "email"
+row_key = "{Email|lower}"
+on_conflict = "reject"
+
+[archives.former]
+source = "Staff§"
+to = { kind = "table", table = "Former§" }
+
+[views.former_photos]
+kind = "large_entity"
+source = "Former§"
+container = "former-§"
+
+[tables.Plain§]
+"#;
+
+fn put(properties: &Value) -> Value {
+    put_at("Sales", "7", properties)
+}
+
+fn put_at(pk: &str, rk: &str, properties: &Value) -> Value {
+    let mut entity = json!({"PartitionKey": pk, "RowKey": rk});
+    entity.as_object_mut().unwrap().extend(properties.as_object().unwrap().clone());
+    json!({"op": "put", "table": "Staff§", "entity": entity})
+}
+
+fn text(letter: char, length: usize) -> String {
+    letter.to_string().repeat(length)
+}
+
+fn sha256(content: &[u8]) -> String {
+    hex::encode(Sha256::digest(content))
+}
+
+/// What a table's entities should say and what its container should hold, computed here: the values by table, key and property.
+async fn holds(site: &Site, table: &str, container: &str, values: &[(&str, &str, &str, &[u8])]) {
+    let mut names = BTreeMap::new();
+    for (pk, rk, property, content) in values {
+        let name = format!("{}/{pk}/{rk}/{property}-{}", site.name(table).to_lowercase(), sha256(content));
+        let row = site.row(table, pk, rk).await.expect("the entity");
+        let pointer = format!(r#"{{"$blob":"{}/{name}","bytes":{},"sha256":"{}"}}"#, site.name(container), content.len(), sha256(content));
+        assert_eq!(row.entity.text(property), Some(pointer.as_str()));
+        names.insert(name, content);
+    }
+    assert_eq!(site.blobs(container).await, names.keys().cloned().collect::<Vec<_>>());
+    for (name, content) in names {
+        let blob = site.blob(container, &name).await.expect("the blob");
+        assert!(blob.content == **content);
+        assert_eq!(blob.properties.cache_control.as_deref(), Some("max-age=31536000, immutable"));
+    }
+    site.in_step(table).await;
+}
+
+pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Site) {
+    let (first, second) = (text('a', 2_000), text('b', 3_000));
+    site.work(put(&json!({"Email": "Ada@contoso.com", "Photo": first, "Resume": "short"}))).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", first.as_bytes())]).await;
+    let row = site.row("Staff§", "Sales", "7").await.unwrap();
+    assert_eq!(row.entity.text("Resume"), Some("short"));
+    // A copy under another key points to the same blob.
+    let copy = site.row("ByEmail§", "email", "ada@contoso.com").await.unwrap();
+    assert_eq!(copy.entity.text("Photo"), row.entity.text("Photo"));
+
+    // Another value, and one more; the first goes.
+    site.work(put(&json!({"Email": "countess@contoso.com", "Photo": second, "Resume": first}))).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", second.as_bytes()), ("Sales", "7", "Resume", first.as_bytes())]).await;
+    // A merge keeps what it does not name.
+    let mut merge = put(&json!({"Resume": "short again"}));
+    merge["mode"] = "merge".into();
+    site.work(merge).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", second.as_bytes())]).await;
+    // What was read is put back as it is.
+    let photo = site.row("Staff§", "Sales", "7").await.unwrap().entity.text("Photo").unwrap().to_owned();
+    site.work(put(&json!({"Photo": photo, "Name": "Ada"}))).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", second.as_bytes())]).await;
+    site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7", "thorough": true})).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", second.as_bytes())]).await;
+
+    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "7"})).await;
+    holds(site, "Staff§", "large-§", &[]).await;
+    site.work(put(&json!({"Photo": first}))).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", first.as_bytes())]).await;
+    // A client that writes for itself, and says so.
+    let row = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Photo", "none");
+    site.write("Staff§", row).await;
+    site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7"})).await;
+    holds(site, "Staff§", "large-§", &[]).await;
+}
+
+pub(crate) async fn what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not(site: &Site) {
+    // As a message carries it: compressed.
+    let notes = text('n', 40_000);
+    site.work(put(&json!({"Notes": notes, "Photo": "small"}))).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Notes", notes.as_bytes())]).await;
+    let parts: Vec<String> = (0..40).map(|n| text('p', 30_000 + n)).collect();
+    let properties = parts.iter().enumerate().map(|(n, part)| (format!("P{n:02}"), json!(part))).collect();
+    let mut whole = Entity::new(EntityKey::new("Sales", "7").unwrap());
+    whole.properties = (0..40).map(|n| (format!("P{n:02}"), EdmValue::from(parts[n].as_str()))).collect();
+    let entity_ref = site.stage("whole", put(&Value::Object(properties))["entity"].to_string(), "application/json").await;
+    site.work(json!({"op": "put", "table": "Staff§", "pk": "Sales", "rk": "7", "entity_ref": entity_ref})).await;
+    let row = site.row("Staff§", "Sales", "7").await.unwrap();
+    let out: Vec<_> = whole.properties.keys().filter(|name| row.entity.text(name).unwrap().contains("$blob")).collect();
+    assert_eq!(out, ["P34", "P35", "P36", "P37", "P38", "P39"]);
+    assert_eq!(site.blobs("large-§").await.len(), 6);
+    site.in_step("Staff§").await;
+}
+
+pub(crate) async fn a_large_value_comes_from_a_staged_blob(site: &Site) {
+    // More than a block: it passes in several.
+    let photo: Vec<u8> = (0..9_500_000_u32).map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap()).collect();
+    let mut staged = site.stage("photo.png", photo.clone(), "image/png").await;
+    staged["sha256"] = sha256(&photo).into();
+    let mut job = put(&json!({"Name": "Ada"}));
+    job["blobs"] = json!({"Photo": staged, "Resume": site.stage("cv", "tiny", "text/plain").await});
+    site.work(job).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", &photo), ("Sales", "7", "Resume", b"tiny")]).await;
+    let name = site.blobs("large-§").await.remove(0);
+    assert_eq!(site.blob("large-§", &name).await.unwrap().properties.content_type, "image/png");
+    assert_eq!(site.staged().await, Vec::<String>::new());
+    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "7"})).await;
+    holds(site, "Staff§", "large-§", &[]).await;
+}
+
+pub(crate) async fn a_whole_entity_comes_from_a_staged_blob(site: &Site) {
+    let resume = text('r', 100_000);
+    let entity = put(&json!({"Email": "ada@contoso.com", "Resume": resume}))["entity"].clone();
+    let job = json!({"op": "put", "table": "Staff§", "pk": "Sales", "rk": "7",
+                     "entity_ref": site.stage("whole", entity.to_string(), "application/json").await,
+                     "blobs": {"Photo": site.stage("photo", "x", "image/png").await}});
+    site.work(job).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", b"x"), ("Sales", "7", "Resume", resume.as_bytes())]).await;
+    assert_eq!(site.staged().await, Vec::<String>::new());
+    assert!(site.row("ByEmail§", "email", "ada@contoso.com").await.is_some());
+    // A table without large values takes whole entities as well.
+    let entity = json!({"PartitionKey": "p", "RowKey": "r", "A": 1}).to_string();
+    let plain = json!({"op": "put", "table": "Plain§", "pk": "p", "rk": "r", "entity_ref": site.stage("e", entity, "text/plain").await});
+    site.work(plain).await;
+    assert_eq!(site.row("Plain§", "p", "r").await.unwrap().entity.get("A"), Some(&1.into()));
+    assert_eq!(site.staged().await, Vec::<String>::new());
+}
+
+pub(crate) async fn what_was_staged_wrongly_is_told_and_kept(site: &Site) {
+    let with = |staged: &Value| {
+        let mut job = put(&json!({}));
+        job["blobs"] = json!({"Photo": staged});
+        job
+    };
+    let error = site.refused(with(&json!({"blob": "evenkeel-staging/none-of-§"}))).await;
+    assert!(error.contains("does not exist: stage it before the job is sent"), "{error}");
+    let mut staged = site.stage("photo", "x", "image/png").await;
+    staged["sha256"] = sha256(b"y").into();
+    let error = site.refused(with(&staged)).await;
+    assert!(error.contains("it was changed, or damaged on its way") && error.contains(&sha256(b"x")), "{error}");
+    let whole = |entity_ref: &Value| json!({"op": "put", "table": "Staff§", "pk": "Sales", "rk": "7", "entity_ref": entity_ref});
+    for (content, expected) in [("{", "is not JSON"), (r#"{"PartitionKey":"Sales","RowKey":"8"}"#, "is another one than")] {
+        let error = site.refused(whole(&site.stage("whole", content, "text/plain").await)).await;
+        assert!(error.contains(expected), "{error}");
+    }
+    let mut plain = with(&staged);
+    plain["table"] = "Plain§".into();
+    plain["blobs"]["Photo"] = site.stage("photo", "x", "image/png").await;
+    let error = site.refused(plain).await;
+    assert!(error.contains("no large_entity view has the table as its source"), "{error}");
+    // A poisoned job finds it again when it is queued once more.
+    assert_eq!(site.staged().await.len(), 2);
+    assert!(site.row("Staff§", "Sales", "7").await.is_none());
+    holds(site, "Staff§", "large-§", &[]).await;
+}
+
+pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
+    let mut staged = put(&json!({"Name": "Ada"}));
+    staged["blobs"] = json!({"Photo": site.stage("photo", "first", "image/png").await});
+    let (job, mut delivery) = site.message(&staged);
+    assert!(matches!(site.deliver(&job, &delivery).await, Ok(Outcome::Done(_))));
+    delivery.dequeue_count = 2;
+    assert!(matches!(site.deliver(&job, &delivery).await, Ok(Outcome::Done(_))));
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", b"first")]).await;
+    // It comes a third time when somebody else has written the entity: what it staged is gone, and so is its turn.
+    site.work(put(&json!({"Name": "Countess"}))).await;
+    delivery.dequeue_count = 3;
+    let Ok(Outcome::Skipped { reason, .. }) = site.deliver(&job, &delivery).await else { panic!("not skipped") };
+    assert!(reason.contains("a later job has written the entity since"), "{reason}");
+    holds(site, "Staff§", "large-§", &[]).await;
+}
+
+pub(crate) async fn pointers_that_lead_nowhere_are_refused(site: &Site) {
+    site.work(put(&json!({"Photo": text('a', 2_000)}))).await;
+    let photo = site.row("Staff§", "Sales", "7").await.unwrap().entity.text("Photo").unwrap().to_owned();
+    let error = site.refused(put_at("Sales", "8", &json!({"Photo": photo}))).await;
+    assert!(error.contains("\"Photo\" points to") && error.contains("no blob of this entity"), "{error}");
+    let content = text('b', 2_000);
+    site.work(put(&json!({"Photo": content}))).await;
+    let error = site.refused(put(&json!({"Photo": photo}))).await;
+    assert!(error.contains("which does not exist"), "{error}");
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", content.as_bytes())]).await;
+    // Somebody deletes a blob by hand: that is told, and mended by who has the value.
+    let name = site.blobs("large-§").await.remove(0);
+    site.delete_blob("large-§", &name).await;
+    site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7", "thorough": true})).await;
+    let plan = site.plan("Staff§", "Sales", "7").await;
+    assert!(plan.to_string().contains("the blob does not exist"), "{plan}");
+    let mut merge = put(&json!({"Name": "Ada"}));
+    merge["mode"] = "merge".into();
+    site.work(merge).await;
+    site.work(put(&json!({"Photo": content}))).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", content.as_bytes())]).await;
+}
+
+pub(crate) async fn a_large_value_moves_with_its_entity(site: &Site) {
+    let content = text('a', 2_000);
+    site.work(put(&json!({"Photo": content, "Email": "ada@contoso.com"}))).await;
+    site.work(json!({"op": "move", "table": "Staff§", "pk": "Sales", "rk": "7", "to_pk": "Ops", "to_rk": "8"})).await;
+    holds(site, "Staff§", "large-§", &[("Ops", "8", "Photo", content.as_bytes())]).await;
+    let to_plain = json!({"op": "move", "table": "Staff§", "pk": "Ops", "rk": "8", "to_table": "Plain§", "to_pk": "Ops", "to_rk": "8"});
+    assert!(site.refused(to_plain).await.contains("no large_entity view has the table as its source"));
+    holds(site, "Staff§", "large-§", &[("Ops", "8", "Photo", content.as_bytes())]).await;
+    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Ops", "rk": "8"})).await;
+    holds(site, "Staff§", "large-§", &[]).await;
+}
+
+pub(crate) async fn a_large_value_goes_into_the_archive_and_comes_back(site: &Site) {
+    let content = text('a', 2_000);
+    for _ in 0..2 {
+        site.work(put(&json!({"Photo": content, "Email": "ada@contoso.com"}))).await;
+        site.work(json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "7"})).await;
+        holds(site, "Staff§", "large-§", &[]).await;
+        holds(site, "Former§", "former-§", &[("Sales", "7", "Photo", content.as_bytes())]).await;
+    }
+    site.work(json!({"op": "restore", "archive": "former", "pk": "Sales", "rk": "7"})).await;
+    holds(site, "Staff§", "large-§", &[("Sales", "7", "Photo", content.as_bytes())]).await;
+    holds(site, "Former§", "former-§", &[]).await;
+}
+
+pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says(site: &Site) {
+    let with = |letter| put(&json!({"Photo": text(letter, 2_000)}));
+    // Footprint, primary; announce, blob, primary, close.
+    assert_eq!(site.requests_of(with('a')).await, 6);
+    // And the old blob.
+    assert_eq!(site.requests_of(with('b')).await, 7);
+    // The same value: nothing is announced.
+    assert_eq!(site.requests_of(with('b')).await, 4);
+    let mut staged = put(&json!({}));
+    staged["blobs"] = json!({"Photo": site.stage("photo", text('c', 2_000), "image/png").await});
+    // And of the staged blob: its properties, its hash, its content, its deletion.
+    assert_eq!(site.requests_of(staged).await, 11);
+    assert_eq!(site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "7"})).await, 7);
+}
