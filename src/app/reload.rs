@@ -113,7 +113,8 @@ impl Reload<'_> {
 /// What a catalog has that another had not; what changed or is gone, where anything did. Pure.
 fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
     let names = |catalog: &Catalog| -> BTreeMap<String, String> {
-        let tables = catalog.tables.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}")));
+        let wide = |table| if catalog.wide.contains(table) { ", wide" } else { "" };
+        let tables = catalog.tables.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}{}", wide(table))));
         let views = catalog.views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
         let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
         tables.chain(views).chain(archives).collect()
@@ -179,6 +180,8 @@ mod tests {
         assert_eq!(growth(&one, &two).unwrap(), ["the table Byb", "the view b"]);
         assert_eq!(growth(&two, &one).unwrap_err(), ["the table Byb", "the view b"]);
         assert_eq!(growth(&one, &catalog(&view("a", "z"))).unwrap_err(), ["the view a"]);
+        let wide = catalog(&format!("{}[tables.Employees]\nwide = true\n", view("a", "x")));
+        assert_eq!(growth(&one, &wide).unwrap_err(), ["the table Employees"]);
     }
 
     #[test]

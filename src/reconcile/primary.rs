@@ -3,7 +3,7 @@
 
 use super::commit::Change;
 use super::engine::Engine;
-use super::execute::Failure;
+use super::execute::{Failure, FailureClass};
 use super::failure::{lost_race, permanent, storage};
 use super::pass::{Pass, ROUNDS};
 use crate::catalog::TableRef;
@@ -49,7 +49,9 @@ impl Engine {
         }
         let row = tables.get(&source.table, key, None).await.map_err(|error| storage(step(), error))?;
         if row.as_ref().is_some_and(|row| row.entity.get(wide::ROWS_PROPERTY).is_some()) {
-            return Err(permanent(step(), NotWide(source.table.clone())));
+            // Another worker may know the newer catalog.
+            let class = FailureClass::Transient { retry_after: None };
+            return Err(Failure::new(class, step(), NotWide(source.table.clone())));
         }
         Ok(Stored { row, rows: Rows::default() })
     }

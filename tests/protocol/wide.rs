@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, odata};
+use evenkeel::ports::TableOperation;
+use evenkeel::reconcile::FailureClass;
 use evenkeel::wide;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -46,8 +48,12 @@ to = { kind = "table", table = "FormerSurveys" }
 "#;
 
 fn lab() -> Lab {
+    lab_of(CATALOG)
+}
+
+fn lab_of(catalog: &str) -> Lab {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
+    std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
     let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     Lab::with(SMALL, config::load(&request).unwrap().catalog)
 }
@@ -291,4 +297,19 @@ fn odata_number(value: &EdmValue) -> Value {
         EdmValue::Int32(number) => json!(number),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_worker_whose_catalog_does_not_know_that_a_table_is_wide_leaves_its_entities_to_others() {
+    let wide = lab();
+    wide.work(&put(&survey(300, 1, "ada"), "replace")).await.unwrap();
+    let narrow = lab_of(&CATALOG.replace("wide = true", "wide = false"));
+    for row in wide.sim.rows(&table("Surveys")) {
+        narrow.account.tables.apply(&table("Surveys"), &TableOperation::Insert(row.entity)).await.unwrap();
+    }
+    for job in [on("sync"), on("delete"), put(&survey(3, 2, "ada"), "replace")] {
+        let failure = narrow.work(&job).await.unwrap_err();
+        assert!(matches!(failure.class, FailureClass::Transient { .. }) && failure.chain().contains("is not wide"), "{}", failure.chain());
+    }
+    assert_eq!(narrow.sim.rows(&table("Surveys")).len(), wide.sim.rows(&table("Surveys")).len());
 }
