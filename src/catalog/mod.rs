@@ -14,7 +14,7 @@ pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use figure::{Figure, FigureError, contributed};
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
-pub use retention::Retention;
+pub use retention::{Retention, TableArchive};
 pub use view::{
     Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SecondaryIndex, TableRef,
     View, ViewKind,
@@ -55,6 +55,11 @@ impl Catalog {
     /// A table of a retention, spelled as its pattern does.
     pub fn dated_table(&self, name: &TableName) -> Option<&TableRef> {
         self.dated.table(name, self.retentions.values())
+    }
+
+    /// The retention whose pattern has this table.
+    pub fn retention_of(&self, name: &TableName) -> Option<&Retention> {
+        self.retentions.values().map(AsRef::as_ref).find(|retention| retention.table(name).is_some())
     }
 
     /// The views whose source is this table, in order of their names.

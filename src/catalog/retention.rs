@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::TableRef;
 use crate::model::dated::DatedTables;
-use crate::model::{AccountName, TableName, ViewName};
+use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
 /// `[retention.NAME]`: the tables of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,25 @@ pub struct Retention {
     pub keep: Duration,
     /// How many tables are created ahead of the present one.
     pub ahead: u32,
+    /// Where the rows of a table go before it is dropped.
+    pub archive_to: Option<TableArchive>,
+}
+
+/// Where the rows of a table go before it is dropped: files of JSON lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableArchive {
+    /// A container.
+    Blob {
+        /// The account.
+        account: AccountName,
+        /// The container.
+        container: ContainerName,
+    },
+    /// A folder that every worker shares.
+    File {
+        /// The folder.
+        dir: String,
+    },
 }
 
 impl Retention {
@@ -54,6 +73,7 @@ mod tests {
             tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
             keep: Duration::from_hours(48),
             ahead: 1,
+            archive_to: None,
         };
         let name = TableName::new("logins20261120").unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();

@@ -129,7 +129,7 @@ fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
         Job::Sync { primary, .. } | Job::Delete { primary, .. } => known_table(&primary.table, catalog),
         Job::Put(put) => known_table(&put.table, catalog),
         Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
-        Job::DropTable(table) => dated_table(table, catalog),
+        Job::DropTable(job) => dated_table(&job.table, catalog),
         Job::Carry(carry) => known_view(&carry.view, catalog),
         Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog),
         Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) | Job::Audit(Audit { table, .. }) => known_table(table, catalog),

@@ -115,15 +115,20 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     })
 }
 
+/// What a folder that documents go into is to be.
+pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
+
+/// A folder that is the same one for every worker.
+pub(super) fn shared_folder(text: &str) -> Result<String, String> {
+    if std::path::Path::new(text).is_absolute() {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"))
+    }
+}
+
 fn file(to: &Section<'_>) -> Option<FileTarget> {
-    let dir = to.required("dir", "a folder that every worker shares, such as \"/mnt/archive/employees\"", |text| {
-        let absolute = std::path::Path::new(text).is_absolute();
-        if absolute {
-            Ok(text.to_owned())
-        } else {
-            Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"))
-        }
-    });
+    let dir = to.required("dir", SHARED_FOLDER, shared_folder);
     let path = path(to);
     Some(FileTarget { dir: dir?, path: path? })
 }

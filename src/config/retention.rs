@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use super::archives::{SHARED_FOLDER, shared_folder};
 use super::section::Section;
 use super::views::{TableDraft, account};
-use crate::catalog::Retention;
+use crate::catalog::{Retention, TableArchive};
 use crate::model::dated::DatedTables;
-use crate::model::{AccountName, ViewName};
+use crate::model::{AccountName, ContainerName, ViewName};
 
 /// Tables that are created ahead of the present one where nothing is said.
 const AHEAD: u32 = 2;
@@ -30,13 +31,39 @@ fn retention<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> 
     let keep = section.duration("keep", Duration::from_hours(1)..=LONGEST);
     let ahead = if section.has("ahead") { section.integer("ahead", 1..=100) } else { Some(AHEAD) };
     let account = account(&section, accounts, "account");
-    if section.has("archive_to") {
-        section.error("archive_to", "archiving a table before it is dropped is not supported by this version of evenkeel");
-    }
+    let archive_to = if section.has("archive_to") { Some(section.section("archive_to").map(|to| archive_to(&to, accounts))) } else { None };
     section.finish();
     let account = account.ok()?.unwrap_or_else(AccountName::main);
-    let retention = Retention { name: name?, account, tables: tables?, keep: keep?, ahead: ahead? };
+    let archive_to = match archive_to {
+        None => None,
+        Some(archive_to) => Some(archive_to??),
+    };
+    let retention = Retention { name: name?, account, tables: tables?, keep: keep?, ahead: ahead?, archive_to };
     Some(RetentionDraft { section, retention })
+}
+
+/// Where the rows of a table go before it is dropped.
+fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Blob,
+        File,
+    }
+    let target =
+        match to.required_text("kind", "\"blob\" or \"file\"").and_then(|_| to.word("kind", &[("blob", Kind::Blob), ("file", Kind::File)]))
+        {
+            None => None,
+            Some(Kind::Blob) => {
+                let container = to.required("container", "the container of the files", str::parse::<ContainerName>);
+                let account = account(to, accounts, "account");
+                account.ok().and_then(|account| {
+                    Some(TableArchive::Blob { account: account.unwrap_or_else(AccountName::main), container: container? })
+                })
+            }
+            Some(Kind::File) => to.required("dir", SHARED_FOLDER, shared_folder).map(|dir| TableArchive::File { dir }),
+        };
+    to.finish();
+    target
 }
 
 /// Checks the retentions among each other and against the tables that are declared one by one.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret as _;
 
 use super::*;
-use crate::catalog::{ArchiveTarget, OnConflict, ViewKind};
+use crate::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
 use crate::model::{AccountName, TableName, ViewName};
 use crate::settings::{AccountKind, AzureAuth};
 
@@ -706,6 +706,25 @@ fn tables_may_be_wide() {
     assert!(load_text("[tables.Employees]\nwide = false\n").unwrap().catalog.wide.is_empty());
     let found = warnings(&VIEW.replace("[views.v]", "[tables.Employees]\nwide = true\n[views.v]"));
     assert!(found.iter().any(|warning| warning.contains("better select some")), "{found:?}");
+}
+
+#[test]
+fn rows_of_a_table_by_date_may_go_into_files_before_it_is_dropped() {
+    let text = |to: &str| format!("[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\narchive_to = {to}\n");
+    let loaded = load_text(&text("{ kind = \"blob\", container = \"old-logins\" }")).unwrap();
+    let to = loaded.catalog.retentions[&ViewName::new("logins").unwrap()].archive_to.clone();
+    assert!(matches!(to, Some(TableArchive::Blob { container, .. }) if container.as_str() == "old-logins"));
+    assert!(load_text(&text("{ kind = \"file\", dir = \"/mnt/old\" }")).is_ok());
+    for (to, expected) in [
+        ("{ kind = \"table\", table = \"Old\" }", "expected \"blob\" or \"file\""),
+        ("{ kind = \"blob\" }", "the container of the files"),
+        ("{ kind = \"file\", dir = \"old\" }", "an absolute path"),
+        ("{ container = \"old\" }", "kind"),
+        ("{ kind = \"blob\", container = \"old\", path = \"x\" }", "unknown key"),
+    ] {
+        let errors = mistakes(&text(to));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
-use crate::catalog::{ArchiveTarget, Catalog, ViewKind};
+use crate::catalog::{ArchiveTarget, Catalog, TableArchive, ViewKind};
 use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
@@ -66,6 +66,11 @@ impl Needs {
                 }
                 // A shared folder is its administrator's to make: one that is missing is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
+            }
+        }
+        for retention in catalog.retentions.values() {
+            if let Some(TableArchive::Blob { account, container }) = &retention.archive_to {
+                needs.containers.entry(account.clone()).or_default().insert(container.clone());
             }
         }
         for queue in &settings.queues {

@@ -19,6 +19,7 @@ use super::audit::{Audit, AuditCursor};
 use super::backfill::{Backfill, BackfillCursor, BackfillScope};
 use super::body::{self, BodyError};
 use super::carry::Carry;
+use super::drop_table::{DropTable, DropTableCursor};
 use super::entity::{RESERVED_PREFIX, valid_property_name};
 use super::odata::{self, ODataError};
 pub use super::stamp::Stamp;
@@ -78,7 +79,7 @@ pub enum Job {
     /// Brings what a view keeps on a range of entities in step with the one that they belong to.
     Carry(Box<Carry>),
     /// Drops a table by date, whole.
-    DropTable(TableName),
+    DropTable(Box<DropTable>),
 }
 
 /// The address of a primary: the entity that is the source of truth.
@@ -413,6 +414,9 @@ struct MoveFields {
 struct DropTableFields {
     /// The table: one by date, of a declared retention.
     table: String,
+    /// How far its archiving has come; written by workers.
+    #[serde(default)]
+    cursor: DropTableCursor,
 }
 
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
@@ -473,7 +477,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         "backfill" => &["table", "view", "cursor"],
         "audit" => &["table", "repair", "cursor"],
         "carry" => &["view", "one", "account", "table", "pk", "from", "before", "cursor"],
-        "drop_table" => &["table"],
+        "drop_table" => &["table", "cursor"],
         _ => &["table", "pk", "rk"],
     };
     let unknown_fields = object.keys().filter(|name| !known.contains(&name.as_str())).count();
@@ -503,8 +507,8 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         }
         "carry" => carry::job(fields(op, object)?)?,
         "drop_table" => {
-            let fields: DropTableFields = fields(op, object)?;
-            Job::DropTable(table(op, fields.table)?)
+            let DropTableFields { table: name, cursor } = fields(op, object)?;
+            Job::DropTable(Box::new(DropTable { table: table(op, name)?, cursor }))
         }
         _ => {
             let fields: SyncFields = fields(op, object)?;

@@ -14,6 +14,7 @@ pub mod condition;
 pub mod dated;
 pub mod datetime;
 pub mod document;
+pub mod drop_table;
 pub mod edm;
 pub mod entity;
 pub mod etag;

@@ -194,7 +194,7 @@ impl Engine {
             Work::Job(Job::Backfill(backfill)) => Box::pin(backfill::run(self, backfill, delivery)).await,
             Work::Job(Job::Audit(audit)) => Box::pin(audit::run(self, audit, delivery)).await,
             Work::Job(Job::Carry(carry)) => Box::pin(carry::run(self, carry, delivery)).await,
-            Work::Job(Job::DropTable(table)) => drop_table::run(self, table).await,
+            Work::Job(Job::DropTable(job)) => Box::pin(drop_table::run(self, job, delivery)).await,
             Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
         }
     }

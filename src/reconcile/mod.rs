@@ -46,6 +46,7 @@ mod restore;
 mod second_look;
 mod shared;
 mod staging;
+mod table_archive;
 mod taken;
 mod value;
 mod walk;

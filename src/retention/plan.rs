@@ -37,6 +37,7 @@ mod tests {
             tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
             keep: Duration::from_hours(24),
             ahead: 2,
+            archive_to: None,
         };
         let tables = |names: &[&str]| names.iter().map(|name| TableName::new(*name).unwrap()).collect::<Vec<_>>();
         let there =

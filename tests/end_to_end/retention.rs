@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::dated::DatedTables;
-use evenkeel::model::{Entity, EntityKey, TableName};
+use evenkeel::model::{ContainerName, Entity, EntityKey, TableName};
 use evenkeel::ports::{Clock as _, all_tables};
 use serde_json::json;
 
@@ -60,4 +60,38 @@ fn tables_by_date_come_and_go_and_no_others_on_the_embedded_store() {
 #[test]
 fn tables_by_date_come_and_go_and_no_others_on_azurite() {
     kept(Site::azurite);
+}
+
+fn archived(place: fn(&str) -> Site) {
+    let site = place(&format!(
+        "{EMPLOYEES}\n[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\narchive_to = {{ kind = \"blob\", container = \"old-logins\" }}\n"
+    ));
+    site.migrate();
+    let logins: Vec<Entity> = (0..30).map(|n| Entity::new(EntityKey::new("jun", n.to_string()).unwrap()).with("Ok", true)).collect();
+    site.write("Logins20200101", &logins);
+    let summary = site.run_until_idle(&[]);
+    assert_eq!((summary.done, summary.poisoned), (1, 0));
+    assert!(!tables(&site).contains("Logins20200101"));
+    let lines = site.with(async |account| {
+        let container = ContainerName::new("old-logins").unwrap();
+        let mut lines = 0;
+        for blob in account.blobs.list(&container, "Logins20200101/", None).await.unwrap().blobs {
+            if blob.name.as_str().ends_with(".jsonl") {
+                let blob = account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap();
+                lines += String::from_utf8(blob.content.to_vec()).unwrap().lines().count();
+            }
+        }
+        lines
+    });
+    assert_eq!(lines, logins.len());
+}
+
+#[test]
+fn a_table_by_date_is_in_files_before_it_is_dropped_on_the_embedded_store() {
+    archived(Site::embedded);
+}
+
+#[test]
+fn a_table_by_date_is_in_files_before_it_is_dropped_on_azurite() {
+    archived(Site::azurite);
 }

@@ -12,6 +12,7 @@ mod documents;
 mod oracle;
 mod random;
 mod ranges;
+mod retention;
 mod scenarios;
 mod wide;
 mod world;

@@ -1,0 +1,33 @@
+//! A `drop_table` job: which table, and how far its archiving has come.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::TableName;
+
+/// A `drop_table` job: one table by date is archived, where its retention says so, and dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropTable {
+    /// The table.
+    pub table: TableName,
+    /// How far its archiving has come.
+    pub cursor: DropTableCursor,
+}
+
+/// How far the archiving of a table has come. A client sends none; a worker writes it into the message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DropTableCursor {
+    /// Where the next page begins: the service's continuation token, its partition key part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_pk: Option<String>,
+    /// The token's row key part, which the service may leave out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_rk: Option<String>,
+    /// Files written so far.
+    #[serde(default)]
+    pub files: u64,
+    /// Rows in them.
+    #[serde(default)]
+    pub rows: u64,
+}

@@ -1,0 +1,270 @@
+//! The rows of a table by date, kept in files before the table is dropped.
+//!
+//! ```text
+//!   LoginAttempts20261120/3f2a…/000001.jsonl     up to 1,000 rows, one per line; then 000002.jsonl and so on
+//!   LoginAttempts20261120/3f2a…/complete.json    how many there are: written last, before the table is dropped
+//!   LoginAttempts20261120/archiving.json         which job is at it, so that no second one does the same
+//! ```
+//!
+//! Each job has a folder of its own, named after its message, so that two of them never mix. A delivery goes on from the cursor in
+//! its message; what an earlier one wrote behind that is written over, each file at the ETag at which it was found: a request that was
+//! given up and arrives late fails. What an earlier delivery wrote beyond the last file is removed before the end.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::engine::Engine;
+use super::execute::{Delivery, Failure};
+use super::failure::{lost_race, permanent, storage};
+use super::pass::ROUNDS;
+use super::walk::PART;
+use crate::catalog::{TableArchive, TableRef};
+use crate::model::drop_table::DropTableCursor;
+use crate::model::{BlobName, ContainerName, ETag, odata};
+use crate::ports::{BlobCondition, BlobStore, BlobUpload, Continuation, ErrorClass, FilePlace, FileStore, Missing, Query, StoreError};
+
+/// Rows of one page: not all of them may be 1 KiB.
+const PAGE: u32 = 200;
+/// Rows after which a file is full.
+const FILE_ROWS: u64 = 1_000;
+/// Bytes after which a file is full.
+const FILE_BYTES: usize = 8 << 20;
+/// How long after it was last heard of a job is taken for dead: one that is alive tells with each part.
+const SILENCE: Duration = Duration::from_hours(1);
+
+/// How one part of the archiving ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Archived {
+    /// Every row is in a file.
+    All(DropTableCursor),
+    /// There is more.
+    Until(DropTableCursor),
+    /// The table does not exist.
+    NoTable,
+    /// Another job is at it.
+    Elsewhere,
+}
+
+/// Who is archiving a table.
+#[derive(Debug, Serialize, Deserialize)]
+struct Claimed {
+    /// The folder.
+    run: String,
+    /// When it was last at it, by the worker's clock.
+    at: Timestamp,
+    /// It is done.
+    #[serde(default)]
+    ended: bool,
+}
+
+/// Archives the rows of a table from a cursor on, for about ten seconds or to the end.
+pub(super) async fn part(
+    engine: &Engine,
+    table: &TableRef,
+    to: &TableArchive,
+    delivery: &Delivery,
+    mut cursor: DropTableCursor,
+) -> Result<Archived, Failure> {
+    let run = hex::encode(&Sha256::digest(delivery.stamp.to_string())[..8]);
+    let shelf = Shelf::new(engine, to, table)?;
+    let began = engine.clock.monotonic();
+    let mut claimed = false;
+    loop {
+        let Some(file) = read(engine, table, &cursor).await? else {
+            if claimed {
+                // Dropped under its hands, by an earlier delivery's request that came late: every row was in a file by then.
+                shelf.release(&run, engine.clock.now()).await?;
+            }
+            return Ok(Archived::NoTable);
+        };
+        // What is dropped already is nobody's to archive any more.
+        if !claimed && !shelf.claim(&run, engine.clock.now()).await? {
+            return Ok(Archived::Elsewhere);
+        }
+        claimed = true;
+        if file.rows > 0 {
+            cursor.files += 1;
+            cursor.rows += file.rows;
+            shelf.put(&numbered(&run, cursor.files), file.lines.into()).await?;
+        }
+        let Some(next) = file.next else {
+            shelf.end(&run, &cursor, engine.clock.now()).await?;
+            return Ok(Archived::All(cursor));
+        };
+        (cursor.next_pk, cursor.next_rk) = (Some(next.next_partition_key), next.next_row_key);
+        if engine.clock.monotonic().saturating_sub(began) >= PART {
+            return Ok(Archived::Until(cursor));
+        }
+    }
+}
+
+fn numbered(run: &str, number: u64) -> String {
+    format!("{run}/{number:06}.jsonl")
+}
+
+/// What goes into one file.
+struct File {
+    lines: Vec<u8>,
+    rows: u64,
+    next: Option<Continuation>,
+}
+
+/// Reads as many rows as fill a file; nothing where there is no table.
+async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Result<Option<File>, Failure> {
+    let next = cursor.next_pk.clone().map(|next_partition_key| Continuation { next_partition_key, next_row_key: cursor.next_rk.clone() });
+    let mut query = Query { filter: None, select: None, top: Some(PAGE), continuation: next };
+    let mut file = File { lines: Vec::new(), rows: 0, next: None };
+    loop {
+        let page = match engine.account(table)?.tables.query(&table.table, &query).await {
+            Ok(page) => page,
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(None),
+            Err(error) => return Err(storage(format!("reading a page of {table}"), error)),
+        };
+        for row in &page.rows {
+            file.lines.extend_from_slice(Value::Object(odata::encode_row(row)).to_string().as_bytes());
+            file.lines.push(b'\n');
+            file.rows += 1;
+        }
+        file.next = page.continuation;
+        if file.next.is_none() || file.rows >= FILE_ROWS || file.lines.len() >= FILE_BYTES {
+            return Ok(Some(file));
+        }
+        query.continuation.clone_from(&file.next);
+    }
+}
+
+/// Where the files of a table lie.
+struct Shelf<'e> {
+    sink: Sink<'e>,
+    /// The table, whose name the folder has.
+    table: &'e TableRef,
+}
+
+enum Sink<'e> {
+    Blob { blobs: &'e dyn BlobStore, to: &'e ContainerName },
+    Folder { files: &'e dyn FileStore, dir: &'e str },
+}
+
+impl<'e> Shelf<'e> {
+    fn new(engine: &'e Engine, to: &'e TableArchive, table: &'e TableRef) -> Result<Self, Failure> {
+        let sink = match to {
+            TableArchive::Blob { account, container } => {
+                let account = engine.stores.account(account).map_err(|error| permanent("finding the account of the archive", error))?;
+                Sink::Blob { blobs: account.blobs.as_ref(), to: container }
+            }
+            TableArchive::File { dir } => {
+                let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
+                Sink::Folder { files, dir }
+            }
+        };
+        Ok(Self { sink, table })
+    }
+
+    fn doing(&self, what: &str, name: &str) -> String {
+        format!("{what} {}/{name}, which the rows of {} go into", self.table.table, self.table)
+    }
+
+    fn path(&self, name: &str) -> Result<BlobName, Failure> {
+        BlobName::new(format!("{}/{name}", self.table.table)).map_err(|error| permanent(self.doing("naming", name), error))
+    }
+
+    async fn read(&self, name: &str) -> Result<Option<(Bytes, ETag)>, Failure> {
+        let path = self.path(name)?;
+        let found = match &self.sink {
+            Sink::Blob { blobs, to } => blobs.get(to, &path, None).await.map(|blob| blob.map(|blob| (blob.content, blob.properties.etag))),
+            Sink::Folder { files, dir } => {
+                files.read(&FilePlace { dir: (*dir).to_owned(), name: path }).await.map(|file| file.map(|file| (file.content, file.etag)))
+            }
+        };
+        found.map_err(|error| storage(self.doing("reading", name), error))
+    }
+
+    /// The version of a file; nothing where there is none.
+    async fn version(&self, name: &str) -> Result<Option<ETag>, Failure> {
+        match &self.sink {
+            Sink::Blob { blobs, to } => {
+                let found = blobs.properties(to, &self.path(name)?).await;
+                found.map(|found| found.map(|found| found.etag)).map_err(|error| storage(self.doing("looking at", name), error))
+            }
+            Sink::Folder { .. } => Ok(self.read(name).await?.map(|(_, etag)| etag)),
+        }
+    }
+
+    async fn write(&self, name: &str, content: Bytes, condition: BlobCondition) -> Result<Result<ETag, StoreError>, Failure> {
+        let path = self.path(name)?;
+        Ok(match &self.sink {
+            Sink::Blob { blobs, to } => {
+                let content_type = Some("application/jsonl".to_owned());
+                blobs.put(to, &path, content, &BlobUpload { condition, content_type, ..BlobUpload::default() }).await
+            }
+            Sink::Folder { files, dir } => files.write(&FilePlace { dir: (*dir).to_owned(), name: path }, content, &condition).await,
+        })
+    }
+
+    /// Writes a file over whatever is there, at the version found.
+    async fn put(&self, name: &str, content: Bytes) -> Result<(), Failure> {
+        for _ in 0..ROUNDS {
+            let condition = self.version(name).await?.map_or(BlobCondition::Absent, BlobCondition::Matches);
+            match self.write(name, content.clone(), condition).await? {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) => return Err(storage(self.doing("writing", name), error)),
+            }
+        }
+        Err(lost_race(self.doing("writing", name), ROUNDS))
+    }
+
+    /// Removes a file. `false` where there is none.
+    async fn remove(&self, name: &str) -> Result<bool, Failure> {
+        let Some(etag) = self.version(name).await? else { return Ok(false) };
+        let path = self.path(name)?;
+        let removed = match &self.sink {
+            Sink::Blob { blobs, to } => blobs.delete(to, &path, Some(&etag)).await,
+            Sink::Folder { files, dir } => files.delete(&FilePlace { dir: (*dir).to_owned(), name: path }, &etag).await,
+        };
+        removed.map_err(|error| storage(self.doing("removing", name), error))
+    }
+
+    /// Says that this run is at it. `false` where another one is.
+    async fn claim(&self, run: &str, now: Timestamp) -> Result<bool, Failure> {
+        let name = "archiving.json";
+        let (claimed, condition) = match self.read(name).await? {
+            None => (None, BlobCondition::Absent),
+            // What nobody can read claims nothing.
+            Some((content, etag)) => (serde_json::from_slice::<Claimed>(&content).ok(), BlobCondition::Matches(etag)),
+        };
+        let silent = |claimed: &Claimed| now.duration_since(claimed.at) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX);
+        if claimed.is_some_and(|claimed| claimed.run != run && !claimed.ended && !silent(&claimed)) {
+            return Ok(false);
+        }
+        let mine = json!(Claimed { run: run.to_owned(), at: now, ended: false }).to_string();
+        match self.write(name, mine.into(), condition).await? {
+            Ok(_) => Ok(true),
+            // It was this run or another one; who comes next sees which.
+            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Err(lost_race(self.doing("writing", name), 1)),
+            Err(error) => Err(storage(self.doing("writing", name), error)),
+        }
+    }
+
+    /// Every row is in a file: says so, and leaves no file that an earlier delivery wrote beyond them.
+    async fn end(&self, run: &str, cursor: &DropTableCursor, now: Timestamp) -> Result<(), Failure> {
+        let mut beyond = cursor.files + 1;
+        while self.remove(&numbered(run, beyond)).await? {
+            beyond += 1;
+        }
+        let complete = json!({"table": self.table.table, "files": cursor.files, "rows": cursor.rows, "completed": now});
+        self.put(&format!("{run}/complete.json"), format!("{complete}\n").into()).await?;
+        self.release(run, now).await
+    }
+
+    /// Says that nobody is at it any more.
+    async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
+        let ended = json!(Claimed { run: run.to_owned(), at: now, ended: true }).to_string();
+        self.put("archiving.json", ended.into()).await
+    }
+}

@@ -1,0 +1,148 @@
+//! A table by date under disturbance: it is dropped when every row of it is in a file, once, and not before.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel::catalog::{Catalog, Retention, TableArchive};
+use evenkeel::model::dated::DatedTables;
+use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName};
+use evenkeel::ports::{FilePlace, TableOperation, all_tables};
+use evenkeel::reconcile::Outcome;
+use evenkeel::simulation::company::{CONTAINER, FOLDER};
+use serde_json::{Value, json};
+
+use crate::DISTURBANCES;
+use crate::world::{Disturbance, Lab, SMALL, job, table};
+
+const TABLE: &str = "Logins20200101";
+const ROWS: usize = 1_050;
+
+fn lab(to: TableArchive) -> Lab {
+    let name = ViewName::new("logins").unwrap();
+    let retention = Retention {
+        name: name.clone(),
+        account: AccountName::main(),
+        tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
+        keep: Duration::from_hours(24),
+        ahead: 1,
+        archive_to: Some(to),
+    };
+    Lab::with(SMALL, Catalog { retentions: [(name, retention.into())].into(), ..Catalog::default() })
+}
+
+fn blobs() -> TableArchive {
+    TableArchive::Blob { account: AccountName::main(), container: ContainerName::new(CONTAINER).unwrap() }
+}
+
+fn folder() -> TableArchive {
+    TableArchive::File { dir: FOLDER.to_owned() }
+}
+
+async fn filled(to: TableArchive) -> Lab {
+    let lab = lab(to);
+    lab.account.tables.create_table(&table(TABLE)).await.unwrap();
+    let pk = Key::new("jun").unwrap();
+    let rows: Vec<TableOperation> = (0..ROWS)
+        .map(|n| TableOperation::Insert(Entity::new(EntityKey::new("jun", format!("{n:05}")).unwrap()).with("Ok", n % 2 == 0)))
+        .collect();
+    for hundred in rows.chunks(100) {
+        lab.account.tables.transact(&table(TABLE), &pk, hundred).await.unwrap();
+    }
+    lab
+}
+
+fn drop_table(cursor: &Value) -> Job {
+    job(&json!({"op": "drop_table", "table": TABLE, "cursor": cursor}))
+}
+
+/// A file below the table's folder.
+async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
+    let name = BlobName::new(format!("{TABLE}/{name}")).unwrap();
+    match to {
+        TableArchive::Blob { container, .. } => {
+            lab.account.blobs.get(container, &name, None).await.unwrap().map(|blob| blob.content.to_vec())
+        }
+        TableArchive::File { dir } => {
+            lab.sim.files().read(&FilePlace { dir: dir.clone(), name }).await.unwrap().map(|file| file.content.to_vec())
+        }
+    }
+}
+
+/// The table is gone, and its files say all that was in it, each row once.
+async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
+    lab.weather.calm();
+    lab.sim.settle();
+    assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{story}: the table is still there");
+    let claimed: Value = serde_json::from_slice(&file(lab, to, "archiving.json").await.expect("somebody was at it")).unwrap();
+    assert_eq!(claimed["ended"], true, "{story}");
+    let run = claimed["run"].as_str().unwrap();
+    let complete: Value = serde_json::from_slice(&file(lab, to, &format!("{run}/complete.json")).await.expect("it is complete")).unwrap();
+    assert_eq!((complete["rows"].as_u64(), complete["table"].as_str()), (Some(ROWS as u64), Some(TABLE)), "{story}");
+    let mut found = BTreeMap::new();
+    for number in 1..=complete["files"].as_u64().unwrap() {
+        let content = file(lab, to, &format!("{run}/{number:06}.jsonl")).await.unwrap_or_else(|| panic!("{story}: no file {number}"));
+        for line in String::from_utf8(content).unwrap().lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let before = found.insert(row["RowKey"].as_str().unwrap().to_owned(), row["Ok"].clone());
+            assert_eq!(before, None, "{story}: {line} is there twice");
+        }
+    }
+    let wanted: BTreeMap<String, Value> = (0..ROWS).map(|n| (format!("{n:05}"), json!(n % 2 == 0))).collect();
+    assert_eq!(found, wanted, "{story}");
+}
+
+#[tokio::test]
+async fn a_table_is_dropped_when_every_row_of_it_is_in_a_file_whatever_fails() {
+    let mut runs = 0;
+    for to in [blobs(), folder()] {
+        let lab = filled(to.clone()).await;
+        lab.weather.arm(u64::MAX, Disturbance::Crash);
+        lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+        let operations = lab.weather.counted();
+        archived(&lab, &to, "undisturbed").await;
+        for disturbance in DISTURBANCES {
+            for at in 1..=operations + 1 {
+                let lab = filled(to.clone()).await;
+                lab.weather.arm(at, disturbance);
+                lab.deliver_until_done(&drop_table(&json!({}))).await;
+                archived(&lab, &to, &format!("{disturbance:?} at operation {at}")).await;
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 100, "only {runs} runs");
+}
+
+#[tokio::test]
+async fn what_takes_longer_goes_on_where_it_stopped() {
+    for at in 1..20 {
+        let (to, mut cursor, mut deliveries) = (blobs(), json!({}), 0);
+        let lab = filled(to.clone()).await;
+        lab.weather.arm(at, Disturbance::Meddle);
+        let clock = lab.clone();
+        lab.weather.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+        while let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await {
+            cursor = fields["cursor"].clone();
+            deliveries += 1;
+        }
+        assert!(deliveries <= 1, "once more at most");
+        archived(&lab, &to, &format!("long at operation {at}, {deliveries} parts")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
+    let to = blobs();
+    let lab = filled(to.clone()).await;
+    lab.weather.arm(9, Disturbance::Crash);
+    assert!(lab.deliver(&drop_table(&json!({})), 1).await.is_none(), "it crashes half-way");
+    lab.weather.calm();
+    let second = lab.work(&drop_table(&json!({}))).await.unwrap();
+    assert!(matches!(&second, Outcome::Skipped { reason, .. } if reason.contains("another job is archiving")), "{second:?}");
+    assert!(all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)));
+    lab.wait(Duration::from_hours(2));
+    assert!(matches!(lab.work(&drop_table(&json!({}))).await.unwrap(), Outcome::Done(_)));
+    archived(&lab, &to, "taken over").await;
+    let late = lab.deliver(&drop_table(&json!({})), 2).await.unwrap().unwrap();
+    assert!(matches!(late, Outcome::Skipped { .. }), "{late:?}");
+}
