@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
-use evenkeel::model::{EdmValue, Entity, EntityKey, odata};
+use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, odata};
 use evenkeel::ports::{Condition, TableOperation};
 use evenkeel::reconcile::{FailureClass, Outcome};
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ type Rows = BTreeMap<(String, String, String), Properties>;
 
 /// The tables of primaries. What lies in `Copies` was derived, and is derived from.
 const SOURCES: [&str; 3] = ["One", "Two", "Copies"];
+/// Where large values lie, and whose.
+const CONTAINERS: [(&str, &str); 3] = [("large-one", "One"), ("large-two", "Two"), ("large-former", "Former")];
 /// Properties beyond those of a row.
 const MANY: usize = 300;
 
@@ -124,10 +126,14 @@ fn number(entity: &Properties) -> Option<i64> {
     }
 }
 
-fn catalog(views: &[View], wide: bool) -> evenkeel::catalog::Catalog {
+fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel::catalog::Catalog {
     let mut toml = "[accounts.main]\nkind = \"embedded\"\npath = \"unused.db\"\n[archives.former]\nsource = \"One\"\nto = { kind = \"table\", table = \"Former\" }\n".to_owned();
     for name in ["One", "Two", "Former"] {
         write!(toml, "[tables.{name}]\nwide = {wide}\n").unwrap();
+    }
+    for (container, table) in CONTAINERS.iter().filter(|_| large) {
+        write!(toml, "[views.{container}]\nkind = \"large_entity\"\nsource = \"{table}\"\ncontainer = \"{container}\"\n").unwrap();
+        toml.push_str("properties = [\"L\"]\nthreshold = \"1KiB\"\n");
     }
     toml.push_str("[tables.Out]\n[tables.Copies]\n[tables.Targets]\n");
     views.iter().enumerate().for_each(|(n, view)| toml.push_str(&view.toml(n, wide)));
@@ -174,8 +180,10 @@ fn properties() -> impl Strategy<Value = Properties> {
     let a = prop::option::weighted(0.8, prop::sample::select(vec!["Ab", "aB", "c", "", "한 글"]));
     let b = prop::option::of(prop::sample::select(vec!["x", "y"]));
     let n = prop::option::of(-3..4_i32);
-    (a, b, n, prop::bool::weighted(0.3)).prop_map(|(a, b, n, many)| {
+    let l = prop::option::weighted(0.3, prop::sample::select(vec![("l", 2_000), ("m", 2_000), ("n", 20)]));
+    (a, b, n, l, prop::bool::weighted(0.3)).prop_map(|(a, b, n, l, many)| {
         let mut entity = Properties::new();
+        entity.extend(l.map(|(letter, length)| ("L".to_owned(), letter.repeat(length).into())));
         entity.extend(a.map(|a| ("A".to_owned(), a.into())));
         entity.extend(b.map(|b| ("B".to_owned(), b.into())));
         entity.extend(n.map(|n| ("N".to_owned(), n.into())));
@@ -426,14 +434,34 @@ fn members(row: &Properties) -> BTreeSet<Vec<String>> {
 }
 
 /// What is there: derived rows, and the primaries and archived entities, the rows of each put together.
-fn found(lab: &Lab) -> (Rows, Rows, Rows) {
+/// Large values are told by their content; a blob that nothing points to is one too many.
+async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
+    let mut blobs = BTreeMap::new();
+    for (container, _) in CONTAINERS {
+        let container = ContainerName::new(container).unwrap();
+        for blob in lab.account.blobs.list(&container, "", None).await.unwrap().blobs {
+            let content = lab.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
+            blobs.insert(format!("{container}/{}", blob.name), String::from_utf8(content.to_vec()).unwrap());
+        }
+    }
+    let mut pointed = BTreeSet::new();
+    let mut told = |value: &EdmValue| match value.as_str().filter(|text| text.starts_with('{')) {
+        None => value.clone(),
+        Some(text) => {
+            let pointer: Value = serde_json::from_str(text).unwrap();
+            let name = pointer["$blob"].as_str().unwrap().to_owned();
+            let content = blobs.get(&name).unwrap_or_else(|| panic!("{name} is no blob"));
+            pointed.insert(name);
+            content.as_str().into()
+        }
+    };
     let (mut derived, mut primaries, mut archived) = (Rows::new(), Rows::new(), Rows::new());
     for name in ["One", "Two", "Former", "Out", "Copies", "Targets"] {
         for row in lab.sim.rows(&table(name)) {
             let is_derived = row.entity.get("ek_view").is_some();
             let is_list = is_derived && row.entity.get("List").is_some();
             let key = &row.entity.key;
-            let mut properties: Properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+            let mut properties: Properties = row.entity.user_properties().map(|(name, value)| (name.clone(), told(value))).collect();
             if is_list {
                 // In a normal form: as a set.
                 properties = Properties::from([("List".to_owned(), json!(members(&properties)).to_string().into())]);
@@ -449,11 +477,15 @@ fn found(lab: &Lab) -> (Rows, Rows, Rows) {
             }
         }
     }
+    assert_eq!(blobs.into_keys().collect::<BTreeSet<_>>(), pointed, "blobs are what is pointed to");
     (derived, primaries, archived)
 }
 
-async fn everything_in_step(views: Vec<View>, wide: bool, steps: Vec<Step>) {
-    let mut run = Run { lab: Lab::with(SMALL, catalog(&views, wide)), model: Model::default(), wide };
+async fn everything_in_step(views: Vec<View>, wide: bool, large: bool, steps: Vec<Step>) {
+    let mut run = Run { lab: Lab::with(SMALL, catalog(&views, wide, large)), model: Model::default(), wide };
+    for (container, _) in CONTAINERS {
+        run.lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
+    }
     for rk in ["1", "2", "10"] {
         let target = Entity::new(EntityKey::new("t", format!("a_{rk}")).unwrap());
         run.lab.account.tables.apply(&table("Targets"), &TableOperation::Insert(target)).await.unwrap();
@@ -466,7 +498,7 @@ async fn everything_in_step(views: Vec<View>, wide: bool, steps: Vec<Step>) {
     }
     run.lab.finish().await;
 
-    let (derived, primaries, archived) = found(&run.lab);
+    let (derived, primaries, archived) = found(&run.lab).await;
     let former = run.model.archived.into_iter().map(|((_, pk, rk), entity)| (("Former".to_owned(), pk, rk), entity)).collect();
     assert_eq!((&primaries, &archived), (&run.model.primaries, &former), "the primaries");
     assert_eq!(derived, expected(&views, &primaries, wide), "what is derived");
@@ -485,9 +517,10 @@ proptest! {
     fn derived_data_is_what_a_recomputation_gives(
         views in prop::collection::vec(view(), 1..6),
         wide in any::<bool>(),
+        large in any::<bool>(),
         steps in prop::collection::vec(step(), 1..24),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(everything_in_step(views, wide, steps));
+        runtime.block_on(everything_in_step(views, wide, large, steps));
     }
 }
