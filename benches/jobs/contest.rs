@@ -1,7 +1,7 @@
 //! A contest: the same jobs for every contender, in turn, over some rounds.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,8 +163,12 @@ fn evenkeel(field: &Field, concurrency: usize) -> Effort {
 
 /// Runs a command that prints its effort as JSON.
 fn answer(mut command: Command) -> Effort {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    effort_of(&command.output().unwrap())
+}
+
+/// What a command has printed of its effort.
+pub(crate) fn effort_of(output: &Output) -> Effort {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut answer: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stdout)));
     if answer.get("working_seconds").is_some() {
@@ -283,7 +287,7 @@ impl Field {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

@@ -11,6 +11,8 @@
 //! deleting the last. Figures of one round are compared with each other only: the printed ratio is the median over the
 //! rounds. Azurite's queues and tables run in a process each (`--services together`: in one). Needs what `scripts/test` installs (Azurite, the SDK for JavaScript).
 //!
+//! `--watchers N` instead compares the program with N open dashboards with itself without any, on the embedded store.
+//!
 //! `--backlog N` instead measures the program's resident memory while it works off a backlog on the embedded store.
 
 #![expect(
@@ -28,6 +30,7 @@ mod bare;
 mod contest;
 mod emulator;
 mod memory;
+mod watched;
 
 use contest::{Contest, Services, StoreKind, Work};
 
@@ -36,6 +39,9 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Some(messages) = options.backlog {
         return runtime.block_on(memory::measure(messages));
+    }
+    if let Some(watchers) = options.watchers {
+        return runtime.block_on(watched::measure(watchers, options.jobs, options.rounds));
     }
     for store in options.stores {
         for work in [Work::Archive, Work::Sync] {
@@ -52,6 +58,7 @@ struct Options {
     stores: Vec<StoreKind>,
     services: Services,
     backlog: Option<usize>,
+    watchers: Option<usize>,
 }
 
 impl Options {
@@ -63,6 +70,7 @@ impl Options {
             stores: vec![StoreKind::Embedded, StoreKind::Azurite],
             services: Services::Apart,
             backlog: None,
+            watchers: None,
         };
         let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
         while let Some(name) = arguments.next() {
@@ -73,6 +81,7 @@ impl Options {
                 "--concurrency" => options.concurrency = number(),
                 "--rounds" => options.rounds = number(),
                 "--backlog" => options.backlog = Some(number()),
+                "--watchers" => options.watchers = Some(number()),
                 "--store" => {
                     options.stores = match value.as_str() {
                         "azurite" => vec![StoreKind::Azurite],
@@ -86,7 +95,7 @@ impl Options {
                         _ => Services::Apart,
                     };
                 }
-                _ => panic!("{name} is none of --jobs, --concurrency, --rounds, --store, --services, --backlog"),
+                _ => panic!("{name} is none of --jobs, --concurrency, --rounds, --store, --services, --watchers, --backlog"),
             }
         }
         options
