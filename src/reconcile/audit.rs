@@ -253,9 +253,9 @@ impl Run<'_> {
     /// Compares each, those that are not as they should be once more, and mends what is left where that was asked for.
     async fn compare(&mut self, subjects: Vec<Subject>) -> Result<(), Failure> {
         let suspects: Vec<Subject> = self.look(subjects).await?.into_iter().map(|(subject, _)| subject).collect();
-        for (subject, found) in self.look(suspects).await? {
-            let repaired = self.repair && self.mend(&subject, &found).await?;
-            for (item, problem) in found {
+        for (subject, seen) in self.look(suspects).await? {
+            let repaired = self.repair && self.mend(&subject, &seen).await?;
+            for (item, problem) in seen.problems {
                 if repaired {
                     self.cursor.repaired += 1;
                 } else {
@@ -267,26 +267,26 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is wrong with the items of each; those without anything are left out.
-    async fn look(&mut self, subjects: Vec<Subject>) -> Result<Vec<(Subject, Vec<(ItemAddress, Problem)>)>, Failure> {
+    /// What is wrong with the items of each; those with nothing to tell or to mend are left out.
+    async fn look(&mut self, subjects: Vec<Subject>) -> Result<Vec<(Subject, Seen)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|subject| {
                 let pass = self.pass(&subject);
-                async move { (subject, pass.problems().await) }
+                async move { (subject, pass.compare().await) }
             })
             .collect();
         let looked: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
         let mut wrong = Vec::new();
-        for (subject, problems) in looked {
-            match problems {
-                Ok(mut problems) => {
+        for (subject, seen) in looked {
+            match seen {
+                Ok(mut seen) => {
                     if let Some(met) = &subject.met {
                         // What else is wrong with its owner was found with its owner.
-                        problems.retain(|(item, _)| item == met);
+                        seen.problems.retain(|(item, _)| item == met);
                     }
-                    if !problems.is_empty() {
-                        wrong.push((subject, problems));
+                    if !seen.problems.is_empty() || (self.repair && seen.half_way) {
+                        wrong.push((subject, seen));
                     }
                 }
                 Err(failure) => self.failed(&subject.primary, failure).await?,
@@ -295,8 +295,8 @@ impl Run<'_> {
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &Subject, found: &[(ItemAddress, Problem)]) -> Result<bool, Failure> {
-        if found.iter().all(|(_, problem)| *problem == Problem::Taken) {
+    async fn mend(&mut self, subject: &Subject, seen: &Seen) -> Result<bool, Failure> {
+        if !seen.half_way && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
             return Ok(false);
         }
         match self.pass(subject).reconcile().await {
@@ -328,13 +328,22 @@ impl Run<'_> {
     }
 }
 
+/// What a look at a primary and its items has seen.
+#[derive(Default)]
+struct Seen {
+    problems: Vec<(ItemAddress, Problem)>,
+    /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
+    half_way: bool,
+}
+
 impl Pass<'_> {
-    /// What is wrong with the primary's items, each of which is looked at.
-    async fn problems(mut self) -> Result<Vec<(ItemAddress, Problem)>, Failure> {
+    /// Compares the primary's items, each of which is looked at, with what they should be.
+    async fn compare(mut self) -> Result<Seen, Failure> {
         let mut seen = self.observe_ahead().await?;
         if seen.derived_from.is_some() {
-            return Ok(Vec::new());
+            return Ok(Seen::default());
         }
+        let half_way = seen.footprint.is_changing();
         let mut problems: Vec<(ItemAddress, Problem)> = Vec::new();
         if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
             problems.extend(views.into_iter().map(|view| (self.on_itself(view), Problem::Different)));
@@ -342,13 +351,13 @@ impl Pass<'_> {
             seen.row = seen.row.map(|row| Row { entity, ..row });
         }
         if !self.has_views() {
-            return Ok(problems);
+            return Ok(Seen { problems, half_way });
         }
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(&seen, &wanted, state))?;
         if plan.settled {
-            return Ok(problems);
+            return Ok(Seen { problems, half_way });
         }
         let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
         for write in &plan.writes {
@@ -365,7 +374,7 @@ impl Pass<'_> {
         let dangling = plan.waiting.iter().filter(|address| address.site.blob().is_some());
         problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
         problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
-        Ok(problems)
+        Ok(Seen { problems, half_way })
     }
 
     /// Whether what lies there is not what would be written: a pass also writes what is right already. `listed` is the ETag

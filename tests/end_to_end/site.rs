@@ -140,7 +140,7 @@ impl Site {
     /// Runs a command to its end, with this standard input.
     pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
         let output =
-            assert_cmd::Command::from_std(self.program(arguments)).write_stdin(input).timeout(Duration::from_mins(2)).output().unwrap();
+            assert_cmd::Command::from_std(self.program(arguments)).write_stdin(input).timeout(Duration::from_mins(10)).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("what is printed is UTF-8");
         let (out, err) = (text(output.stdout), text(output.stderr));
         let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} was ended: {err}"));

@@ -220,7 +220,9 @@ impl Lab {
             sync_later: Arc::default(),
         };
         futures::executor::block_on(async {
-            for name in declared.tables.keys().chain([&footprint::table(), &claim::table(), &table("Departments")]) {
+            for name in
+                declared.tables.keys().chain([&footprint::table(), &claim::table(), &table("EvenkeelAudits"), &table("Departments")])
+            {
                 lab.account.tables.create_table(name).await.unwrap();
             }
             lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await.unwrap();
