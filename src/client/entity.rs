@@ -37,8 +37,9 @@ impl Client {
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
     pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
-        resolve(self.account(&table.account)?, &mut row).await?;
-        row.entity = joined(table, row.entity)?;
+        let account = self.account(&table.account)?;
+        resolve(account, &mut row).await?;
+        row.entity = joined(account, table, row.entity).await?;
         Ok(Some(row))
     }
 

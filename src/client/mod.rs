@@ -49,6 +49,7 @@
 mod entity;
 mod error;
 mod find;
+pub(crate) mod lists;
 mod lookup;
 mod resolve;
 mod submission;

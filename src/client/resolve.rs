@@ -3,21 +3,22 @@
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::ClientError;
+use super::{ClientError, lists};
 use crate::catalog::TableRef;
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, EdmValue, Entity, Row, Site, ViewName};
 use crate::ports::Account;
-use crate::shared::{self, List};
+use crate::shared;
 
-/// Joins the pieces of a list.
-pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
+/// Joins the pieces of a list, wherever they lie.
+pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
     let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
     if !view.is_some_and(|view| shared::is_list_of(&view, &entity)) {
         return Ok(entity);
     }
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
-    List::join(&site, entity).map_err(|error| ClientError::Broken(error.to_string()))
+    let (list, _) = lists::of_row(account, &site, &entity).await?;
+    Ok(list.join(entity))
 }
 
 /// Puts the content of blobs where properties point to them.

@@ -502,6 +502,33 @@ fn a_list_in_the_partition_needs_no_place_of_its_own() {
 }
 
 #[test]
+fn a_list_in_a_blob_has_a_name_and_no_keys() {
+    let blob = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"blob\"\ncontainer = \"lists\"\n\
+        name = \"by/{LastName|lower}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
+    let loaded = load_text(blob).unwrap();
+    let ViewKind::BlobLists(lists) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
+    assert_eq!((lists.container.as_str(), lists.name.as_str(), lists.account.as_str()), ("lists", "by/{LastName|lower}.jsonl", "main"));
+    for key in ["table = \"Lists\"", "partition_key = \"p\"", "row_key = \"r\"", "property = \"Employees\""] {
+        assert!(mistakes(&format!("{blob}{key}\n")).iter().any(|error| error.contains("is a blob, found by container and name")), "{key}");
+    }
+    for (right, wrong, expected) in [
+        ("container = \"lists\"", "container = \"Lists\"", "is not a container name"),
+        ("container = \"lists\"\n", "", "container: missing"),
+        ("by/{", "by//{", "empty segment"),
+        ("{LastName|lower}", "{LastName|lowr}", "did you mean \"lower\"?"),
+        ("\"{RowKey}\"]", "\"{RowKey|lower}\"]", "\"{RowKey}\" is missing from the list"),
+        ("store = \"blob\"", "store = \"blob\"\naccount = \"mian\"", "unknown account"),
+    ] {
+        let mistakes = mistakes(&blob.replace(right, wrong));
+        assert!(mistakes.iter().any(|error| error.contains(expected)), "{wrong}: {mistakes:?}");
+    }
+    let again = blob.replace("views.v", "views.w");
+    assert!(
+        mistakes(&format!("{blob}{again}")).iter().any(|error| error.contains("the view v writes the same blobs into the container lists"))
+    );
+}
+
+#[test]
 fn a_list_is_read_and_its_mistakes_are_said() {
     let loaded = load_text(LIST).unwrap();
     let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };

@@ -41,7 +41,6 @@ pub(super) fn blob_lists(section: &Section<'_>, accounts: &[AccountName]) -> Opt
     for key in ["table", "partition_key", "row_key", "property"].into_iter().filter(|key| section.has(key)) {
         section.error(key, "a list with store = \"blob\" is a blob, found by container and name; expected no such key");
     }
-    section.error("store", "\"blob\" is not supported by this version of evenkeel");
     let member = member(section, &["PartitionKey", "RowKey"]);
     let account = account(section, accounts, "account");
     let container = section.required("container", "the container of the lists", str::parse::<ContainerName>);

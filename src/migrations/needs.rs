@@ -9,6 +9,7 @@ use crate::model::large::STAGING;
 use crate::model::names::NameError;
 use crate::model::{AccountName, ContainerName, QueueName, TableName};
 use crate::settings::{QueueSettings, Settings};
+use crate::shared::spilled;
 
 /// What must be there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct Needs {
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
     /// Queues by account: jobs (every shard), poison, rechecks.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
-    /// Containers by account: archives, large values and what is staged for them.
+    /// Containers by account: archives, lists in blobs, large values and what is staged for them.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
 }
 
@@ -49,13 +50,6 @@ impl Needs {
         for table in catalog.tables.values().chain(archives) {
             needs.tables.entry(table.account.clone()).or_default().insert(table.table.clone());
         }
-        for view in catalog.views.values() {
-            if let ViewKind::LargeEntity(large) = &view.kind {
-                needs.containers.entry(large.account.clone()).or_default().insert(large.container.clone());
-                // A constant, and a name.
-                needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
-            }
-        }
         for archive in catalog.archives.values() {
             match &archive.target {
                 ArchiveTarget::Blob(target) => {
@@ -71,6 +65,25 @@ impl Needs {
         for retention in catalog.retentions.values() {
             if let Some(TableArchive::Blob { account, container }) = &retention.archive_to {
                 needs.containers.entry(account.clone()).or_default().insert(container.clone());
+            }
+        }
+        for view in catalog.views.values() {
+            match &view.kind {
+                ViewKind::BlobLists(lists) => {
+                    needs.containers.entry(lists.account.clone()).or_default().insert(lists.container.clone());
+                }
+                // A list that outgrows its row moves into a blob.
+                ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => {
+                    let container = ContainerName::new(spilled::CONTAINER).ok();
+                    let account = view.rows().map(|rows| rows.target.account.clone());
+                    needs.containers.entry(account.unwrap_or_else(AccountName::main)).or_default().extend(container);
+                }
+                ViewKind::LargeEntity(large) => {
+                    needs.containers.entry(large.account.clone()).or_default().insert(large.container.clone());
+                    // A constant, and a name.
+                    needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
+                }
+                ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {}
             }
         }
         for queue in &settings.queues {

@@ -98,6 +98,7 @@ impl Pass<'_> {
         if !self.has_views() {
             return self.commit_alone(seen, change).await;
         }
+        self.catch_up(seen).await?;
         let own = self.operations(&seen.rows, change)?;
         let wanted = self.derive(change.result())?;
         let state = change.result().map_or(State::Absent, |_| State::Present(None));

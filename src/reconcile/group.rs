@@ -10,7 +10,7 @@ use super::execute::{Action, Failure};
 use super::items::Deed;
 use super::pass::Pass;
 use super::plan::Plan;
-use super::shared::Held;
+use super::shared::{Held, Prepared};
 use crate::model::{ETag, ItemAddress, Site, limits, odata};
 use crate::ports::TableOperation;
 use crate::shared::Ended;
@@ -92,17 +92,21 @@ impl<'e> Pass<'e> {
 
     async fn add_document(&mut self, group: &mut Group<'e>, deeds: &[Deed<'_>]) -> Result<bool, Failure> {
         let Some(first) = deeds.first() else { return Ok(true) };
-        let document = self.document(first.address())?;
-        group.turns.push(self.engine.turns.hold(document.place()).await);
+        let document = self.document(&first.address().account, &first.address().site)?;
+        group.turns.push(self.engine.turns.hold(document.turn()).await);
         let changes: Vec<_> = deeds.iter().map(|deed| self.change(*deed)).collect();
-        let prepared = document.prepare(&changes).await?;
-        let lost = deeds.iter().zip(&prepared.ended).filter(|(_, ended)| **ended == Ended::Lost);
+        let Prepared::Together { operation, ended } = document.prepare(&changes).await? else {
+            // It follows after the transaction, and takes its turn then.
+            drop(group.turns.pop());
+            return Ok(true);
+        };
+        let lost = deeds.iter().zip(&ended).filter(|(_, ended)| **ended == Ended::Lost);
         let lost: Vec<ItemAddress> = lost.map(|(deed, _)| deed.address().clone()).collect();
         if !lost.is_empty() {
             self.touched.extend(lost);
             return Ok(false);
         }
-        if let Some(operation) = prepared.operation {
+        if let Some(operation) = operation {
             let about = deeds.iter().zip(&changes).map(|(deed, change)| Done {
                 address: deed.address().clone(),
                 action: deed.action(),

@@ -19,9 +19,6 @@ use crate::shared::{self, Change};
 /// Requests of one pass under way at once.
 const CONCURRENT_REQUESTS: usize = 16;
 
-/// Documents in blobs are not made by this version.
-pub(super) const NO_PARTS: &str = "this version of evenkeel knows no documents in blobs: run a later one";
-
 /// Why an item was not written or dropped.
 pub(super) enum ItemFailure {
     /// Somebody else was there, or the answer is missing: look again.
@@ -189,7 +186,7 @@ impl<'e> Pass<'e> {
     /// Writes and drops parts of one document.
     async fn change_document<'p>(&self, deeds: Vec<Deed<'p>>) -> Vec<Ended<'p>> {
         let Some(address) = deeds.first().map(|deed| deed.address()) else { return Vec::new() };
-        let document = match self.document(address) {
+        let document = match self.document(&address.account, &address.site) {
             Ok(document) => document,
             Err(failure) => return vec![(deeds[0], Err(ItemFailure::Failed(failure)))],
         };
@@ -209,14 +206,10 @@ impl<'e> Pass<'e> {
         ended.collect()
     }
 
-    /// The document that an item is a part of.
-    pub(super) fn document(&self, address: &ItemAddress) -> Result<Document<'e>, Failure> {
-        let (target, catalog) = (self.target(&address.account)?, &self.engine.catalog);
-        let Some((table, key)) = address.site.row() else {
-            return Err(permanent(format!("finding {}", address.site), NO_PARTS));
-        };
-        let (table, key) = (table.clone(), key.clone());
-        Ok(Document { account: address.account.clone(), site: address.site.clone(), table, key, tables: target.tables.as_ref(), catalog })
+    /// The document at a site, which items are parts of.
+    pub(super) fn document(&self, account: &AccountName, site: &Site) -> Result<Document<'e>, Failure> {
+        let (target, catalog, chance) = (self.target(account)?, &self.engine.catalog, self.engine.chance.as_ref());
+        Ok(Document { account: account.clone(), site: site.clone(), target, catalog, chance })
     }
 
     pub(super) fn change(&self, deed: Deed<'_>) -> Change {

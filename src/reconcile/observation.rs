@@ -5,16 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::footprint::{self, Entry, Footprint, Settled};
-use super::items::{NO_PARTS, gather};
+use super::items::gather;
 use super::pass::Pass;
 use super::plan::{self, Look};
 use super::primary::Stored;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
-use crate::model::{AccountName, ETag, EdmDateTime, ItemAddress, Row, Site};
+use crate::model::{AccountName, ETag, EdmDateTime, EntityKey, ItemAddress, Row, Site, TableName};
 use crate::planted::{Bug, planted};
-use crate::shared::Nonsense;
 use crate::wide::Rows;
 
 /// What a pass has seen.
@@ -27,12 +26,21 @@ pub(super) struct Observation {
     pub(super) written: Option<EdmDateTime>,
     /// What the looks found.
     pub(super) looks: BTreeMap<ItemAddress, Look>,
+    /// Rows that do not say what their lists in blobs make them say.
+    pub(super) behind: Vec<(AccountName, Site)>,
     /// The primary.
     pub(super) row: Option<Row>,
     /// Its rows, where its table is wide.
     pub(super) rows: Rows,
     /// The row is no primary, but an item of this primary in the same table.
     pub(super) derived_from: Option<Owner>,
+}
+
+/// What looks at one site found.
+#[derive(Default)]
+struct Seen {
+    looks: Vec<(ItemAddress, Look)>,
+    behind: bool,
 }
 
 impl Observation {
@@ -43,6 +51,7 @@ impl Observation {
             etag: None,
             written: None,
             looks: BTreeMap::new(),
+            behind: Vec::new(),
             row: None,
             rows: Rows::default(),
             derived_from: None,
@@ -64,7 +73,7 @@ impl Pass<'_> {
                 seen.etag = Some(row.etag);
                 seen.written = row.timestamp;
             }
-            seen.looks = self.look(&seen.footprint).await?;
+            (seen.looks, seen.behind) = self.look(&seen.footprint).await?;
         }
         let Stored { row, rows } = if let Some(stored) = early { stored } else { self.read_primary().await? };
         seen.rows = rows;
@@ -81,7 +90,7 @@ impl Pass<'_> {
     }
 
     /// Looks at what some pass has announced and at what this run has touched, or at everything.
-    async fn look(&self, footprint: &Footprint) -> Result<BTreeMap<ItemAddress, Look>, Failure> {
+    async fn look(&self, footprint: &Footprint) -> Result<(BTreeMap<ItemAddress, Look>, Vec<(AccountName, Site)>), Failure> {
         let catalog = &self.engine.catalog;
         let doubtful = |entry: &Entry| entry.changing || self.looks == Looks::Everything;
         let listed = footprint.items.iter().filter(|(_, entry)| doubtful(entry)).map(|(address, _)| address);
@@ -96,27 +105,50 @@ impl Pass<'_> {
         for address in addresses {
             sites.entry((&address.account, &address.site)).or_default().push(address);
         }
-        let looks = sites.into_iter().map(|((account, site), addresses)| self.look_at(account, site, addresses)).collect();
-        let looks: Vec<Result<Vec<(ItemAddress, Look)>, Failure>> = gather(looks).await;
-        Ok(looks.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        let looks = sites.iter().map(|((account, site), addresses)| self.look_at(account, site, addresses.clone())).collect();
+        let looks: Vec<Result<Seen, Failure>> = gather(looks).await;
+        let (mut found, mut behind) = (BTreeMap::new(), Vec::new());
+        for ((account, site), seen) in sites.into_keys().zip(looks) {
+            let seen = seen?;
+            found.extend(seen.looks);
+            if seen.behind {
+                behind.push((account.clone(), site.clone()));
+            }
+        }
+        Ok((found, behind))
     }
 
-    async fn look_at(&self, account: &AccountName, site: &Site, addresses: Vec<&ItemAddress>) -> Result<Vec<(ItemAddress, Look)>, Failure> {
-        let step = || format!("looking at {site}");
+    async fn look_at(&self, account: &AccountName, site: &Site, addresses: Vec<&ItemAddress>) -> Result<Seen, Failure> {
+        let (parts, whole): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.part.is_some());
+        let mut seen = Seen::default();
+        if !whole.is_empty() {
+            seen.looks = match site {
+                Site::Row { table, key } => self.look_at_row(account, (table, key), whole).await?,
+                Site::Blob { container, name } => self.look_at_blob(account, (container, name), whole).await?,
+            };
+        }
+        if !parts.is_empty() {
+            let sight = self.document(account, site)?.look(&parts).await?;
+            seen.behind = sight.behind;
+            for address in parts {
+                let found = sight.find(address).map_err(|nonsense| permanent(format!("looking at {site}"), nonsense))?;
+                seen.looks.push((address.clone(), plan::look_into(address, &self.primary, found, sight.owner.as_ref())));
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn look_at_row(
+        &self,
+        account: &AccountName,
+        (table, key): (&TableName, &EntityKey),
+        addresses: Vec<&ItemAddress>,
+    ) -> Result<Vec<(ItemAddress, Look)>, Failure> {
         // Of a row that is an item as a whole, only whose it is.
         let own = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
-        let select = addresses.iter().all(|address| address.part.is_none()).then_some(own.as_slice());
-        let (table, key) = match site {
-            Site::Row { table, key } => (table, key),
-            Site::Blob { .. } if select.is_none() => return Err(permanent(step(), NO_PARTS)),
-            Site::Blob { container, name } => return self.look_at_blob(account, (container, name), addresses).await,
-        };
-        let row = self.target(account)?.tables.get(table, key, select).await.map_err(|error| storage(step(), error))?;
-        let look = |address: &ItemAddress| match &address.part {
-            None => Ok(plan::look(address, &self.primary, row.clone())),
-            Some(_) => plan::look_into(address, &self.primary, row.as_ref().map(|row| &row.entity)),
-        };
-        let looks = addresses.into_iter().map(|address| Ok((address.clone(), look(address)?)));
-        looks.collect::<Result<_, Nonsense>>().map_err(|nonsense| permanent(step(), nonsense))
+        let row = self.target(account)?.tables.get(table, key, Some(&own)).await;
+        let row = row.map_err(|error| storage(format!("looking at {table}{key}"), error))?;
+        let look = |address: &ItemAddress| (address.clone(), plan::look(address, &self.primary, row.clone()));
+        Ok(addresses.into_iter().map(look).collect())
     }
 }

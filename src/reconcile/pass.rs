@@ -189,6 +189,7 @@ impl<'e> Pass<'e> {
         if seen.derived_from.is_some() && seen.etag.is_none() {
             return Ok(Round::Closed);
         }
+        self.catch_up(seen).await?;
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(seen, &wanted, state.clone()))?;
@@ -202,6 +203,14 @@ impl<'e> Pass<'e> {
         let Some(etag) = self.announce(seen, &plan).await? else { return Ok(Round::Again) };
         let Some(written) = self.carry_out(&plan, BTreeMap::new()).await? else { return Ok(Round::Again) };
         self.finish(seen, &wanted, state, &plan, etag, &written).await
+    }
+
+    /// Brings rows up to date with their lists in blobs, where somebody has stopped in between.
+    pub(super) async fn catch_up(&self, seen: &Observation) -> Result<(), Failure> {
+        for (account, site) in &seen.behind {
+            self.document(account, site)?.catch_up().await?;
+        }
+        Ok(())
     }
 
     /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where

@@ -11,11 +11,11 @@ use super::footprint::{Entry, Footprint, Settled};
 use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, Entity, ItemAddress, Row, Site, ViewName};
+use crate::model::{ETag, ItemAddress, Row, Site, ViewName};
 use crate::patterns::{Content, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
-use crate::shared::{self, Found, Nonsense};
+use crate::shared::Found;
 
 /// What a look at an item's row found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -367,13 +367,13 @@ fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag:
 
 /// What a part of a document at an item's address is to this primary. A member belongs to whom it names, properties say
 /// whose they are.
-pub(super) fn look_into(address: &ItemAddress, primary: &Primary, entity: Option<&Entity>) -> Result<Look, Nonsense> {
-    Ok(match shared::find(address, entity)? {
+pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: Found, owner: Option<&Owner>) -> Look {
+    match found {
         Found::Absent => Look::Absent,
         Found::Part(token) => Look::Ours(token),
         Found::Owned(owner, token) if owner == *primary => Look::Ours(token),
         Found::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
         Found::Homeless => Look::Homeless,
-        Found::Foreign => Look::Taken { etag: None, owner: entity.and_then(Owner::of) },
-    })
+        Found::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
+    }
 }

@@ -139,13 +139,9 @@ fn change_list(
     Ok(())
 }
 
-/// The entity that holds a list. What the catalog says of its view counts, or what the list says of itself where the
-/// view is gone.
+/// The entity that holds a list.
 fn written(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>, list: &List) -> Result<Entity, Nonsense> {
-    let declared = catalog.views.get(view).and_then(|view| Description::of(view));
-    let Some(description) = declared.or_else(|| entity.and_then(Description::read)) else {
-        return Err(Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") });
-    };
+    let description = Description::for_list(catalog, site, view, entity)?;
     let fresh = || site.row().map(|(_, key)| Entity::new(key.clone()));
     let Some(base) = entity.cloned().or_else(fresh) else {
         return Err(Nonsense { site: site.clone(), problem: "it is no row".to_owned() });

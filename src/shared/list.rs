@@ -7,13 +7,14 @@
 //! | `ek_count` | how many members |
 //! | `ek_list` | the name of the property that holds the members |
 //! | `ek_figures`, and the properties that it names | of a group: JSON of what each figure is, and the figures |
+//! | `ek_blob` | in which blob the members lie, in place of them and their tokens, once they are too many ([`super::spilled`]) |
 //! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
 
 use std::collections::BTreeMap;
 
 use super::Nonsense;
 use super::pieces;
-use crate::catalog::{Figure, View, ViewKind};
+use crate::catalog::{Catalog, Figure, View, ViewKind};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
 use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
@@ -43,11 +44,11 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
 /// What is listed, and what is made of it.
 pub(super) struct Description {
     /// The table of the primaries.
-    source: TableName,
+    pub(super) source: TableName,
     /// The property that holds the members.
     property: String,
     /// The figures that are made of them.
-    figures: BTreeMap<String, Figure>,
+    pub(super) figures: BTreeMap<String, Figure>,
 }
 
 impl Description {
@@ -60,6 +61,13 @@ impl Description {
             ViewKind::DenormalizeRange(_) => Some(Self { source, property: CLAIMS.to_owned(), figures: BTreeMap::new() }),
             ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => None,
         }
+    }
+
+    /// What the catalog says of a view counts, or what its list says of itself where the view is gone.
+    pub(super) fn for_list(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Self, Nonsense> {
+        let declared = catalog.views.get(view).and_then(|view| Self::of(view));
+        let description = declared.or_else(|| entity.and_then(Self::read));
+        description.ok_or_else(|| Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") })
     }
 
     /// What a list says of itself.
@@ -99,40 +107,57 @@ impl List {
     }
 
     /// An entity with its list in one piece: the whole array in one property, however long, and without tokens.
-    pub fn join(site: &Site, mut entity: Entity) -> Result<Entity, Nonsense> {
-        let list = Self::read(site, &entity)?;
-        let property = entity.text(LIST).unwrap_or_default().to_owned();
+    #[must_use]
+    pub fn join(&self, mut entity: Entity) -> Entity {
+        let property = entity.text(LIST).unwrap_or(MEMBERS).to_owned();
         pieces::remove(&mut entity.properties, &property);
         pieces::remove(&mut entity.properties, TOKENS);
-        let members: Vec<&Member> = list.members.keys().collect();
+        let members: Vec<&Member> = self.members.keys().collect();
         // Texts always serialise.
         let whole = serde_json::to_string(&members).unwrap_or_default();
         entity.properties.insert(property, EdmValue::String(whole));
-        Ok(entity)
+        entity
     }
 
     /// Writes the list on an entity, over the one that it holds. What others keep there stays.
-    pub(super) fn write(&self, mut entity: Entity, view: &ViewName, description: &Description) -> Entity {
-        if let Some(before) = Description::read(&entity) {
-            pieces::remove(&mut entity.properties, &before.property);
-            before.figures.keys().for_each(|name| drop(entity.properties.remove(name)));
-            entity.properties.remove(FIGURES);
-        }
-        pieces::remove(&mut entity.properties, TOKENS);
+    pub(super) fn write(&self, entity: Entity, view: &ViewName, description: &Description) -> Entity {
+        let mut entity = described(cleared(entity), view, description, self.members.len() as u64, &self.members.keys());
         pieces::write(&mut entity.properties, &description.property, self.members.keys());
         pieces::write(&mut entity.properties, TOKENS, self.members.values());
-        let figures = description.figures.iter().filter_map(|(name, figure)| Some((name.clone(), figure.of(self.members.keys())?)));
-        entity.properties.extend(figures);
-        if !description.figures.is_empty() {
-            let texts: BTreeMap<&String, String> = description.figures.iter().map(|(name, figure)| (name, figure.to_string())).collect();
-            // Texts always serialise.
-            entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
-        }
-        // A list of more than 2^63 members does not fit anywhere.
         entity
-            .with(COUNT, i64::try_from(self.members.len()).unwrap_or(i64::MAX))
-            .with(LIST, description.property.as_str())
-            .with(VIEW_PROPERTY, view.as_str())
-            .with(SOURCE_PROPERTY, shared_source_text(&description.source))
     }
+}
+
+/// An entity without the list that it holds, and without the figures that are made of it.
+pub(super) fn cleared(mut entity: Entity) -> Entity {
+    if let Some(before) = Description::read(&entity) {
+        pieces::remove(&mut entity.properties, &before.property);
+        before.figures.keys().for_each(|name| drop(entity.properties.remove(name)));
+        entity.properties.remove(FIGURES);
+    }
+    pieces::remove(&mut entity.properties, TOKENS);
+    entity
+}
+
+/// An entity that says what is listed, how many there are and, of a group, which figures they make.
+pub(super) fn described<'m>(
+    mut entity: Entity,
+    view: &ViewName,
+    description: &Description,
+    count: u64,
+    members: &(impl Iterator<Item = &'m Member> + Clone),
+) -> Entity {
+    let figures = description.figures.iter().filter_map(|(name, figure)| Some((name.clone(), figure.of(members.clone())?)));
+    entity.properties.extend(figures);
+    if !description.figures.is_empty() {
+        let texts: BTreeMap<&String, String> = description.figures.iter().map(|(name, figure)| (name, figure.to_string())).collect();
+        // Texts always serialise.
+        entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
+    }
+    // A list of more than 2^63 members does not fit anywhere.
+    entity
+        .with(COUNT, i64::try_from(count).unwrap_or(i64::MAX))
+        .with(LIST, description.property.as_str())
+        .with(VIEW_PROPERTY, view.as_str())
+        .with(SOURCE_PROPERTY, shared_source_text(&description.source))
 }

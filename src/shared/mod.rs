@@ -9,14 +9,19 @@
 //!   entity, changes ──▶ change        what the entity becomes, and how each change ended
 //! ```
 //!
+//! A list that is too large for its row lies in a blob, and so does one whose view says so: [`blocks`] is such a list as a value,
+//! and [`spilled`] the row that says where it lies.
+//!
 //! What cannot be read is [`Nonsense`], an error that says what is wrong: it is never guessed at and never
 //! overwritten. Documents describe themselves, so that parts of a view that is gone can still be taken out.
 
+pub mod blocks;
 mod change;
 mod claims;
 mod list;
 mod pieces;
 mod properties;
+pub mod spilled;
 
 pub use change::{Becomes, Change, Ended, Write, change, find};
 pub use claims::{Received, claims, receive};
@@ -29,13 +34,21 @@ use crate::model::{ETag, Site};
 /// A document that does not say what evenkeel wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; delete the row, or take the property away that is wrong, and send a thorough sync for each primary that belongs there"
+    "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; {}, and send a thorough sync for each primary that belongs there (`evenkeel backfill` does)",
+    remedy(.site)
 )]
 pub struct Nonsense {
     /// Where it lies.
     pub site: Site,
     /// What is wrong.
     pub problem: String,
+}
+
+const fn remedy(site: &Site) -> &'static str {
+    match site {
+        Site::Row { .. } => "delete the row, or take the property away that is wrong",
+        Site::Blob { .. } => "delete the blob",
+    }
 }
 
 /// What lies where a part should.

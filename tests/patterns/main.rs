@@ -13,6 +13,7 @@ mod costs;
 mod derived;
 mod documents;
 mod large;
+mod lists;
 mod logging;
 mod moving;
 mod ranges;
@@ -72,6 +73,12 @@ patterns! {
         a_large_value_moves_with_its_entity
         a_large_value_goes_into_the_archive_and_comes_back
         large_values_take_as_many_requests_as_the_documentation_says;
+    lists:
+        a_list_in_a_blob_follows_its_primaries_through_their_lives
+        a_list_that_outgrows_its_row_moves_into_a_blob_and_back
+        a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_mended_by_its_members
+        a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_members
+        lists_in_blobs_take_as_many_requests_as_the_documentation_says;
     logging:
         an_event_becomes_one_line_of_its_hour
         what_waits_together_is_appended_together_and_nothing_twice

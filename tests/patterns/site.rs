@@ -99,7 +99,7 @@ impl Site {
         name.replace('§', &self.unique)
     }
 
-    fn table(&self, name: &str) -> TableName {
+    pub(crate) fn table(&self, name: &str) -> TableName {
         TableName::new(self.name(name)).unwrap()
     }
 
@@ -271,8 +271,10 @@ async fn create(account: &Account, catalog: &Catalog) {
         account.tables.create_table(&table).await.unwrap();
     }
     let staging = ContainerName::new(STAGING).unwrap();
-    let large = catalog.views.values().filter_map(|view| match &view.kind {
+    let spilled = ContainerName::new(evenkeel::shared::spilled::CONTAINER).unwrap();
+    let of_views = catalog.views.values().filter_map(|view| match &view.kind {
         ViewKind::LargeEntity(large) => Some(&large.container),
+        ViewKind::BlobLists(lists) => Some(&lists.container),
         _ => None,
     });
     let containers: BTreeSet<&ContainerName> = catalog
@@ -283,8 +285,8 @@ async fn create(account: &Account, catalog: &Catalog) {
             ArchiveTarget::Log(target) => Some(&target.container),
             ArchiveTarget::Table(_) | ArchiveTarget::File(_) => None,
         })
-        .chain(large)
-        .chain([&staging])
+        .chain(of_views)
+        .chain([&staging, &spilled])
         .collect();
     for container in containers {
         account.blobs.create_container(container).await.unwrap();

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use crate::catalog::{Catalog, TableRef, ViewKind};
+use crate::catalog::{Catalog, TableRef, View, ViewKind};
+use crate::client::lists;
 use crate::model::claim;
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
 use crate::ports::{Query, Stores};
-use crate::shared::{self, List, Owned};
+use crate::shared::{self, Owned};
 use crate::wide;
 
 /// What a comparison found.
@@ -68,8 +69,11 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     let mut found = Found::new();
     for (table, entities) in tables {
         for entity in entities {
-            found.extend(derived(catalog, &table, entity)?);
+            found.extend(derived(stores, catalog, &table, entity).await?);
         }
+    }
+    for view in catalog.views.values() {
+        found.extend(in_blobs(stores, view).await?);
     }
     Ok(Findings { primaries, ..compare(expected, found) })
 }
@@ -80,7 +84,7 @@ type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
 /// The items that lie in a row.
-fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
+async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
     let mut found = Found::new();
     for view in catalog
@@ -103,9 +107,32 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
     if !catalog.views.keys().any(|view| shared::is_list_of(view, &entity)) {
         return Ok(Found::new());
     }
-    let list = List::read(&site, &entity)?;
+    let (list, _) = lists::of_row(stores.account(&table.account)?, &site, &entity).await?;
     let place = |member| (table.account.clone(), site.clone(), Some(Part::Member(member)), None);
     Ok(list.members.into_keys().map(|member| (place(member), None)).collect())
+}
+
+/// The items that lie in the blobs of a view.
+async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
+    let mut found = Found::new();
+    let ViewKind::BlobLists(blobs) = &view.kind else { return Ok(found) };
+    let account = stores.account(&blobs.account)?;
+    let mut marker = None;
+    loop {
+        let page = account.blobs.list(&blobs.container, "", marker.as_deref()).await?;
+        for blob in page.blobs {
+            let Some((of, list)) = lists::in_blob(account, &blobs.container, &blob.name).await? else { continue };
+            if of == view.name {
+                let site = Site::Blob { container: blobs.container.clone(), name: blob.name };
+                let place = |member| (blobs.account.clone(), site.clone(), Some(Part::Member(member)), None);
+                found.extend(list.members.into_keys().map(|member| (place(member), None)));
+            }
+        }
+        marker = page.marker;
+        if marker.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Findings {

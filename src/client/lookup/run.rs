@@ -12,6 +12,7 @@ use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::template::Template;
 use crate::model::{EntityKey, Row, Site};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
+use crate::ports::Account;
 use crate::shared::Owned;
 use crate::wide;
 
@@ -36,16 +37,32 @@ impl Lookup<'_> {
     }
 
     async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
-        let plan = lookup::plan(view, &self.terms)?;
-        let mut found = self.read(&plan, What::View(view), self.copy_select(view)).await?;
-        let (rows, keys) = derived(view, &plan.table, std::mem::take(&mut found.rows))?;
-        found.rows = rows;
+        let (mut found, keys) = match &view.kind {
+            ViewKind::BlobLists(lists) => {
+                let name = lookup::blob(view, lists, &self.terms)?;
+                let rows = members::in_blob(view, lists, &name, self.client.account(&lists.account)?).await?;
+                let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
+                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
+            }
+            _ => self.in_rows(view).await?,
+        };
         if self.entities {
             let (read, requests) = self.read_all(&view.source, &keys).await?;
             found.rows = read.into_iter().map(|whole| whole.row).collect();
             found.requests += requests;
         }
         Ok(found)
+    }
+
+    /// What a view's rows say, and the keys of the primaries that they belong to.
+    async fn in_rows(&self, view: &View) -> Result<(LookupResult, Vec<EntityKey>), ClientError> {
+        let plan = lookup::plan(view, &self.terms)?;
+        let mut found = self.read(&plan, What::View(view), self.copy_select(view)).await?;
+        let account = self.client.account(&plan.table.account)?;
+        let (rows, keys, requests) = derived(view, account, &plan.table, std::mem::take(&mut found.rows)).await?;
+        found.rows = rows;
+        found.requests += requests;
+        Ok((found, keys))
     }
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
@@ -129,29 +146,29 @@ fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError>
     Ok(View { name: archive.name.clone(), source: archive.source.clone(), when: None, kind, on_conflict: OnConflict::Reject })
 }
 
-/// What a view's rows say, and the keys of the primaries that they belong to.
-fn derived(view: &View, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, Vec<EntityKey>), ClientError> {
+/// What a view's rows say, the keys of the primaries that they belong to, and the requests that it took.
+async fn derived(view: &View, account: &Account, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, Vec<EntityKey>, u64), ClientError> {
     Ok(match &view.kind {
         ViewKind::SecondaryIndex(_) => {
             let keys = rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect();
-            (rows, keys)
+            (rows, keys, 0)
         }
         ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {
             let site = |key: &EntityKey| Site::Row { table: table.table.clone(), key: key.clone() };
             let owned = rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
             let owned = owned.collect::<Result<Vec<Option<Owned>>, _>>().map_err(|error| ClientError::Broken(error.to_string()))?;
-            (rows, owned.into_iter().flatten().map(|owned| owned.primary.key).collect())
+            (rows, owned.into_iter().flatten().map(|owned| owned.primary.key).collect(), 0)
         }
         ViewKind::Aggregate(_) => {
-            let keys = members::keys(&rows, &table.table)?;
-            (rows, keys)
+            let (keys, requests) = members::keys(&rows, account, &table.table).await?;
+            (rows, keys, requests)
         }
         // It has no rows, and no plan.
-        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => (Vec::new(), Vec::new()),
+        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => (Vec::new(), Vec::new(), 0),
         ViewKind::IndexEntity(index) => {
-            let rows = members::rows(rows, &table.table, index)?;
+            let (rows, requests) = members::rows(rows, account, &table.table, index).await?;
             let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
-            (rows, keys)
+            (rows, keys, requests)
         }
     })
 }

@@ -18,6 +18,7 @@
 //! A range may hold rows of others: primaries and other views' copies of the same table, which the reader
 //! tells by `ek_view`; and rows for which [`KeyRange::accepts`] is false.
 
+mod blob;
 mod plan;
 mod range;
 mod span;
@@ -26,6 +27,7 @@ mod term;
 #[cfg(test)]
 mod tests;
 
+pub use blob::blob;
 pub use plan::{LookupError, LookupPlan, QueryClass, plan};
 pub(super) use span::behind;
 pub use span::{KeyRange, Span};

@@ -60,6 +60,16 @@ pub enum LookupError {
         /// The view.
         view: ViewName,
     },
+    /// A value of a blob's name is missing.
+    #[error("view {view} needs {} as well: its name is {template:?}", missing.join(" and "))]
+    MissingInName {
+        /// The view.
+        view: ViewName,
+        /// The properties without a value.
+        missing: Vec<String>,
+        /// The template of the name.
+        template: String,
+    },
     /// The partition is unknown.
     #[error("view {view} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
     Missing {

@@ -11,8 +11,10 @@
 //! write: a list that everybody changes costs one read and one write for many changes. Between processes the ETag
 //! decides. Nothing rests on the turn: a writer that is dropped leaves the others without an answer, and they look again.
 
+mod blob;
+mod spilled;
 mod turn;
 mod write;
 
 pub(super) use turn::{Held, Turns};
-pub(super) use write::{Answer, Document, operation};
+pub(super) use write::{Answer, Document, Prepared, operation};

@@ -67,7 +67,7 @@ impl Turns {
     /// Has changes made by whoever writes the document next, oneself perhaps, and returns how they ended, in order.
     pub(in crate::reconcile) async fn change(&self, document: &Document<'_>, changes: Vec<Change>) -> Vec<Answer> {
         let count = changes.len();
-        let seat = self.seat(document.place());
+        let seat = self.seat(document.turn());
         let (tell, mut told) = oneshot::channel();
         locked(&seat.queue.waiting).push(Waiting { changes, tell });
         let _turn = seat.queue.turn.lock().await;

@@ -1,24 +1,31 @@
-//! One read-modify-write of a document.
+//! One read-modify-write of a document: a row, a blob, or a row whose list lies in a blob (`spilled`).
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use super::blob::{Lies, Place, Read, Wrote};
+use super::spilled::round;
 use crate::catalog::Catalog;
-use crate::model::{AccountName, EntityKey, Row, Site, TableName};
-use crate::ports::{Condition, ErrorClass, TableOperation, TableStore};
+use crate::model::item::Owner;
+use crate::model::{AccountName, ETag, Entity, EntityKey, ItemAddress, Row, Site};
+use crate::ports::{Account, BlobCondition, Chance, Condition, TableOperation};
 use crate::reconcile::execute::Failure;
-use crate::reconcile::failure::{permanent, storage};
-use crate::shared::{self, Becomes, Change, Ended};
+use crate::reconcile::failure::{lost_race, permanent};
+use crate::shared::blocks::BlockedList;
+use crate::shared::spilled::{self, Elsewhere};
+use crate::shared::{self, Becomes, Change, Ended, Found, Nonsense};
+
+/// Times that a row may change while its list is read.
+const ROUNDS: u32 = 10;
 
 /// A document and where it lies.
 pub(in crate::reconcile) struct Document<'e> {
     pub(in crate::reconcile) account: AccountName,
     pub(in crate::reconcile) site: Site,
-    pub(in crate::reconcile) table: TableName,
-    pub(in crate::reconcile) key: EntityKey,
-    pub(in crate::reconcile) tables: &'e dyn TableStore,
+    pub(in crate::reconcile) target: &'e Account,
     pub(in crate::reconcile) catalog: &'e Catalog,
+    pub(in crate::reconcile) chance: &'e dyn Chance,
 }
 
 /// How a change of a part ended.
@@ -61,12 +68,17 @@ impl Error for Cause {
     }
 }
 
-/// What makes changes of a document.
-pub(in crate::reconcile) struct Prepared {
-    /// The conditional operation; nothing where all is so already.
-    pub(in crate::reconcile) operation: Option<TableOperation>,
-    /// How each change ends with it.
-    pub(in crate::reconcile) ended: Vec<Ended>,
+/// What makes changes of a row, for a transaction.
+pub(in crate::reconcile) enum Prepared {
+    /// One operation does.
+    Together {
+        /// The conditional operation; nothing where all is so already.
+        operation: Option<TableOperation>,
+        /// How each change ends with it.
+        ended: Vec<Ended>,
+    },
+    /// The list lies in a blob, or is about to: it is changed by itself.
+    Apart,
 }
 
 /// How one round ended.
@@ -77,41 +89,180 @@ pub(super) enum Round {
     Again,
 }
 
-impl Document<'_> {
-    pub(in crate::reconcile) fn place(&self) -> (AccountName, Site) {
-        (self.account.clone(), self.site.clone())
-    }
+/// What lies at a document's site, as far as some parts of it are asked for.
+pub(in crate::reconcile) struct Sight {
+    row: Option<Row>,
+    list: Option<BlockedList>,
+    /// What lies there is none of evenkeel's documents.
+    other: bool,
+    /// The owner that what lies there names.
+    pub(in crate::reconcile) owner: Option<Owner>,
+    /// The row does not say what its list in a blob makes it say.
+    pub(in crate::reconcile) behind: bool,
+}
 
-    /// Reads the document, and decides what makes the changes.
-    pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
-        let row = self.tables.get(&self.table, &self.key, None).await;
-        let row = row.map_err(|error| storage(format!("reading {}", self.site), error))?;
-        let (becomes, ended) = shared::change(self.catalog, &self.site, row.as_ref().map(|row| &row.entity), changes)
-            .map_err(|nonsense| permanent(format!("changing {}", self.site), nonsense))?;
-        if let Becomes::Entity(entity) = &becomes {
-            entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?;
-        }
-        Ok(Prepared { operation: operation(becomes, row.as_ref(), &self.key), ended })
-    }
-
-    /// Reads the document, applies the changes, and writes it at the ETag read.
-    pub(super) async fn round(&self, changes: &[Change]) -> Round {
-        let all = |failure: Failure| Round::Over(vec![Answer::Failed(Shared(Arc::new(failure))); changes.len()]);
-        let Prepared { operation, ended } = match self.prepare(changes).await {
-            Ok(prepared) => prepared,
-            Err(failure) => return all(failure),
-        };
-        let Some(operation) = operation else { return Round::Over(answers(&ended, &Answer::Done)) };
-        match self.tables.apply(&self.table, &operation).await {
-            Ok(_) => Round::Over(answers(&ended, &Answer::Done)),
-            Err(error) if error.is_lost_race() => Round::Again,
-            Err(error) if error.class == ErrorClass::Ambiguous => Round::Over(answers(&ended, &Answer::Unanswered)),
-            Err(error) => all(storage(format!("writing {}", self.site), error)),
+impl Sight {
+    /// What lies where a part should.
+    pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<Found, Nonsense> {
+        match (&self.list, &address.site) {
+            (Some(list), _) => spilled::find_in(address, self.row.as_ref().map(|row| &row.entity), list),
+            (None, Site::Row { .. }) => shared::find(address, self.row.as_ref().map(|row| &row.entity)),
+            (None, Site::Blob { .. }) => Ok(if self.other { Found::Foreign } else { Found::Absent }),
         }
     }
 }
 
-fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
+impl<'e> Document<'e> {
+    pub(in crate::reconcile) fn turn(&self) -> (AccountName, Site) {
+        (self.account.clone(), self.site.clone())
+    }
+
+    fn own_place(&self) -> Option<Place<'e>> {
+        let (container, name) = self.site.blob()?;
+        Some(Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name: name.clone() })
+    }
+
+    /// Reads as much of the document as says what lies where these parts should.
+    pub(in crate::reconcile) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
+        let mut sight = Sight { row: None, list: None, other: false, owner: None, behind: false };
+        if let Some(place) = self.own_place() {
+            let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
+            match place.read(wanted).await? {
+                Lies::Nothing => {}
+                Lies::Other(owner) => (sight.other, sight.owner) = (true, owner),
+                Lies::List(read) => sight.list = Some(read.list),
+            }
+            return Ok(sight);
+        }
+        for _ in 0..ROUNDS {
+            let row = self.row().await?;
+            if let Some(row) = &row
+                && let Some(elsewhere) = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?
+            {
+                let Some(read) = self.read_elsewhere(row, &elsewhere, addresses).await? else { continue };
+                sight.behind = self.behind(row, &elsewhere, &read)?.is_some();
+                sight.list = Some(read.list);
+            }
+            sight.owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
+            sight.row = row;
+            return Ok(sight);
+        }
+        Err(lost_race(format!("reading {}", self.site), ROUNDS))
+    }
+
+    /// Reads a row, and decides what makes the changes.
+    pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
+        let row = self.row().await?;
+        if let Some(row) = &row
+            && Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?.is_some()
+        {
+            return Ok(Prepared::Apart);
+        }
+        let (becomes, ended) = self.changed(row.as_ref(), changes)?;
+        Ok(match becomes {
+            Becomes::Entity(entity) if !spilled::fits(&entity) => Prepared::Apart,
+            becomes => Prepared::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
+        })
+    }
+
+    fn changed(&self, row: Option<&Row>, changes: &[Change]) -> Result<(Becomes, Vec<Ended>), Failure> {
+        shared::change(self.catalog, &self.site, row.map(|row| &row.entity), changes)
+            .map_err(|nonsense| permanent(format!("changing {}", self.site), nonsense))
+    }
+
+    /// Reads the document, applies the changes, and writes it at the ETag read.
+    pub(super) async fn round(&self, changes: &[Change]) -> Round {
+        match self.attempt(changes).await {
+            Ok(round) => round,
+            Err(failure) => Round::Over(vec![Answer::Failed(Shared(Arc::new(failure))); changes.len()]),
+        }
+    }
+
+    async fn attempt(&self, changes: &[Change]) -> Result<Round, Failure> {
+        if let Some(place) = self.own_place() {
+            return self.change_blob(&place, changes).await;
+        }
+        let row = self.row().await?;
+        if let Some(row) = &row
+            && let Some(elsewhere) = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?
+        {
+            return self.change_elsewhere(row, &elsewhere, changes).await;
+        }
+        let (becomes, ended) = self.changed(row.as_ref(), changes)?;
+        if let Becomes::Entity(entity) = &becomes
+            && !spilled::fits(entity)
+        {
+            let out = spilled::moved_out(&self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            match (&row, out) {
+                (Some(row), Some(list)) => return Ok(round(&self.move_out(row, entity.clone(), list).await?, &ended)),
+                (None, Some(_)) => return self.begin(changes, entity).await,
+                (_, None) => drop(entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?),
+            }
+        }
+        let wrote = self.apply(operation(becomes, row.as_ref(), self.key()?).as_ref()).await?;
+        Ok(round(&wrote, &ended))
+    }
+
+    /// A list that is too large for its row from its first moment on begins with one member, so that there is a row, with an ETag, to
+    /// move it out of.
+    async fn begin(&self, changes: &[Change], entity: &Entity) -> Result<Round, Failure> {
+        let first = changes.iter().position(|change| change.write.token().is_some()).map_or(changes.len(), |first| first + 1);
+        let (first, rest) = changes.split_at(first);
+        if rest.is_empty() {
+            entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?;
+        }
+        let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
+        if !rest.is_empty() {
+            let Round::Over(others) = Box::pin(self.attempt(rest)).await? else { return Ok(Round::Again) };
+            answers.extend(others);
+        }
+        Ok(Round::Over(answers))
+    }
+
+    /// Changes a list whose view says that it lies in a blob.
+    async fn change_blob(&self, place: &Place<'_>, changes: &[Change]) -> Result<Round, Failure> {
+        let addresses: Vec<&ItemAddress> = changes.iter().map(|change| &change.address).collect();
+        let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
+        let (mut read, condition) = match place.read(wanted).await? {
+            Lies::Other(_) => (None, BlobCondition::Absent),
+            Lies::List(read) => {
+                let condition = BlobCondition::Matches(read.etag.clone());
+                (Some(read), condition)
+            }
+            Lies::Nothing => (self.new_list(changes), BlobCondition::Absent),
+        };
+        let wrong = |problem: String| self.nonsense(Nonsense { site: self.site.clone(), problem });
+        let mut ended = Vec::with_capacity(changes.len());
+        for change in changes {
+            ended.push(match &mut read {
+                Some(read) if *read.list.view() == change.address.view => read.list.apply(change).map_err(wrong)?,
+                // Somebody else's blob, or none: what is to be written is not, and what is to be taken out is not there.
+                _ if change.write.token().is_none() => Ended::Done,
+                _ => Ended::Lost,
+            });
+        }
+        let Some(mut read) = read.filter(|read| read.list.is_changed()) else { return Ok(Round::Over(answers(&ended, &Answer::Done))) };
+        if !place.reshape(&mut read).await? {
+            return Ok(Round::Again);
+        }
+        let wrote = match condition {
+            BlobCondition::Matches(etag) if read.list.count() == 0 => place.delete(&etag).await?,
+            _ if read.list.count() == 0 => Wrote::Done,
+            condition => place.write(&mut read.list, condition, self.chance).await?,
+        };
+        Ok(round(&wrote, &ended))
+    }
+
+    /// An empty list, of the view of whoever writes first.
+    fn new_list(&self, changes: &[Change]) -> Option<Read> {
+        let view = &changes.iter().find(|change| change.write.token().is_some())?.address.view;
+        let source = self.catalog.views.get(view)?.source.table.clone();
+        // It has no ETag: nothing lies there.
+        Some(Read { list: BlockedList::new(view.clone(), source), etag: ETag::token(0), moved: false })
+    }
+}
+
+pub(super) fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
     let answer = |ended: &Ended| match ended {
         Ended::Done => of_written.clone(),
         Ended::Lost => Answer::Lost,

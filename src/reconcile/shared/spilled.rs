@@ -1,0 +1,245 @@
+//! Rows whose list lies in a blob: moving it there, changing it, and taking it back.
+//!
+//! ```text
+//!   out     the blob, under a fresh name ─▶ the row names it, at the ETag that it was read at ─▶ what is left over is deleted
+//!   change  the blob, at its ETag ─▶ the row's count and figures
+//!   back    the blob is marked as moved, at its ETag ─▶ the row holds the list, at its ETag ─▶ the blob is deleted
+//! ```
+//!
+//! Whoever stops after any step leaves a list that is where its row says. A marked blob takes no more changes: who wants one carries
+//! on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next who
+//! looks; whoever stopped in between has left a footprint that makes its job look.
+
+use super::blob::{Lies, Place, Read, Wrote};
+use super::write::{Answer, Document, Round, answers, operation};
+use crate::model::{ContainerName, Entity, EntityKey, ItemAddress, Part, Row, TableName};
+use crate::ports::{BlobCondition, ErrorClass, TableOperation};
+use crate::reconcile::execute::Failure;
+use crate::reconcile::failure::{lost_race, permanent, storage};
+use crate::shared::blocks::BlockedList;
+use crate::shared::spilled::{self, Elsewhere};
+use crate::shared::{self, Becomes, Change, Ended, Nonsense};
+
+/// Times that a row may change while it is brought up to date.
+const ROUNDS: u32 = 10;
+
+impl<'e> Document<'e> {
+    pub(super) fn place(&self, elsewhere: &Elsewhere) -> Place<'e> {
+        Place { blobs: self.target.blobs.as_ref(), container: elsewhere.container.clone(), name: elsewhere.name.clone() }
+    }
+
+    pub(super) fn nonsense(&self, nonsense: Nonsense) -> Failure {
+        permanent(format!("reading {}", self.site), nonsense)
+    }
+
+    /// A row that names a blob in which there is no list. Nothing where the row is another one by now.
+    async fn check_row(&self, row: &Row, elsewhere: &Elsewhere) -> Result<(), Failure> {
+        let now = self.row().await?;
+        if now.is_some_and(|now| now.etag == row.etag) {
+            let problem = format!("its list is not in {}/{}, where ek_blob says", elsewhere.container, elsewhere.name);
+            return Err(self.nonsense(Nonsense { site: self.site.clone(), problem }));
+        }
+        Ok(())
+    }
+
+    /// The list that a row says lies elsewhere, with the blocks that these changes or looks are about. Nothing where the row is
+    /// another one by now.
+    pub(super) async fn read_elsewhere(
+        &self,
+        row: &Row,
+        elsewhere: &Elsewhere,
+        addresses: &[&ItemAddress],
+    ) -> Result<Option<Read>, Failure> {
+        let place = self.place(elsewhere);
+        let all = spilled::needs_all(self.catalog, &self.site, &row.entity, &elsewhere.view).map_err(|nonsense| self.nonsense(nonsense))?;
+        let members = spilled::members_of(addresses.iter().copied(), &elsewhere.view);
+        let wanted = |list: &BlockedList| if all { list.unread() } else { list.unread_of(members.iter().copied()) };
+        match place.read(wanted).await? {
+            Lies::List(read) if *read.list.view() == elsewhere.view => Ok(Some(read)),
+            Lies::List(_) | Lies::Nothing | Lies::Other(_) => self.check_row(row, elsewhere).await.map(|()| None),
+        }
+    }
+
+    /// Moves the list of a row into a blob. `row` is what was read, `list` what the list becomes, `base` what else the row becomes.
+    pub(super) async fn move_out(&self, row: &Row, base: Entity, mut list: BlockedList) -> Result<Wrote, Failure> {
+        let step = || format!("moving the list of {} into a blob", self.site);
+        let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
+        let name = spilled::fresh_name(list.view(), &self.site, &row.etag, self.chance.next_u64());
+        let name = name.ok_or_else(|| permanent(step(), "no blob name can be made for it"))?;
+        let place = Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name };
+        // Everything is there, so that nothing has to be read.
+        list.reshape();
+        match place.write(&mut list, BlobCondition::Absent, self.chance).await? {
+            Wrote::Done => {}
+            // Nobody names the blob that may come to be.
+            Wrote::Lost | Wrote::Unanswered => return Ok(Wrote::Lost),
+        }
+        let entity = spilled::pointing(self.catalog, &self.site, base, &list, (&place.container, &place.name));
+        let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
+        entity.check().map_err(|error| permanent(step(), error))?;
+        let wrote = self.apply(operation(Becomes::Entity(entity), Some(row), self.key()?).as_ref()).await?;
+        // Where the row went elsewhere, or this is the blob that it names, what was made for an earlier move is of no use.
+        if !matches!(wrote, Wrote::Unanswered)
+            && let Err(failure) = self.tidy(&list, &place.container).await
+        {
+            tracing::warn!(list = %self.site, error = failure.chain(), "blobs that no row names may be left over");
+        }
+        Ok(wrote)
+    }
+
+    /// Deletes blobs that no row will ever name again. They are listed before the row is read.
+    async fn tidy(&self, list: &BlockedList, container: &ContainerName) -> Result<(), Failure> {
+        let step = || format!("tidying up after {}", self.site);
+        let prefix = spilled::prefix(list.view(), &self.site);
+        let page = self.target.blobs.list(container, &prefix, None).await.map_err(|error| storage(step(), error))?;
+        let row = self.row().await?;
+        let named = match &row {
+            Some(row) => Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?,
+            None => None,
+        };
+        let named = named.map(|elsewhere| elsewhere.name);
+        for blob in page.blobs {
+            if spilled::is_left_over(&blob.name, named.as_ref(), row.as_ref().map(|row| &row.etag)) {
+                let place = Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name: blob.name };
+                // Somebody else may be tidying up as well.
+                place.delete(&blob.etag).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a list that lies elsewhere, and whatever else is in its row.
+    pub(super) async fn change_elsewhere(&self, row: &Row, elsewhere: &Elsewhere, changes: &[Change]) -> Result<Round, Failure> {
+        let addresses: Vec<_> = changes.iter().map(|change| &change.address).collect();
+        let Some(mut read) = self.read_elsewhere(row, elsewhere, &addresses).await? else { return Ok(Round::Again) };
+        let place = self.place(elsewhere);
+        let wrong = |problem: String| self.nonsense(Nonsense { site: place.site(), problem });
+        let mut ended = vec![Ended::Lost; changes.len()];
+        let is_own = |change: &Change| change.address.view == elsewhere.view && matches!(change.address.part, Some(Part::Member(_)));
+        let (own, others): (Vec<_>, Vec<_>) = changes.iter().enumerate().partition(|(_, change)| is_own(change));
+        for (at, change) in own {
+            ended[at] = read.list.apply(change).map_err(wrong)?;
+        }
+        let (indexes, others): (Vec<usize>, Vec<Change>) = others.into_iter().map(|(at, change)| (at, change.clone())).unzip();
+        let (becomes, others) =
+            shared::change(self.catalog, &self.site, Some(&row.entity), &others).map_err(|nonsense| self.nonsense(nonsense))?;
+        indexes.into_iter().zip(others).for_each(|(at, end)| ended[at] = end);
+        let base = match becomes {
+            Becomes::Entity(entity) => entity,
+            Becomes::Same | Becomes::Gone => row.entity.clone(),
+        };
+
+        if read.list.is_changed() || read.moved {
+            if read.moved {
+                let unread = read.list.unread();
+                if !place.fill(&mut read, unread).await? {
+                    return Ok(Round::Again);
+                }
+            }
+            if !place.reshape(&mut read).await? {
+                return Ok(Round::Again);
+            }
+            if read.moved || read.list.is_whole() {
+                let returned =
+                    spilled::returned(self.catalog, &self.site, base.clone(), &read.list).map_err(|nonsense| self.nonsense(nonsense))?;
+                if read.list.is_whole() && returned.as_ref().is_none_or(spilled::has_room) {
+                    return self.take_back(row, &place, read, returned.map_or(Becomes::Gone, Becomes::Entity), &ended).await;
+                }
+                if read.moved {
+                    let wrote = self.move_out(row, base, read.list).await?;
+                    return Ok(round(&wrote, &ended));
+                }
+            }
+            let etag = read.etag.clone();
+            match place.write(&mut read.list, BlobCondition::Matches(etag), self.chance).await? {
+                Wrote::Done => {}
+                wrote => return Ok(round(&wrote, &ended)),
+            }
+        }
+        let entity = spilled::pointing(self.catalog, &self.site, base, &read.list, (&place.container, &place.name));
+        let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
+        if entity != row.entity {
+            match self.apply(operation(Becomes::Entity(entity), Some(row), self.key()?).as_ref()).await? {
+                Wrote::Done => {}
+                Wrote::Lost | Wrote::Unanswered => {
+                    self.catch_up().await?;
+                    // What is no member may not be written.
+                    let unsure = changes.iter().zip(&mut ended).filter(|(change, _)| !is_own(change));
+                    unsure.for_each(|(_, end)| *end = Ended::Lost);
+                }
+            }
+        }
+        Ok(Round::Over(answers(&ended, &Answer::Done)))
+    }
+
+    /// Takes a list back into its row, or deletes the row where there is no member left.
+    async fn take_back(&self, row: &Row, place: &Place<'_>, read: Read, becomes: Becomes, ended: &[Ended]) -> Result<Round, Failure> {
+        let etag = if read.moved { Some(read.etag) } else { place.mark_moved(&read).await? };
+        let Some(etag) = etag else { return Ok(Round::Again) };
+        let wrote = self.apply(operation(becomes, Some(row), self.key()?).as_ref()).await?;
+        if matches!(wrote, Wrote::Done)
+            && let Err(failure) = place.delete(&etag).await
+        {
+            tracing::warn!(blob = %place.site(), error = failure.chain(), "a blob that no row names is left over");
+        }
+        Ok(round(&wrote, ended))
+    }
+
+    /// Brings a row up to date with its list in a blob: the count, and the figures of a group.
+    pub(in crate::reconcile) async fn catch_up(&self) -> Result<(), Failure> {
+        for _ in 0..ROUNDS {
+            let Some(row) = self.row().await? else { return Ok(()) };
+            let elsewhere = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            let Some(elsewhere) = elsewhere else { return Ok(()) };
+            let Some(read) = self.read_elsewhere(&row, &elsewhere, &[]).await? else { continue };
+            let Some(entity) = self.behind(&row, &elsewhere, &read)? else { return Ok(()) };
+            match self.apply(operation(Becomes::Entity(entity), Some(&row), self.key()?).as_ref()).await? {
+                Wrote::Done => return Ok(()),
+                Wrote::Lost | Wrote::Unanswered => {}
+            }
+        }
+        Err(lost_race(format!("bringing {} up to date", self.site), ROUNDS))
+    }
+
+    /// What the row should say of its list; nothing where it does.
+    pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &Read) -> Result<Option<Entity>, Failure> {
+        let place = (&elsewhere.container, &elsewhere.name);
+        let entity = spilled::pointing(self.catalog, &self.site, row.entity.clone(), &read.list, place);
+        let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
+        Ok((entity != row.entity).then_some(entity))
+    }
+
+    pub(super) async fn row(&self) -> Result<Option<Row>, Failure> {
+        let (table, key) = self.table_and_key()?;
+        let row = self.target.tables.get(table, key, None).await;
+        row.map_err(|error| storage(format!("reading {}", self.site), error))
+    }
+
+    fn table_and_key(&self) -> Result<(&TableName, &EntityKey), Failure> {
+        self.site.row().ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
+    }
+
+    pub(super) fn key(&self) -> Result<&EntityKey, Failure> {
+        Ok(self.table_and_key()?.1)
+    }
+
+    /// Writes the row, where there is something to write.
+    pub(super) async fn apply(&self, operation: Option<&TableOperation>) -> Result<Wrote, Failure> {
+        let Some(operation) = operation else { return Ok(Wrote::Done) };
+        match self.target.tables.apply(self.table_and_key()?.0, operation).await {
+            Ok(_) => Ok(Wrote::Done),
+            Err(error) if error.is_lost_race() => Ok(Wrote::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Wrote::Unanswered),
+            Err(error) => Err(storage(format!("writing {}", self.site), error)),
+        }
+    }
+}
+
+/// How a round ends with a write.
+pub(super) fn round(wrote: &Wrote, ended: &[Ended]) -> Round {
+    match wrote {
+        Wrote::Lost => Round::Again,
+        Wrote::Unanswered => Round::Over(answers(ended, &Answer::Unanswered)),
+        Wrote::Done => Round::Over(answers(ended, &Answer::Done)),
+    }
+}

@@ -1,0 +1,28 @@
+//! Lists in blobs: a head, then one line for each member, sorted.
+//!
+//! ```text
+//!   {"ek_list":1,"ek_view":"by_name","ek_source":["Employees"],"ek_count":3,"ek_blocks":[…]}     the head: one line
+//!   [["Sales","000223"],"9sHl0mq2kPo"]                                                           a member and its token
+//!   [["Sales","000412"],"EVT7Qj0xN1U"]
+//! ```
+//!
+//! A list of up to 256 KiB is written in one request. A longer one is a block list of the service: the head is a block,
+//! and so are the members from each member that the head names up to the next, 256 KiB of lines at most. A change reads the
+//! head and the blocks that it is about, and uploads these two; the others stay where they are.
+//!
+//! Everything here is a value: which bytes are to be read and written is said, and done elsewhere.
+
+mod block;
+mod head;
+mod list;
+#[cfg(test)]
+mod tests;
+
+pub use list::{BlockedList, Opened, Written};
+
+/// Most bytes of lines in a block, and of a list that is written in one request.
+pub const BLOCK_BYTES: u64 = 256 * 1024;
+/// How full blocks are made, so that the next members do not split them at once.
+const FULL_BYTES: u64 = BLOCK_BYTES / 4 * 3;
+/// A changed block with less is joined to a neighbour, where one has room.
+const LEAST_BYTES: u64 = BLOCK_BYTES / 4;

@@ -1,0 +1,161 @@
+//! Lists that outgrew their row: they lie in a blob, and the row says in which.
+//!
+//! The row keeps `ek_count`, `ek_view`, `ek_source`, `ek_list`, the figures of a group, and `ek_blob` (`container/name`) in place
+//! of members and tokens. It is the fence: whoever moves a list out, back, or to another blob replaces the row at the ETag
+//! that it was read at, and a list is where its row says.
+//!
+//! A blob's name is made for one move: `<view>/<hash of the row's key>/<mark of the row's ETag>-<random>`. A row goes back to no ETag, so
+//! that a blob under its hash is in use (the row names it), may still be named (its mark is that of the row's present ETag), or
+//! will never be named again: who finds one left over knows which.
+
+use sha2::{Digest as _, Sha256};
+
+use super::blocks::BlockedList;
+use super::list::{self, Description, List};
+use super::{Nonsense, find};
+use crate::catalog::Catalog;
+use crate::model::item::VIEW_PROPERTY;
+use crate::model::{BlobName, ContainerName, ETag, EdmValue, Entity, ItemAddress, Member, Part, Site, ViewName, limits};
+
+/// The container of lists that outgrew their row, in the account of the row.
+pub const CONTAINER: &str = "evenkeel-lists";
+/// The property that says where the list lies.
+const BLOB: &str = "ek_blob";
+
+/// Where the list of a row lies, when it is not in the row itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The view whose list it is.
+    pub view: ViewName,
+    /// The blob's container.
+    pub container: ContainerName,
+    /// The blob.
+    pub name: BlobName,
+}
+
+impl Elsewhere {
+    /// What a row says; nothing where it holds its list itself, or none.
+    pub fn of(site: &Site, entity: &Entity) -> Result<Option<Self>, Nonsense> {
+        let Some(blob) = entity.get(BLOB) else { return Ok(None) };
+        let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
+        let Some(view) = view else { return Ok(None) };
+        let place = blob.as_str().and_then(|text| text.split_once('/'));
+        let place = place.and_then(|(container, name)| Some((ContainerName::new(container).ok()?, BlobName::new(name).ok()?)));
+        match place {
+            Some((container, name)) => Ok(Some(Self { view, container, name })),
+            None => Err(Nonsense { site: site.clone(), problem: format!("{BLOB} names no blob") }),
+        }
+    }
+}
+
+/// The row that says that its list lies in a blob. `all` are the members of a group, whose figures are made of them.
+pub fn pointing(
+    catalog: &Catalog,
+    site: &Site,
+    entity: Entity,
+    list: &BlockedList,
+    (container, name): (&ContainerName, &BlobName),
+) -> Result<Entity, Nonsense> {
+    let description = Description::for_list(catalog, site, list.view(), Some(&entity))?;
+    let entity = list::cleared(entity);
+    let entity = list::described(entity, list.view(), &description, list.count(), &list.members().map(|(member, _)| member));
+    Ok(entity.with(BLOB, format!("{container}/{name}")))
+}
+
+/// The row that holds its list itself again; nothing where there is no member left.
+pub fn returned(catalog: &Catalog, site: &Site, entity: Entity, list: &BlockedList) -> Result<Option<Entity>, Nonsense> {
+    if list.count() == 0 {
+        return Ok(None);
+    }
+    let description = Description::for_list(catalog, site, list.view(), Some(&entity))?;
+    let mut entity = list.to_list().write(entity, list.view(), &description);
+    entity.properties.remove(BLOB);
+    Ok(Some(entity))
+}
+
+/// The list that a row holds, as one that can lie in a blob; nothing where it holds none.
+pub fn moved_out(site: &Site, entity: &Entity) -> Result<Option<BlockedList>, Nonsense> {
+    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
+    let (Some(view), Some(description)) = (view, Description::read(entity)) else { return Ok(None) };
+    Ok(Some(BlockedList::of(view, description.source, List::read(site, entity)?)))
+}
+
+/// Whether all members have to be read when one changes: figures are made of all of them.
+pub fn needs_all(catalog: &Catalog, site: &Site, entity: &Entity, view: &ViewName) -> Result<bool, Nonsense> {
+    Ok(!Description::for_list(catalog, site, view, Some(entity))?.figures.is_empty())
+}
+
+/// Whether an entity can be stored: by the limits that both services have, in JSON and as Azure counts.
+pub fn fits(entity: &Entity) -> bool {
+    entity.check().is_ok() && stored_bytes(entity) <= limits::ENTITY_BYTES
+}
+
+/// Whether a list may return into its row: half of what the row takes stays free, so that it does not leave again at once.
+pub fn has_room(entity: &Entity) -> bool {
+    let half = limits::ENTITY_BYTES / 2;
+    entity.check().is_ok_and(|size| size <= half) && stored_bytes(entity) <= half && entity.properties.len() <= limits::PROPERTIES / 2
+}
+
+/// How Azure counts ("understanding the table service data model"): two bytes for each UTF-16 unit, and a little for each property.
+fn stored_bytes(entity: &Entity) -> usize {
+    let units = |text: &str| 2 * text.encode_utf16().count();
+    let value = |value: &EdmValue| match value {
+        EdmValue::String(text) => 4 + units(text),
+        EdmValue::Binary(bytes) => 4 + bytes.len(),
+        EdmValue::Bool(_) => 1,
+        EdmValue::Int32(_) => 4,
+        EdmValue::Int64(_) | EdmValue::Double(_) | EdmValue::DateTime(_) => 8,
+        EdmValue::Guid(_) => 16,
+    };
+    let properties: usize = entity.properties.iter().map(|(name, it)| 8 + units(name) + value(it)).sum();
+    4 + units(entity.key.pk.as_str()) + units(entity.key.rk.as_str()) + properties
+}
+
+/// What the names of all blobs begin with that ever held a row's list of this view.
+pub fn prefix(view: &ViewName, site: &Site) -> String {
+    let mut hash = Sha256::new();
+    if let Some((table, key)) = site.row() {
+        for text in [&table.canonical(), key.pk.as_str(), key.rk.as_str()] {
+            hash.update(text);
+            hash.update([0]);
+        }
+    }
+    format!("{view}/{}/", hex::encode(hash.finalize()))
+}
+
+/// A name for the list of a row that is at this ETag.
+pub fn fresh_name(view: &ViewName, site: &Site, etag: &ETag, random: u64) -> Option<BlobName> {
+    BlobName::new(format!("{}{}-{random:016x}", prefix(view, site), mark(etag))).ok()
+}
+
+/// Whether nothing will ever name a blob again: neither does its row, at this ETag, nor was the blob made for that ETag. The blob was listed
+/// before the row was read.
+pub fn is_left_over(name: &BlobName, named: Option<&BlobName>, etag: Option<&ETag>) -> bool {
+    let mark_of = name.as_str().rsplit('/').next().and_then(|last| last.split_once('-')).map(|(mark, _)| mark);
+    named != Some(name) && mark_of.is_some() && mark_of != etag.map(mark).as_deref()
+}
+
+fn mark(etag: &ETag) -> String {
+    hex::encode(&Sha256::digest(etag.as_str())[..8])
+}
+
+/// The members that these addresses name, of a view.
+pub fn members_of<'a>(addresses: impl IntoIterator<Item = &'a ItemAddress>, view: &ViewName) -> Vec<&'a Member> {
+    let member = |address: &'a ItemAddress| match &address.part {
+        Some(Part::Member(member)) if address.view == *view => Some(member),
+        _ => None,
+    };
+    addresses.into_iter().filter_map(member).collect()
+}
+
+/// What lies where a part should, when the row's list is in a blob.
+pub fn find_in(address: &ItemAddress, entity: Option<&Entity>, list: &BlockedList) -> Result<super::Found, Nonsense> {
+    match &address.part {
+        Some(Part::Member(member)) if address.view == *list.view() => {
+            let token = list.token(member).map_err(|problem| Nonsense { site: address.site.clone(), problem })?;
+            Ok(token.cloned().map_or(super::Found::Absent, super::Found::Part))
+        }
+        Some(Part::Member(_)) => Ok(super::Found::Foreign),
+        Some(Part::Properties) | None => find(address, entity),
+    }
+}
