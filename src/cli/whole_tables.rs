@@ -7,21 +7,27 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Context, Exit, Format, Output, UsageError};
+use crate::catalog::View;
 use crate::client::Prepared;
 use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
 use crate::reconcile::Delivery;
 
-/// The tables whose primaries are meant: one, that of a view, or every one with views.
+/// The tables whose primaries are meant: one, those of a view, or every one with views. Of a view over a range these are the one's
+/// and the many's.
 pub(super) fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
     if let Some(table) = table {
         return Ok(vec![context.known_table(table)?.table]);
     }
     if let Some(name) = view {
-        return Ok(vec![context.known_view(name)?.source.table.clone()]);
+        return Ok(tables_of(context.known_view(name)?).collect());
     }
-    let sources: BTreeSet<TableName> = context.catalog.views.values().map(|view| view.source.table.clone()).collect();
-    Ok(sources.into_iter().collect())
+    let tables: BTreeSet<TableName> = context.catalog.views.values().flat_map(|view| tables_of(view)).collect();
+    Ok(tables.into_iter().collect())
+}
+
+fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
+    [Some(&view.source), view.range().map(|range| &range.target)].into_iter().flatten().map(|table| table.table.clone())
 }
 
 /// A job, checked.

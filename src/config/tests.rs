@@ -570,6 +570,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
         (SET.replace("{LastName}", "{LastName|lowr}"), "did you mean \"lower\"?"),
         (SET.replace("{LastName}", "{LastName"), "this '{' is not closed"),
         (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
+        (SET.replace("\"Employees\"", "\"Logins%Y%m%d\""), "views of tables by date"),
         (twice, "sets ManagerName on the same entities of Departments"),
     ] {
         let errors = mistakes(&text);

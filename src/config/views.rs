@@ -7,6 +7,7 @@ use super::view_kinds::{self, Targets};
 use crate::catalog::{Figure, OnConflict, RangeRows};
 use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
+use crate::model::dated::DatedTables;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
@@ -125,7 +126,7 @@ pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Vie
 fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ViewDraft<'a>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
     let kind = known_kind(&section)?;
-    let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
+    let source = section.required("source", "the table of the primaries", one_table);
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
     // Which mistake there is in it is said where the kind is read.
     let store = if kind == "index_entity" { section.text("store") } else { None };
@@ -154,6 +155,16 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
         Some(on_conflict) => Some(on_conflict?),
     };
     Some(ViewDraft { name: name?, source: source?, when, rows: rows?, kind: kind?, on_conflict, section })
+}
+
+/// A table by its name; tables by date are told apart from what is no name at all.
+fn one_table(text: &str) -> Result<TableName, String> {
+    if DatedTables::parse(text).is_ok() {
+        return Err(format!(
+            "views of tables by date, such as {text:?}, are not supported by this version of evenkeel; expected one table"
+        ));
+    }
+    text.parse::<TableName>().map_err(|error| error.to_string())
 }
 
 /// Where the rows of a view lie.

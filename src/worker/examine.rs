@@ -146,6 +146,12 @@ mod tests {
     }
 
     #[test]
+    fn what_workers_queue_themselves_is_allowed_wherever_a_job_is() {
+        let carry = r#"{"op":"carry","view":"says","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
+        assert!(matches!(examined(carry, Carries::Jobs, Some(&["put"])).work, Ok(Work::Job(Job::Carry(_)))));
+    }
+
+    #[test]
     fn a_rejected_job_keeps_its_id_and_op() {
         let examined = examined(r#"{"op":"explode","id":"mine"}"#, Carries::Jobs, None);
         assert_eq!((examined.op, examined.spelled.as_deref(), examined.id.as_deref()), (UNKNOWN, Some("explode"), Some("mine")));

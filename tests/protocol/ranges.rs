@@ -3,13 +3,16 @@
 //! Each story is told undisturbed, then disturbed at each operation of its job: by faults, and by another worker that does whole
 //! jobs in between. In the end everybody says what their department does, computed anew, and no plan finds anything to do.
 
+use std::time::Duration;
+
 use evenkeel::catalog::{Catalog, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind};
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, Entity, EntityKey, Job, ViewName};
 use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::reconcile::Outcome;
 use futures::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::DISTURBANCES;
 use crate::world::{Disturbance, Lab, SMALL, job, table};
@@ -259,6 +262,37 @@ async fn undisturbed(prepare: Step, job: &Job, followed: bool, story: &str) -> u
     let operations = lab.weather.counted();
     agrees(&lab, story).await;
     operations
+}
+
+#[tokio::test]
+async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
+    let carry = |cursor: &Value| {
+        job(
+            &json!({"op": "carry", "view": "says", "one": ["Sales", "department"], "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
+        )
+    };
+    let mut parts = 0;
+    for at in 1..12 {
+        let lab = Lab::with(SMALL, catalog(false));
+        department(&lab, "Sales", "e").await;
+        lab.work(&sync("Departments", "department")).await.unwrap();
+        for n in 0..250 {
+            person(&lab, &format!("e{n:03}")).await;
+        }
+        lab.weather.arm(at, Disturbance::Meddle);
+        let clock = lab.clone();
+        lab.weather.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+        let mut cursor = json!({});
+        while let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&carry(&cursor)).await {
+            cursor = fields["cursor"].clone();
+            assert!(cursor["done"].as_u64().is_some_and(|done| done % 100 == 0 && done > 0), "{cursor}");
+            parts += 1;
+        }
+        let silent = lab.rows("Employees").await.into_iter().filter(|row| row.entity.text("Department") != Some("Sales")).count();
+        assert_eq!(silent, 0, "long at operation {at}");
+        agrees(&lab, &format!("long at operation {at}")).await;
+    }
+    assert!(parts > 3, "only {parts} were interrupted");
 }
 
 #[tokio::test]
