@@ -32,7 +32,8 @@ impl Client {
     /// Finds an entity in the source of an archive or in the archive itself. `None` where it is in neither. An archive that is a
     /// log cannot be asked for one entity.
     ///
-    /// One to three requests; one for an entity that was not archived.
+    /// One to three requests, and one more for each time that an entity of several rows is met. Values that lie in blobs are
+    /// pointers to them; [`get`](Client::get) has their contents.
     ///
     /// ```
     /// # use evenkeel::client::{Client, Whereabouts};
