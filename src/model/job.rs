@@ -5,6 +5,7 @@
 
 mod carry;
 mod schema;
+mod wire;
 
 pub use schema::schema;
 
@@ -15,15 +16,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::audit::{Audit, AuditCursor};
-use super::backfill::{Backfill, BackfillCursor, BackfillScope};
+use super::audit::Audit;
+use super::backfill::{Backfill, BackfillScope};
 use super::body::{self, BodyError};
 use super::carry::Carry;
-use super::drop_table::{DropTable, DropTableCursor};
+use super::drop_table::DropTable;
 use super::entity::{RESERVED_PREFIX, valid_property_name};
 use super::odata::{self, ODataError};
 pub use super::stamp::Stamp;
 use super::{BlobName, ETag, Entity, EntityKey, TableName, ViewName, large, limits};
+use wire::{
+    ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, StagedFields,
+    SyncFields,
+};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
@@ -255,168 +260,6 @@ impl JobError {
             Self::TooLarge(_) | Self::Version(_) | Self::Op { .. } | Self::Field { .. } | Self::Entity(_) => false,
         }
     }
-}
-
-/// Fields of a `sync` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "sync")]
-struct SyncFields {
-    /// The primary's table.
-    table: String,
-    /// The primary's PartitionKey.
-    pk: String,
-    /// The primary's RowKey.
-    rk: String,
-    /// Look at every item, also where the primary has not changed: finds and mends what somebody else changed or deleted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    thorough: bool,
-}
-
-/// Fields of a `put` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "put")]
-struct PutFields {
-    /// The primary's table.
-    table: String,
-    /// The entity in OData JSON: PartitionKey, RowKey and properties, with "X@odata.type" beside Int64, Double, DateTime, Guid and Binary.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    entity: Option<Map<String, Value>>,
-    /// In place of "entity": a staged blob that holds it as JSON, at most 16 MiB. The job then says "pk" and "rk" as well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    entity_ref: Option<StagedFields>,
-    /// The primary's PartitionKey, beside "entity_ref".
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pk: Option<String>,
-    /// The primary's RowKey, beside "entity_ref".
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rk: Option<String>,
-    /// Large values that wait in staged blobs, by property.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    blobs: BTreeMap<String, StagedFields>,
-    /// Whether properties that the entity does not name are removed or kept.
-    #[serde(default)]
-    mode: PutMode,
-    /// Apply only if the stored entity has this ETag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    if_match: Option<String>,
-    /// Apply only if no entity is stored.
-    #[serde(default)]
-    if_absent: bool,
-    /// Apply only if this property's value is greater than the stored one's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    newer_by: Option<String>,
-}
-
-/// A staged blob.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct StagedFields {
-    /// Where it is: "evenkeel-staging/NAME". The job deletes it when it is done.
-    blob: String,
-    /// The SHA-256 of its content, in lower-case hex digits; checked where it is given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sha256: Option<String>,
-}
-
-/// Fields of a `delete` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "delete")]
-struct DeleteFields {
-    /// The primary's table.
-    table: String,
-    /// The primary's PartitionKey.
-    pk: String,
-    /// The primary's RowKey.
-    rk: String,
-    /// Delete only at this ETag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    if_match: Option<String>,
-}
-
-/// Fields of an `archive` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "archive")]
-struct ArchiveFields {
-    /// The archive, as the catalog names it.
-    archive: String,
-    /// The primary's PartitionKey.
-    pk: String,
-    /// The primary's RowKey.
-    rk: String,
-    /// Archive only at this ETag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    if_match: Option<String>,
-}
-
-/// Fields of a `restore` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "restore")]
-struct RestoreFields {
-    /// The archive, as the catalog names it.
-    archive: String,
-    /// The primary's PartitionKey.
-    pk: String,
-    /// The primary's RowKey.
-    rk: String,
-}
-
-/// Fields of a `backfill` job: a table or a view.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "backfill")]
-struct BackfillFields {
-    /// The table whose primaries are brought in step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    table: Option<String>,
-    /// The view whose source's primaries are brought in step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    view: Option<String>,
-    /// How far it has come; written by workers.
-    #[serde(default)]
-    cursor: BackfillCursor,
-}
-
-/// Fields of an `audit` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "audit")]
-struct AuditFields {
-    /// The table whose primaries' items are compared.
-    table: String,
-    /// Mend what is wrong.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    repair: bool,
-    /// How far it has come; written by workers.
-    #[serde(default)]
-    cursor: AuditCursor,
-}
-
-/// Fields of a `move` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "move")]
-struct MoveFields {
-    /// The primary's table.
-    table: String,
-    /// The primary's PartitionKey.
-    pk: String,
-    /// The primary's RowKey.
-    rk: String,
-    /// Its PartitionKey afterwards.
-    to_pk: String,
-    /// Its RowKey afterwards.
-    to_rk: String,
-    /// Its table afterwards; the same where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    to_table: Option<String>,
-}
-
-/// Fields of a `drop_table` job.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "drop_table")]
-struct DropTableFields {
-    /// The table: one by date, of a declared retention.
-    table: String,
-    /// How far its archiving has come; written by workers.
-    #[serde(default)]
-    cursor: DropTableCursor,
 }
 
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.

@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use super::VERSION;
 use super::carry::CarryFields;
-use super::{
-    ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, SyncFields, VERSION,
+use super::wire::{
+    ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, SyncFields,
 };
 
 /// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.
