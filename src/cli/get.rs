@@ -1,5 +1,9 @@
 //! `evenkeel get`
 
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
@@ -15,6 +19,7 @@ use crate::model::{EntityKey, Key};
     ("evenkeel get Employees Sales 000223", "the entity, with its ETag and the EDM types that JSON lacks"),
     ("evenkeel get archive:FormerEmployees Sales 000223", "from a table of another account"),
     ("evenkeel get Employees Sales 000223 --resolve", "with the content of properties that lie in blobs"),
+    ("evenkeel get Employees Sales 000223 --property Photo --out photo.png", "one value, however large, as a file"),
     ("evenkeel get EmployeeIndex last_name Kim --resolve", "a list in one piece, however long it is"),
 ]))]
 pub struct GetArgs {
@@ -30,12 +35,21 @@ pub struct GetArgs {
     /// Replace properties that point to a blob by the blob's content, and join the pieces of lists and the rows of wide entities
     #[arg(long)]
     pub resolve: bool,
+    /// Write the value of this property alone, as it is, to --out: also what is too large for memory
+    #[arg(long, value_name = "NAME", requires = "out", conflicts_with = "resolve")]
+    pub property: Option<String>,
+    /// The file that the property's value is written to; - for the standard output
+    #[arg(long, value_name = "FILE", requires = "property")]
+    pub out: Option<PathBuf>,
 }
 
 /// Prints one entity.
 pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table = context.table(&args.table)?;
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
+    if let (Some(property), Some(file)) = (&args.property, &args.out) {
+        return value(&table, &key, (property, file), context).await;
+    }
     let row = if args.resolve {
         context.client().get_in(&table, &key).await.map_err(misused)?
     } else {
@@ -45,6 +59,29 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
     let Some(row) = row else { bail!(absent(&table, &key)) };
     out.value(&RowJson::of(&row))?;
     Ok(Exit::Done)
+}
+
+/// Writes one value. A file takes its name when it is whole and its hash is right.
+async fn value(table: &TableRef, key: &EntityKey, (property, file): (&str, &Path), context: &Context) -> anyhow::Result<Exit> {
+    let client = context.client();
+    let found = if file == Path::new("-") {
+        let mut out = std::io::stdout();
+        client.read_value(table, key, property, |part| out.write_all(part)).await.map_err(misused)?
+    } else {
+        let mut partial = file.as_os_str().to_owned();
+        partial.push(".partial");
+        let mut out = File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
+        let read = client.read_value(table, key, property, |part| out.write_all(part)).await.map_err(misused);
+        let whole = matches!(read, Ok(Some(_)));
+        let kept = if whole { std::fs::rename(&partial, file) } else { std::fs::remove_file(&partial) };
+        let found = read?;
+        kept.with_context(|| format!("writing {}", file.display()))?;
+        found
+    };
+    match found {
+        Some(_) => Ok(Exit::Done),
+        None => bail!("there is no entity {table}{key} with a string or binary property {property}"),
+    }
 }
 
 fn absent(table: &TableRef, key: &EntityKey) -> anyhow::Error {

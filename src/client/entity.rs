@@ -1,9 +1,10 @@
 //! Reading one entity.
 
-use super::resolve::{joined, resolve};
+use super::resolve::{self, joined, resolve};
 use super::{Client, ClientError};
-use crate::catalog::TableRef;
-use crate::model::{EntityKey, Row, TableName};
+use crate::catalog::{TableRef, ViewKind};
+use crate::model::large::Pointer;
+use crate::model::{AccountName, ContainerName, EdmValue, EntityKey, Row, TableName};
 use crate::wide::{self, ReadError};
 
 /// An entity with all its rows.
@@ -37,10 +38,43 @@ impl Client {
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
     pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
-        let account = self.account(&table.account)?;
-        resolve(account, &mut row).await?;
-        row.entity = joined(account, table, row.entity).await?;
+        resolve(self, &table.account, &mut row).await?;
+        row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
         Ok(Some(row))
+    }
+
+    /// Reads one property's value part by part, at most 4 MiB at a time: what lies in a blob may be too large for memory. Text comes as
+    /// UTF-8. How many bytes it has; `None` where there is no such entity, or no such string or binary property of it.
+    ///
+    /// The hash of what lies in a blob is checked at the end: what was taken before an error is not the value.
+    pub async fn read_value(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+        property: &str,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
+    ) -> Result<Option<u64>, ClientError> {
+        let Some(Whole { row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
+            return resolve::read(self, &table.account, property, &pointer, |part, _| take(part)).await.map(Some);
+        }
+        let content: &[u8] = match row.entity.get(property) {
+            Some(EdmValue::String(text)) => text.as_bytes(),
+            Some(EdmValue::Binary(bytes)) => bytes,
+            Some(_) | None => return Ok(None),
+        };
+        take(content).map_err(ClientError::Output)?;
+        Ok(Some(content.len() as u64))
+    }
+
+    /// The account of a container that a view keeps large values in.
+    pub(super) fn account_of(&self, container: &ContainerName) -> Option<&AccountName> {
+        let of = |kind: &'_ ViewKind| matches!(kind, ViewKind::LargeEntity(large) if large.container == *container);
+        let view = self.catalog.views.values().find(|view| of(&view.kind))?;
+        match &view.kind {
+            ViewKind::LargeEntity(large) => Some(&large.account),
+            _ => None,
+        }
     }
 
     /// One entity with all its rows, pointers and lists as they are.

@@ -42,6 +42,9 @@ pub enum ClientError {
         #[source]
         source: Box<ReadError>,
     },
+    /// What was read could not be written on.
+    #[error("writing what was read")]
+    Output(#[source] std::io::Error),
     /// Stored data that is not what evenkeel writes: what, and where.
     #[error("{0}")]
     Broken(String),
@@ -52,7 +55,7 @@ impl ClientError {
     pub const fn is_misuse(&self) -> bool {
         match self {
             Self::Job(_) | Self::Unknown(_) | Self::Term(_) | Self::Lookup(_) | Self::Continuation(_) => true,
-            Self::Store { .. } | Self::Read { .. } | Self::Broken(_) => false,
+            Self::Store { .. } | Self::Read { .. } | Self::Output(_) | Self::Broken(_) => false,
         }
     }
 

@@ -1,13 +1,13 @@
 //! From a row as it lies in its table to what it means: blobs in the place of pointers, the pieces of a list put together.
 
-use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::{ClientError, lists};
+use super::{Client, ClientError, lists};
 use crate::catalog::TableRef;
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::{BlobName, ContainerName, EdmValue, Entity, Row, Site, ViewName};
-use crate::ports::Account;
+use crate::model::large::Pointer;
+use crate::model::{AccountName, EdmValue, Entity, Row, Site, ViewName};
+use crate::ports::{Account, BlobProperties};
 use crate::shared;
 
 /// Joins the pieces of a list, wherever they lie.
@@ -21,20 +21,19 @@ pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) 
     Ok(list.join(entity))
 }
 
-/// Puts the content of blobs where properties point to them.
-pub(super) async fn resolve(account: &Account, row: &mut Row) -> Result<(), ClientError> {
+/// Puts the content of blobs where properties point to them. `account` is the one of the row, where no view says another.
+pub(super) async fn resolve(client: &Client, account: &AccountName, row: &mut Row) -> Result<(), ClientError> {
     let pointers: Vec<(String, Pointer)> =
-        row.entity.properties.iter().filter_map(|(name, value)| Some((name.clone(), Pointer::read(value)?))).collect();
+        row.entity.properties.iter().filter_map(|(name, value)| Some((name.clone(), Pointer::of(value)?))).collect();
     for (name, pointer) in pointers {
-        let found = account.blobs.get(&pointer.container, &pointer.blob, None).await;
-        let blob = found.map_err(ClientError::store(format!("reading the blob of property {name}")))?;
-        let broken = |what| ClientError::Broken(format!("property {name} points to {}/{}, {what}", pointer.container, pointer.blob));
-        let blob = blob.ok_or_else(|| broken("which does not exist"))?;
-        if hex::encode(Sha256::digest(&blob.content)) != pointer.sha256 {
-            return Err(broken("whose content is not what was written"));
-        }
-        let content = blob.content.to_vec();
-        let value = if blob.properties.content_type.starts_with("text/") {
+        let (mut content, mut content_type) = (Vec::new(), String::new());
+        let taken = read(client, account, &name, &pointer, |part, properties| {
+            content.extend_from_slice(part);
+            content_type.clone_from(&properties.content_type);
+            Ok(())
+        });
+        taken.await?;
+        let value = if content_type.starts_with("text/") {
             String::from_utf8(content).map_or_else(|error| EdmValue::Binary(error.into_bytes()), EdmValue::String)
         } else {
             EdmValue::Binary(content)
@@ -44,34 +43,34 @@ pub(super) async fn resolve(account: &Account, row: &mut Row) -> Result<(), Clie
     Ok(())
 }
 
-/// A property whose value lies in a blob: `{"$blob": "container/name", "bytes": n, "sha256": …}` as a string.
-#[derive(Debug, PartialEq, Eq)]
-struct Pointer {
-    container: ContainerName,
-    blob: BlobName,
-    sha256: String,
-}
+/// Bytes of a value that are read at once.
+const PART_BYTES: u64 = 4 << 20;
 
-impl Pointer {
-    fn read(value: &EdmValue) -> Option<Self> {
-        let text = value.as_str().filter(|text| text.starts_with('{'))?;
-        let object: Map<String, Value> = serde_json::from_str(text).ok()?;
-        let (container, blob) = object.get("$blob")?.as_str()?.split_once('/')?;
-        let sha256 = object.get("sha256")?.as_str()?.to_owned();
-        Some(Self { container: ContainerName::new(container).ok()?, blob: BlobName::new(blob).ok()?, sha256 })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_whole_pointer_is_followed() {
-        let pointer = EdmValue::from(r#"{"$blob":"employee-large/Sales/7/abc","bytes":3,"sha256":"00"}"#);
-        assert_eq!(Pointer::read(&pointer).unwrap().blob.as_str(), "Sales/7/abc");
-        for text in ["", "{", "{}", r#"{"$blob":"x"}"#, r#"{"$blob":"employee-large/a"}"#, r#"["$blob"]"#] {
-            assert_eq!(Pointer::read(&text.into()), None, "{text}");
+/// Reads the content that a property points to, part by part, and checks its hash at the end.
+pub(super) async fn read(
+    client: &Client,
+    account: &AccountName,
+    property: &str,
+    pointer: &Pointer,
+    mut take: impl FnMut(&[u8], &BlobProperties) -> std::io::Result<()> + Send,
+) -> Result<u64, ClientError> {
+    let Pointer { container, name, .. } = pointer;
+    let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
+    let failed = || ClientError::store(format!("reading the blob of property {property}"));
+    let blobs = &client.account(client.account_of(container).unwrap_or(account))?.blobs;
+    let found = blobs.properties(container, name).await.map_err(failed())?;
+    let found = found.ok_or_else(|| broken("which does not exist"))?;
+    let (mut hash, mut at) = (Sha256::new(), 0);
+    // An empty one is a part of nothing.
+    loop {
+        let end = found.length.min(at + PART_BYTES);
+        let part = blobs.get_at(container, name, at..end, &found.etag).await.map_err(failed())?;
+        hash.update(&part);
+        take(&part, &found).map_err(ClientError::Output)?;
+        at = end;
+        if at >= found.length {
+            break;
         }
     }
+    if hex::encode(hash.finalize()) == pointer.sha256 { Ok(found.length) } else { Err(broken("whose content is not what was written")) }
 }

@@ -96,13 +96,16 @@ impl<'e> Kept<'e> {
         match self {
             Self::Row(pass) => pass.commit(found, change).await,
             // Its items follow, and what others say to it, when the source is gone; its large values are there before it.
-            Self::Moved(pass) => match pass.values_first(found, change).await? {
-                None => Ok(Commit::Lost),
-                Some(()) => Ok(match pass.commit_alone(found, change).await? {
-                    Commit::Committed => Commit::Closed,
-                    ended => ended,
-                }),
-            },
+            Self::Moved(pass) => {
+                let Some(announced) = pass.values_first(found, change.result()).await? else { return Ok(Commit::Lost) };
+                match pass.commit_alone(found, change).await? {
+                    Commit::Closed | Commit::Committed => {
+                        pass.values_last(announced).await?;
+                        Ok(Commit::Closed)
+                    }
+                    ended @ (Commit::Lost | Commit::Unanswered) => Ok(ended),
+                }
+            }
             Self::Document(document) => document.commit(change).await,
             Self::Log(log) => log.commit(change).await,
         }
@@ -112,7 +115,8 @@ impl<'e> Kept<'e> {
     pub(super) async fn keep_up(&mut self, found: &Observation) -> Result<(), Failure> {
         match self {
             Self::Row(pass) => pass.settle_from(found).await,
-            Self::Moved(_) | Self::Document(_) | Self::Log(_) => Ok(()),
+            Self::Moved(pass) => pass.values_still().await,
+            Self::Document(_) | Self::Log(_) => Ok(()),
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) struct Pass<'e> {
     /// The blobs that the primary points to, in the state that items were last derived from.
     referred: BTreeSet<Site>,
     /// The ETag of this run's own last announcement.
-    announced: Option<ETag>,
+    pub(super) announced: Option<ETag>,
     pub(super) summary: Summary,
     pub(super) rounds: u32,
     /// How many passes this one is nested in.
@@ -225,7 +225,7 @@ impl<'e> Pass<'e> {
     }
 
     /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
-    async fn write_footprint(&self, footprint: &Footprint, over: Option<&ETag>, doing: &str) -> Result<Option<ETag>, Failure> {
+    pub(super) async fn write_footprint(&self, footprint: &Footprint, over: Option<&ETag>, doing: &str) -> Result<Option<ETag>, Failure> {
         let step = || format!("{doing} the footprint of {}", self.primary);
         let entity = footprint.encode(&self.primary).map_err(|error| permanent(step(), error))?;
         let operation = match over {

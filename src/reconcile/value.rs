@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use super::commit::Change;
 use super::execute::{Action, Failure};
 use super::failure::{permanent, storage};
-use super::footprint::Entry;
+use super::footprint::{Entry, Footprint};
 use super::items::{Deed, ItemFailure};
 use super::observation::Observation;
 use super::pass::Pass;
@@ -80,6 +80,9 @@ pub(super) struct Staged {
     /// What it is.
     pub(super) content_type: String,
 }
+
+/// A footprint that lists large values which were copied before their row; nothing where there are none.
+pub(super) struct Announced(Option<Footprint>);
 
 /// Why a pointer cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -159,31 +162,64 @@ impl Pass<'_> {
 
     /// Copies the large values of an entity that moves here, before its row is written: they are listed in the footprint, and
     /// everything else that follows from the row waits until the source has let go. Nothing where a race was lost.
-    pub(super) async fn values_first(&mut self, seen: &Observation, change: &Change) -> Result<Option<()>, Failure> {
+    pub(super) async fn values_first(&mut self, seen: &Observation, entity: Option<&Entity>) -> Result<Option<Announced>, Failure> {
         if self.supplies.is_empty() {
-            return Ok(Some(()));
+            return Ok(Some(Announced(None)));
         }
         let mut announce = seen.footprint.clone();
         let mut writes = Vec::new();
-        for (address, item) in self.derive(change.result())? {
+        for (address, item) in self.derive(entity)? {
             if !self.supplied.contains(&address) {
                 continue;
             }
             let over = match seen.looks.get(&address) {
                 Some(Look::Ours(etag)) => Some(etag.clone()),
-                Some(Look::Taken { .. }) => {
-                    return Err(permanent(self.writing(), PointerError::Taken(address.site)));
-                }
+                Some(Look::Taken { .. }) => return Err(permanent(self.writing(), PointerError::Taken(address.site))),
                 Some(Look::Absent | Look::Homeless) | None => None,
             };
             announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
             writes.push(Write { address, content: item.content, generation: item.generation, over });
         }
-        let plan = Plan { announce: Some(announce), writes, ..Plan::nothing() };
+        let plan = Plan { announce: Some(announce.clone()), writes, ..Plan::nothing() };
         if self.announce(seen, &plan).await?.is_none() {
             return Ok(None);
         }
-        Ok(self.upload_values(&plan).await?.map(drop))
+        Ok(self.upload_values(&plan).await?.map(|_| Announced(Some(announce))))
+    }
+
+    /// Makes sure that the large values are still there, now that the row is written and points to them, and before their source
+    /// goes. Whoever looked before the row was there, and meant to drop them, has announced it, or now can no longer.
+    pub(super) async fn values_last(&mut self, Announced(mut announced): Announced) -> Result<(), Failure> {
+        while let Some(footprint) = &announced {
+            let over = self.announced.clone();
+            if let Some(etag) = self.write_footprint(footprint, over.as_ref(), "keeping the large values in").await? {
+                self.announced = Some(etag);
+                return Ok(());
+            }
+            announced = self.values_again().await?;
+        }
+        Ok(())
+    }
+
+    /// As [`values_last`](Self::values_last), for a row that an earlier delivery has written.
+    pub(super) async fn values_still(&mut self) -> Result<(), Failure> {
+        if self.supplies.is_empty() {
+            return Ok(());
+        }
+        let announced = self.values_again().await?;
+        self.values_last(Announced(announced)).await
+    }
+
+    /// Copies again what is missing. Nothing where the row is gone, or points to other values.
+    async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
+        loop {
+            self.next_round()?;
+            let seen = self.observe().await?;
+            let Some(row) = &seen.row else { return Ok(None) };
+            if let Some(Announced(footprint)) = self.values_first(&seen, Some(&row.entity)).await? {
+                return Ok(footprint);
+            }
+        }
     }
 
     /// Says where the contents of values come from that the primary is to point to.

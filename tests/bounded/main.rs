@@ -1,0 +1,78 @@
+//! A value of 200 MB passes through a worker in bounded memory: from its staged blob into its own, and out again.
+//!
+//! Alone in its process, since what is measured is the whole process's peak.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(dead_code, reason = "the site has more than one test needs")]
+
+#[path = "../patterns/site.rs"]
+mod site;
+#[path = "../support/mod.rs"]
+mod support;
+
+use bytes::Bytes;
+use evenkeel::model::large::STAGING;
+use evenkeel::model::{BlobName, ContainerName, EntityKey, TableName};
+use evenkeel::ports::{BlobUpload, BlockId};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.photos]
+kind = "large_entity"
+source = "Staff§"
+properties = ["Photo"]
+container = "large-§"
+"#;
+
+const BLOCKS: u8 = 50;
+const BLOCK_BYTES: usize = 4 << 20;
+/// What the process may take more at its peak than before: 64 MiB for values on their way, and what the store holds.
+const MORE_KIB: u64 = 160 << 10;
+
+/// The most memory that this process ever had resident, in KiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_of_200_mb_passes_in_bounded_memory() {
+    let site = site::Site::embedded(CATALOG).await;
+    let (staging, name) = (ContainerName::new(STAGING).unwrap(), BlobName::new("film").unwrap());
+    let (mut hash, mut blocks) = (Sha256::new(), Vec::new());
+    for number in 0..BLOCKS {
+        let content = Bytes::from(vec![number; BLOCK_BYTES]);
+        hash.update(&content);
+        let id = BlockId::numbered(number.into());
+        site.account.blobs.put_block(&staging, &name, id, content).await.unwrap();
+        blocks.push(id);
+    }
+    site.account.blobs.put_block_list(&staging, &name, &blocks, &BlobUpload::default()).await.unwrap();
+    let before = peak();
+    let entity = json!({"PartitionKey": "p", "RowKey": "r"});
+    let film = json!({"blob": "evenkeel-staging/film", "sha256": hex::encode(hash.clone().finalize())});
+    site.work(json!({"op": "put", "table": "Staff§", "entity": entity, "blobs": {"Photo": film}})).await;
+    let written = peak();
+    let (mut read, mut bytes) = (Sha256::new(), 0_usize);
+    let key = EntityKey::new("p", "r").unwrap();
+    let client = &site.client;
+    let table = client.catalog().table(&TableName::new(site.name("Staff§")).unwrap()).unwrap().clone();
+    let length = client.read_value(&table, &key, "Photo", |part| {
+        read.update(part);
+        bytes += part.len();
+        Ok(())
+    });
+    assert_eq!(length.await.unwrap(), Some(bytes as u64));
+    assert_eq!(bytes, usize::from(BLOCKS) * BLOCK_BYTES);
+    assert_eq!(read.finalize(), hash.finalize());
+    let after = peak();
+    assert!(written < before + MORE_KIB && after < before + MORE_KIB, "{before} KiB before, {written} written, {after} read");
+    site.in_step("Staff§").await;
+}
