@@ -3,7 +3,7 @@
 //! Alone in its process, since what is measured is the whole process's peak.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 #![expect(dead_code, reason = "the site has more than one test needs")]
 
 #[path = "../patterns/site.rs"]
