@@ -27,5 +27,6 @@ mod forms;
 mod indexing;
 mod outage;
 mod racing;
+mod staging;
 mod submitting;
 mod throttling;
