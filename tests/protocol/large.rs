@@ -81,12 +81,15 @@ fn on(op: &str) -> Job {
     }
 }
 
+/// Contents by property.
+type Values = Vec<(&'static str, Vec<u8>)>;
+
 /// A job, the jobs before it, and what is there in the end: table, key, and the contents of Photo and Resume.
 struct Scenario {
     name: &'static str,
     before: fn() -> Vec<Job>,
     job: fn() -> Job,
-    after: Option<(&'static str, (&'static str, &'static str), Vec<(&'static str, Vec<u8>)>)>,
+    after: Option<(&'static str, (&'static str, &'static str), Values)>,
 }
 
 fn settled() -> Vec<Job> {
