@@ -19,7 +19,8 @@ use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_te
 use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
 const TOKENS: &str = "ek_tokens";
-const COUNT: &str = "ek_count";
+/// The property that says how many members there are.
+pub const COUNT: &str = "ek_count";
 /// The property that names the one that holds the members.
 const LIST: &str = "ek_list";
 /// The property that holds the members of a group.

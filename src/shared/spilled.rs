@@ -17,6 +17,8 @@ use crate::catalog::Catalog;
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, ETag, EdmValue, Entity, ItemAddress, Member, Part, Site, ViewName, limits};
 
+pub use super::list::COUNT;
+
 /// The container of lists that outgrew their row, in the account of the row.
 pub const CONTAINER: &str = "evenkeel-lists";
 /// The property that says where the list lies.

@@ -15,6 +15,7 @@ mod documents;
 mod large;
 mod lists;
 mod logging;
+mod many;
 mod moving;
 mod ranges;
 mod series;

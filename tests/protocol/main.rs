@@ -10,6 +10,7 @@
 
 mod documents;
 mod large;
+mod lists;
 mod oracle;
 mod random;
 mod ranges;

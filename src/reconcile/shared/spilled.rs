@@ -13,11 +13,11 @@
 use super::blob::{Lies, Place, Read, Wrote};
 use super::write::{Answer, Document, Round, answers, operation};
 use crate::model::{ContainerName, Entity, EntityKey, ItemAddress, Part, Row, TableName};
-use crate::ports::{BlobCondition, ErrorClass, TableOperation};
+use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::blocks::BlockedList;
-use crate::shared::spilled::{self, Elsewhere};
+use crate::shared::spilled::{self, COUNT, Elsewhere};
 use crate::shared::{self, Becomes, Change, Ended, Nonsense};
 
 /// Times that a row may change while it is brought up to date.
@@ -156,13 +156,14 @@ impl<'e> Document<'e> {
                 wrote => return Ok(round(&wrote, &ended)),
             }
         }
+        let committed = read.list.is_changed();
         let entity = spilled::pointing(self.catalog, &self.site, base, &read.list, (&place.container, &place.name));
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
-        if entity != row.entity {
-            match self.apply(operation(Becomes::Entity(entity), Some(row), self.key()?).as_ref()).await? {
+        if committed || entity != row.entity {
+            match self.apply(Some(&saying(entity, row))).await? {
                 Wrote::Done => {}
                 Wrote::Lost | Wrote::Unanswered => {
-                    self.catch_up().await?;
+                    self.bring_up(committed).await?;
                     // What is no member may not be written.
                     let unsure = changes.iter().zip(&mut ended).filter(|(change, _)| !is_own(change));
                     unsure.for_each(|(_, end)| *end = Ended::Lost);
@@ -187,13 +188,24 @@ impl<'e> Document<'e> {
 
     /// Brings a row up to date with its list in a blob: the count, and the figures of a group.
     pub(in crate::reconcile) async fn catch_up(&self) -> Result<(), Failure> {
+        self.bring_up(false).await
+    }
+
+    /// As [`catch_up`](Self::catch_up). Who has changed the list writes the row in any case, after reading first the row and then the
+    /// list: so whoever changed the list before, and still holds an older count, loses the race for the row, and whoever changes it
+    /// afterwards writes the row in turn.
+    async fn bring_up(&self, in_any_case: bool) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             let Some(row) = self.row().await? else { return Ok(()) };
             let elsewhere = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
             let Some(elsewhere) = elsewhere else { return Ok(()) };
             let Some(read) = self.read_elsewhere(&row, &elsewhere, &[]).await? else { continue };
-            let Some(entity) = self.behind(&row, &elsewhere, &read)? else { return Ok(()) };
-            match self.apply(operation(Becomes::Entity(entity), Some(&row), self.key()?).as_ref()).await? {
+            let entity = match self.behind(&row, &elsewhere, &read)? {
+                Some(entity) => entity,
+                None if in_any_case => row.entity.clone(),
+                None => return Ok(()),
+            };
+            match self.apply(Some(&saying(entity, &row))).await? {
                 Wrote::Done => return Ok(()),
                 Wrote::Lost | Wrote::Unanswered => {}
             }
@@ -233,6 +245,18 @@ impl<'e> Document<'e> {
             Err(error) => Err(storage(format!("writing {}", self.site), error)),
         }
     }
+}
+
+/// What makes a row say what its list makes it say; it gets a new ETag even where it does so already.
+fn saying(entity: Entity, row: &Row) -> TableOperation {
+    let at = Condition::Matches(row.etag.clone());
+    let before = &row.entity.properties;
+    if before.keys().any(|name| !entity.properties.contains_key(name)) {
+        return TableOperation::Replace(entity, at);
+    }
+    let mut changes = entity;
+    changes.properties.retain(|name, value| name == COUNT || before.get(name) != Some(value));
+    TableOperation::Merge(changes, at)
 }
 
 /// How a round ends with a write.

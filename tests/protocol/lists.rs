@@ -1,0 +1,439 @@
+//! Lists in blobs, disturbed at every operation of every job: where their view says so, where they move out of their row and back,
+//! and where they are made of blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
+use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::reconcile::footprint::{self, Footprint};
+use evenkeel::shared::spilled;
+use futures::future::{BoxFuture, join_all};
+use serde_json::Value;
+
+use crate::world::{Disturbance, Lab, SMALL, sync, table};
+
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.named]
+kind = "index_entity"
+source = "Employees"
+store = "table"
+table = "Lists"
+partition_key = "list"
+row_key = "{LastName}"
+member = ["{PartitionKey}", "{RowKey}", "{Note}"]
+property = "Employees"
+
+[views.skilled]
+kind = "index_entity"
+source = "Employees"
+store = "blob"
+container = "skilled"
+name = "{Skill}.jsonl"
+member = ["{PartitionKey}", "{RowKey}", "{Note}"]
+
+[views.payroll]
+kind = "aggregate"
+source = "Employees"
+group_table = "Groups"
+partition_key = "group"
+row_key = "{Group}"
+set = { Headcount = "count()", Payroll = "sum(Salary)" }
+"#;
+
+/// A store that refuses is a worker that stops, to what lies there.
+const DISTURBANCES: [Disturbance; 4] =
+    [Disturbance::Crash, Disturbance::LoseAnswer, Disturbance::ArriveLater(2), Disturbance::ArriveLater(9)];
+/// Three bytes of UTF-8 each, one unit of UTF-16: seventeen members with it take more than one property.
+const NOTE: usize = 1_900;
+/// As many members as fit into one property.
+const FULL: usize = 16;
+/// As many as take more than one block.
+const BLOCKS: usize = 48;
+
+async fn lab() -> Lab {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
+    for container in ["skilled", spilled::CONTAINER] {
+        lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
+    }
+    lab
+}
+
+fn person(rk: &str, name: &str, skill: &str) -> Entity {
+    let entity = Entity::new(EntityKey::new("Sales", rk).unwrap()).with("LastName", name).with("Skill", skill);
+    entity.with("Group", name).with("Salary", 3).with("Note", "한".repeat(NOTE))
+}
+
+/// People whose jobs are done, at once.
+async fn people(lab: &Lab, range: std::ops::Range<usize>, name: &str, skill: &str) {
+    lab.weather.take_turns();
+    let keys: Vec<String> = range.map(|n| format!("{n:03}")).collect();
+    for rk in &keys {
+        lab.write(person(rk, name, skill)).await;
+    }
+    let jobs: Vec<Job> = keys.iter().map(|rk| sync("Sales", rk)).collect();
+    for result in join_all(jobs.iter().map(|job| lab.work(job))).await {
+        result.unwrap();
+    }
+}
+
+/// Leaves a row no room for another property.
+async fn pad(lab: &Lab, name: &str, pk: &str, rk: &str) {
+    let mut row = lab.read(name, pk, rk).await.unwrap().entity;
+    let mut n = 0;
+    while row.properties.len() < 252 {
+        row = row.with(format!("Padding{n:03}"), n);
+        n += 1;
+    }
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Condition::Any)).await.unwrap();
+}
+
+async fn without_padding(lab: &Lab, name: &str, pk: &str, rk: &str) {
+    let mut row = lab.read(name, pk, rk).await.unwrap().entity;
+    row.properties.retain(|name, _| !name.starts_with("Padding"));
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Condition::Any)).await.unwrap();
+}
+
+/// Seventeen people called King, whose list lies in a blob.
+async fn moved_out(lab: &Lab) {
+    people(lab, 0..FULL, "King", "").await;
+    pad(lab, "Lists", "list", "King").await;
+    people(lab, FULL..FULL + 1, "King", "").await;
+    assert!(lab.read("Lists", "list", "King").await.unwrap().entity.text("ek_blob").is_some());
+}
+
+type Step = fn(Lab) -> BoxFuture<'static, ()>;
+
+struct Scenario {
+    name: &'static str,
+    prepare: Step,
+    /// Whose sync it is.
+    rk: &'static str,
+}
+
+fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "a list moves out of its row",
+            prepare: |lab| {
+                Box::pin(async move {
+                    people(&lab, 0..FULL, "King", "").await;
+                    pad(&lab, "Lists", "list", "King").await;
+                    lab.write(person("900", "King", "")).await;
+                })
+            },
+            rk: "900",
+        },
+        Scenario {
+            name: "a member joins a list that has moved out",
+            prepare: |lab| {
+                Box::pin(async move {
+                    moved_out(&lab).await;
+                    lab.write(person("900", "King", "")).await;
+                })
+            },
+            rk: "900",
+        },
+        Scenario {
+            name: "a member goes from a list that has moved out to another",
+            prepare: |lab| {
+                Box::pin(async move {
+                    moved_out(&lab).await;
+                    lab.write(person("005", "Lovelace", "")).await;
+                })
+            },
+            rk: "005",
+        },
+        Scenario {
+            name: "a list returns into its row",
+            prepare: |lab| {
+                Box::pin(async move {
+                    moved_out(&lab).await;
+                    without_padding(&lab, "Lists", "list", "King").await;
+                    lab.remove("Sales", "005").await;
+                })
+            },
+            rk: "005",
+        },
+        Scenario {
+            name: "the last member leaves a list that has moved out",
+            prepare: |lab| {
+                Box::pin(async move {
+                    moved_out(&lab).await;
+                    for n in 1..=FULL {
+                        lab.remove("Sales", &format!("{n:03}")).await;
+                        lab.work(&sync("Sales", &format!("{n:03}"))).await.unwrap();
+                    }
+                    assert!(lab.read("Lists", "list", "King").await.unwrap().entity.text("ek_blob").is_some());
+                    lab.remove("Sales", "000").await;
+                })
+            },
+            rk: "000",
+        },
+        Scenario {
+            name: "the first member makes a list in a blob",
+            prepare: |lab| Box::pin(async move { lab.write(person("900", "", "Rust")).await }),
+            rk: "900",
+        },
+        Scenario {
+            name: "a member changes lists in blobs",
+            prepare: |lab| {
+                Box::pin(async move {
+                    people(&lab, 0..3, "", "Rust").await;
+                    people(&lab, 3..4, "", "C").await;
+                    lab.write(person("003", "", "Rust")).await;
+                })
+            },
+            rk: "003",
+        },
+        Scenario {
+            name: "a list in a blob becomes blocks",
+            prepare: |lab| {
+                Box::pin(async move {
+                    people(&lab, 0..BLOCKS - 3, "", "Rust").await;
+                    lab.write(person("900", "", "Rust")).await;
+                })
+            },
+            rk: "900",
+        },
+        Scenario {
+            name: "a member leaves a list of blocks",
+            prepare: |lab| {
+                Box::pin(async move {
+                    people(&lab, 0..BLOCKS, "", "Rust").await;
+                    lab.remove("Sales", "030").await;
+                })
+            },
+            rk: "030",
+        },
+        Scenario {
+            name: "a group moves out of its row",
+            prepare: |lab| {
+                Box::pin(async move {
+                    people(&lab, 0..3, "King", "").await;
+                    without_padding(&lab, "Groups", "group", "King").await;
+                    fill(&lab, "Groups", "group", "King").await;
+                    lab.write(person("900", "King", "")).await;
+                })
+            },
+            rk: "900",
+        },
+    ]
+}
+
+/// Leaves a row no room for a member more: little is missing to 1 MiB, as Azure counts.
+async fn fill(lab: &Lab, name: &str, pk: &str, rk: &str) {
+    let mut row = lab.read(name, pk, rk).await.unwrap().entity;
+    for size in [32_000, 4_000, 500, 60, 5] {
+        for n in 0.. {
+            let larger = row.clone().with(format!("Padding{size}_{n}"), "x".repeat(size));
+            if !spilled::fits(&larger) {
+                break;
+            }
+            row = larger;
+        }
+    }
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Condition::Any)).await.unwrap();
+}
+
+/// What a list says: its members and their tokens, read by simple means.
+type Listed = BTreeMap<Vec<String>, String>;
+
+async fn lines(lab: &Lab, story: &str, container: &str, name: &str) -> Listed {
+    let (container, name) = (ContainerName::new(container).unwrap(), BlobName::new(name).unwrap());
+    let blob = lab.account.blobs.get(&container, &name, None).await.unwrap();
+    let blob = blob.unwrap_or_else(|| panic!("{story}: {container}/{name} does not exist"));
+    let text = String::from_utf8(blob.content.to_vec()).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let head = lines.next().unwrap();
+    let members: Vec<(Vec<String>, String)> = lines.map(|line| serde_json::from_value(line).unwrap()).collect();
+    assert!(members.is_sorted_by(|one, next| one.0 < next.0), "{story}: {name} is not sorted");
+    assert_eq!(head["ek_count"], members.len(), "{story}");
+    members.into_iter().collect()
+}
+
+async fn in_row(lab: &Lab, story: &str, row: &Entity) -> Listed {
+    if let Some(blob) = row.text("ek_blob") {
+        let (container, name) = blob.split_once('/').unwrap();
+        return lines(lab, story, container, name).await;
+    }
+    let property = row.text("ek_list").unwrap();
+    let pieces = |property: &str| -> Vec<Value> {
+        let names = std::iter::once(property.to_owned()).chain((1..).map(|n| format!("{property}_{n}")));
+        let texts = names.map_while(|name| row.text(&name).map(ToOwned::to_owned));
+        texts.flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).unwrap()).collect()
+    };
+    let (members, tokens) = (pieces(property), pieces("ek_tokens"));
+    assert_eq!(members.len(), tokens.len(), "{story}");
+    members
+        .into_iter()
+        .zip(tokens)
+        .map(|(member, token)| (serde_json::from_value(member).unwrap(), token.as_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// Lists, groups and footprints are what the employees make them, and no blob is there that a row might still name or nobody would find.
+async fn check(lab: &Lab, story: &str) {
+    let mut wanted: BTreeMap<(&str, String), BTreeSet<Vec<String>>> = BTreeMap::new();
+    let people = lab.rows("Employees").await;
+    for row in &people {
+        let entity = &row.entity;
+        let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
+        let (note, text) = (entity.text("Note").unwrap().to_owned(), |name: &str| entity.text(name).unwrap().to_owned());
+        for (place, value) in [("Lists", text("LastName")), ("skilled", text("Skill"))] {
+            if !value.is_empty() {
+                wanted.entry((place, value)).or_default().insert(vec![pk.clone(), rk.clone(), note.clone()]);
+            }
+        }
+        if !text("Group").is_empty() {
+            wanted.entry(("Groups", text("Group"))).or_default().insert(vec![pk, rk, "Salary=i3".to_owned()]);
+        }
+    }
+
+    let mut found: BTreeMap<(&str, String), Listed> = BTreeMap::new();
+    let mut named = BTreeMap::new();
+    for place in ["Lists", "Groups"] {
+        for row in lab.rows(place).await {
+            let listed = in_row(lab, story, &row.entity).await;
+            let count = i64::try_from(listed.len()).unwrap();
+            assert_eq!(row.entity.get("ek_count"), Some(&EdmValue::Int64(count)), "{story}: the row says another number of members");
+            if place == "Groups" {
+                let figures = ["Headcount", "Payroll"].map(|name| row.entity.get(name).cloned());
+                assert_eq!(figures, [Some(EdmValue::Int64(count)), Some(EdmValue::Int64(3 * count))], "{story}");
+            }
+            let view = row.entity.text("ek_view").unwrap();
+            let site = Site::Row { table: table(place), key: row.entity.key.clone() };
+            let prefix = spilled::prefix(&view.try_into().unwrap(), &site);
+            named.insert(prefix, (row.entity.text("ek_blob").map(ToOwned::to_owned), row.etag));
+            found.insert((place, row.entity.key.rk.to_string()), listed);
+        }
+    }
+    let container = ContainerName::new("skilled").unwrap();
+    for blob in lab.account.blobs.list(&container, "", None).await.unwrap().blobs {
+        let name = blob.name.as_str().strip_suffix(".jsonl").unwrap().to_owned();
+        found.insert(("skilled", name), lines(lab, story, "skilled", blob.name.as_str()).await);
+    }
+    let members: BTreeMap<_, BTreeSet<_>> = found.iter().map(|(place, listed)| (place.clone(), listed.keys().cloned().collect())).collect();
+    assert_eq!(members, wanted, "{story}");
+
+    let container = ContainerName::new(spilled::CONTAINER).unwrap();
+    for blob in lab.account.blobs.list(&container, "", None).await.unwrap().blobs {
+        let (prefix, _) = blob.name.as_str().rsplit_once('/').unwrap();
+        let row = named.get(&format!("{prefix}/"));
+        let of_row = row.and_then(|(blob, _)| blob.as_ref()).map(|blob| BlobName::new(blob.split_once('/').unwrap().1).unwrap());
+        if of_row.as_ref() != Some(&blob.name) {
+            let left_over = spilled::is_left_over(&blob.name, of_row.as_ref(), row.map(|(_, etag)| etag));
+            assert!(left_over, "{story}: {} lies there, and a row may still name it", blob.name);
+        }
+    }
+
+    for row in people {
+        let primary = Primary { table: table("Employees"), key: row.entity.key };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
+        let recorded = lab.account.tables.get(&footprint::table(), &footprint::key(&primary), None).await.unwrap().unwrap();
+        let recorded = Footprint::decode(&primary, &recorded.entity).unwrap();
+        for (ItemAddress { site, part, .. }, entry) in &recorded.items {
+            let place = match site {
+                Site::Row { table, key } => (if table.as_str() == "Lists" { "Lists" } else { "Groups" }, key.rk.to_string()),
+                Site::Blob { name, .. } => ("skilled", name.as_str().strip_suffix(".jsonl").unwrap().to_owned()),
+            };
+            let Some(Part::Member(member)) = part else { panic!("{story}: {part:?} is no member") };
+            let token =
+                found.get(&place).and_then(|listed| listed.get(&member.0)).unwrap_or_else(|| panic!("{story}: {place:?} lacks {member}"));
+            assert_eq!(entry.etag.as_ref().map(evenkeel::model::ETag::as_str), Some(token.as_str()), "{story}");
+        }
+    }
+}
+
+async fn undisturbed(scenario: &Scenario) -> u64 {
+    let lab = lab().await;
+    (scenario.prepare)(lab.clone()).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.deliver(&sync("Sales", scenario.rk), 1).await.expect("not disturbed").expect("the scenario's job succeeds");
+    let operations = lab.weather.counted();
+    lab.weather.calm();
+    lab.finish().await;
+    check(&lab, scenario.name).await;
+    operations
+}
+
+#[tokio::test]
+async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges() {
+    let mut runs = 0_u32;
+    for scenario in scenarios() {
+        let operations = undisturbed(&scenario).await;
+        for disturbance in DISTURBANCES {
+            for at in 1..=operations + 1 {
+                let lab = lab().await;
+                (scenario.prepare)(lab.clone()).await;
+                lab.weather.arm(at, disturbance);
+                lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
+                lab.weather.calm();
+                lab.finish().await;
+                check(&lab, &format!("{}, {disturbance:?} at operation {at}", scenario.name)).await;
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 400, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+fn meddlers() -> Vec<(&'static str, Step)> {
+    vec![
+        ("others join and their syncs", |lab| {
+            Box::pin(async move {
+                lab.write(person("800", "King", "Rust")).await;
+                drop(lab.work(&sync("Sales", "800")).await);
+            })
+        }),
+        ("others leave and their syncs", |lab| {
+            Box::pin(async move {
+                for rk in ["001", "002"] {
+                    lab.remove("Sales", rk).await;
+                    drop(lab.work(&sync("Sales", rk)).await);
+                }
+            })
+        }),
+        ("its own primary changes and its sync comes later", |lab| {
+            Box::pin(async move {
+                for rk in ["900", "005", "003"] {
+                    if lab.read("Employees", "Sales", rk).await.is_some() {
+                        lab.write(person(rk, "Byron", "C")).await;
+                        lab.sync_later.lock().unwrap().push(sync("Sales", rk));
+                    }
+                }
+            })
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothing() {
+    let mut runs = 0_u32;
+    for scenario in scenarios() {
+        let operations = undisturbed(&scenario).await;
+        for (name, meddle) in meddlers() {
+            for at in 1..=operations {
+                let lab = lab().await;
+                (scenario.prepare)(lab.clone()).await;
+                lab.weather.arm(at, Disturbance::Meddle);
+                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
+                lab.weather.calm();
+                lab.finish().await;
+                check(&lab, &format!("{}, {name} before operation {at}", scenario.name)).await;
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
+}
