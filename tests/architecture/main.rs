@@ -25,7 +25,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("wide", &["model", "ports"]),
     ("client", &["model", "settings", "catalog", "ports", "patterns", "shared", "wide"]),
     ("reconcile", &["planted", "model", "catalog", "ports", "patterns", "shared", "wide"]),
-    ("migrations", &["model", "catalog", "settings", "ports"]),
+    ("migrations", &["model", "catalog", "settings", "ports", "shared"]),
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "model", "settings", "ports", "telemetry"]),

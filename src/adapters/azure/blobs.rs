@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use azure_core::prelude::{IfMatchCondition, Metadata, NextMarker};
+use azure_core::prelude::{IfMatchCondition, NextMarker};
 use azure_storage_blobs::blob::{self as library, BlobBlockType};
 use azure_storage_blobs::prelude::{BlobClient, BlobContentType, BlobServiceClient, ConditionAppendPosition, Hash};
 use base64::Engine as _;
@@ -15,6 +15,7 @@ use md5::{Digest as _, Md5};
 use secrecy::ExposeSecret as _;
 
 use super::amend::Amendment;
+use super::blob_headers::{condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of};
 use super::block_list;
 use super::call::{Caller, Failure};
 use super::classify::{Absent, Operation};
@@ -230,59 +231,6 @@ impl AzureBlobs {
         }
         Err(self.caller.error(ErrorClass::Ambiguous, COPY, what(), "the copy is still under way after 5 minutes"))
     }
-}
-
-/// `bytes 0-9/100`: where the range starts, and how long the whole is.
-fn content_range(text: &str) -> Option<(u64, u64)> {
-    let (range, length) = text.trim().strip_prefix("bytes")?.trim().split_once('/')?;
-    let (start, _) = range.split_once('-')?;
-    Some((start.trim().parse().ok()?, length.trim().parse().ok()?))
-}
-
-fn metadata_of(answer: &Answer) -> BTreeMap<String, String> {
-    let pairs = answer.headers.iter().filter_map(|(name, value)| {
-        let name = name.as_str().strip_prefix("x-ms-meta-")?;
-        Some((name.to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-    });
-    pairs.collect()
-}
-
-/// A condition in the library's words.
-fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
-    match condition {
-        BlobCondition::None => None,
-        BlobCondition::Absent => Some(IfMatchCondition::NotMatch("*".to_owned())),
-        BlobCondition::Matches(etag) => Some(IfMatchCondition::Match(etag.as_str().to_owned())),
-    }
-}
-
-/// Metadata in the library's words.
-fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
-    let mut headers = Metadata::new();
-    for (name, value) in metadata {
-        headers.insert(name.to_ascii_lowercase(), value.clone());
-    }
-    headers
-}
-
-/// A name of metadata: a C# identifier, of ASCII letters.
-fn is_identifier(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
-/// What the library can set only with a second request.
-fn context_of(upload: &BlobUpload) -> azure_core::Context {
-    let amendment = Amendment::default();
-    match &upload.cache_control {
-        Some(cache_control) => amendment.header("x-ms-blob-cache-control", cache_control.clone()),
-        None => amendment,
-    }
-    .context()
-}
-
-/// What a header carries unchanged.
-fn is_header_text(value: &str) -> bool {
-    value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
 }
 
 #[async_trait]
@@ -570,27 +518,5 @@ impl BlobStore for AzureBlobs {
         let answer = self.caller.run(LIST, what, transport::first(call.into_stream())).await?;
         listing::read(&answer.body)
             .ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer is cut off or is no list of blobs"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn content_ranges_are_read() {
-        assert_eq!(content_range("bytes 0-9/100"), Some((0, 100)));
-        assert_eq!(content_range("bytes 8388608-8388609/8388610"), Some((8_388_608, 8_388_610)));
-        for bad in ["", "bytes */0", "bytes 0-9/*", "items 0-9/10"] {
-            assert_eq!(content_range(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn metadata_is_what_headers_carry() {
-        assert!(is_identifier("ek_source") && is_identifier("_a1"));
-        assert!(!is_identifier("") && !is_identifier("1a") && !is_identifier("a-b") && !is_identifier("한"));
-        assert!(is_header_text("") && is_header_text("a b"));
-        assert!(!is_header_text(" a") && !is_header_text("a\n") && !is_header_text("é"));
     }
 }

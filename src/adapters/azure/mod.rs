@@ -28,6 +28,7 @@
 mod amend;
 mod ascii;
 mod batch;
+mod blob_headers;
 mod blobs;
 mod block_list;
 mod call;
