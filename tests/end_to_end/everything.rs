@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel::model::{EdmValue, Entity, EntityKey, QueueName, Row, TableName, body};
+use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body};
 use evenkeel::ports::{Account, TableOperation, Ttl};
 use serde_json::{Value, json};
 
@@ -52,6 +52,21 @@ store = "partition"
 row_key = "list_{LastName}"
 member = ["{RowKey}"]
 property = "Employees"
+
+[views.list_blob]
+kind = "index_entity"
+source = "Employees"
+store = "blob"
+container = "employee-lists"
+name = "by_name/{LastName}.jsonl"
+member = ["{PartitionKey}", "{RowKey}"]
+
+[views.bodies]
+kind = "large_entity"
+source = "Papers"
+properties = ["Body"]
+container = "bodies"
+threshold = "1KiB"
 
 [views.manager]
 kind = "denormalize"
@@ -158,7 +173,7 @@ fn deed(dice: &mut Dice, number: usize) -> Deed {
     let on = |op: &str| json!({"op": op, "table": "Employees", "pk": pk, "rk": rk});
     let archive = |op: &str, archive: &str| json!({"op": op, "archive": archive, "pk": pk, "rk": rk});
     let jobs = |jobs: Vec<Value>| Deed { jobs, ..Deed::default() };
-    match dice.below(15) {
+    match dice.below(17) {
         0..=3 => jobs(vec![json!({"op": "put", "table": "Employees", "entity": employee})]),
         4 => jobs(vec![json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
             {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}})]),
@@ -178,7 +193,10 @@ fn deed(dice: &mut Dice, number: usize) -> Deed {
                 json!({"op": "archive", "archive": "log", "pk": "e", "rk": rk}),
             ])
         }
-        13 => {
+        13 => jobs(vec![json!({"op": "put", "table": "Papers", "entity":
+            {"PartitionKey": "p", "RowKey": rk, "Body": format!("{} ", dice.below(4)).repeat(800)}})]),
+        14 => jobs(vec![json!({"op": "delete", "table": "Papers", "pk": "p", "rk": rk})]),
+        15 => {
             let region = json!({"PartitionKey": dice.of(&["from", "to"]), "RowKey": "region", "Name": format!("Region {number}")});
             jobs(vec![json!({"op": "put", "table": "Regions", "entity": region})])
         }
@@ -276,6 +294,28 @@ fn assert_derived(site: &Site) {
         lists.into_iter().map(|(name, members)| (("last_name".to_owned(), name), json!(members).to_string())).collect();
     assert_eq!(site.rows("Lists").iter().map(|(key, row)| (key.clone(), list(row))).collect::<BTreeMap<_, _>>(), lists);
 
+    for ((_, name), members) in &lists {
+        let found = site.command(&["--json", "lookup", "list_blob", &format!("LastName={name}")]);
+        assert_eq!(found.code, 0, "{}", found.err);
+        let found: Vec<Value> = found.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (summary, found) = found.split_last().unwrap();
+        assert_eq!(summary["rows"], found.len(), "{summary}");
+        assert_eq!(
+            json!(found.iter().map(|row| [&row["PartitionKey"], &row["RowKey"]]).collect::<Vec<_>>()).to_string(),
+            *members,
+            "the blob of {name}"
+        );
+    }
+    assert_eq!(blobs(site, "employee-lists").len(), lists.len(), "no list is left without members");
+
+    let pointed: BTreeSet<String> = site
+        .rows("Papers")
+        .values()
+        .map(|row| serde_json::from_str::<Value>(row.entity.text("Body").unwrap()).unwrap()["$blob"].as_str().unwrap().to_owned())
+        .collect();
+    let there: BTreeSet<String> = blobs(site, "bodies").into_iter().map(|name| format!("bodies/{name}")).collect();
+    assert_eq!(there, pointed, "every pointer has its blob, and every blob its pointer");
+
     let number = |number: i64| Some(EdmValue::Int64(number));
     let groups = groups.into_iter().map(|(group, salaries)| {
         let people = employees.keys().filter(|(pk, _)| *pk == group).count();
@@ -309,6 +349,22 @@ fn assert_derived(site: &Site) {
         });
         assert_eq!(only(&site.rows(to), &[value, "ek_source"]), wanted.collect(), "{from}");
     }
+}
+
+/// The names of all blobs of a container.
+fn blobs(site: &Site, container: &str) -> Vec<String> {
+    let container = ContainerName::new(container).unwrap();
+    site.with(async |account| {
+        let (mut names, mut marker) = (Vec::new(), None);
+        loop {
+            let page = account.blobs.list(&container, "", marker.as_deref()).await.unwrap();
+            names.extend(page.blobs.into_iter().map(|blob| blob.name.to_string()));
+            marker = page.marker;
+            if marker.is_none() {
+                return names;
+            }
+        }
+    })
 }
 
 fn lives(site: &Site) {
