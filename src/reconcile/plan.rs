@@ -281,6 +281,10 @@ fn differs(entry: Option<&Entry>, look: &Look) -> bool {
 /// marks everything whose existence is about to change.
 fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     let mut footprint = situation.footprint.clone();
+    if matches!(footprint.settled, Settled::At { .. } | Settled::Waiting { .. }) {
+        // Rows get new ETags, and rows derived from them follow: that is so once this pass has closed, and not if it stops half-way.
+        footprint.settled = Settled::Never;
+    }
     for write in &plan.writes {
         let entry =
             footprint.items.entry(write.address.clone()).or_insert(Entry { generation: write.generation, etag: None, changing: true });

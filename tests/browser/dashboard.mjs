@@ -213,6 +213,7 @@ const scenarios = {
     await until("the first slot is measured", async () => (await api("GET", "/api/v1/hour")).length > 0);
     const page = await open();
     await page.goto(`${base}/login`);
+    await page.waitForFunction(() => document.activeElement.matches("input"));
     await page.keyboard.type(token);
     await page.keyboard.press("Enter");
     await page.waitForURL(`${base}/`);
