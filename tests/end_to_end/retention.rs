@@ -76,7 +76,7 @@ fn archived(place: fn(&str) -> Site) {
         let container = ContainerName::new("old-logins").unwrap();
         let mut lines = 0;
         for blob in account.blobs.list(&container, "Logins20200101/", None).await.unwrap().blobs {
-            if blob.name.as_str().ends_with(".jsonl") {
+            if blob.name.as_str().split_once('.').is_some_and(|(_, kind)| kind == "jsonl") {
                 let blob = account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap();
                 lines += String::from_utf8(blob.content.to_vec()).unwrap().lines().count();
             }
