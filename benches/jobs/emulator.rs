@@ -1,4 +1,4 @@
-//! Azurite as the contests use it, and the processor time it takes.
+//! Azurite as the contests use it, and the processor time that processes take.
 
 use crate::contest::Services;
 use crate::support::azurite::{Azurite, Ports};
@@ -28,9 +28,22 @@ impl Emulator {
     }
 }
 
+/// Processor time so far of the processes that this one started, and that have ended.
+pub(crate) fn children_ms() -> f64 {
+    ticks(&stat("self"), 13..15) * 10.0
+}
+
 fn processor_ms(process: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything; user and system time are the 12th and 13th after it.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    fields.get(11..13).unwrap_or_default().iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10.0
+    ticks(&stat(&process.to_string()), 11..13) * 10.0
+}
+
+fn stat(process: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default()
+}
+
+/// The sum of some fields of a process: user and system time are the 12th and 13th after its name, those of its children the next two.
+fn ticks(stat: &str, fields: std::ops::Range<usize>) -> f64 {
+    // The name in parentheses may hold anything.
+    let all: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    all.get(fields).unwrap_or_default().iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum()
 }

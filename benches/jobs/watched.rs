@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,55 +11,79 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::contest::{Contest, Effort, Field, Services, StoreKind, Work, effort_of, median};
+use crate::emulator::children_ms;
 
-/// Lets the program do the same jobs with this many open dashboards and with none, in turn, and reports the ratio.
+/// What one run came to.
+struct Run {
+    effort: Effort,
+    /// Processor time of the program, in milliseconds.
+    program_ms: f64,
+    /// Bytes that all watchers were told.
+    told: u64,
+}
+
+/// Lets the program do the same jobs with this many open dashboards and with none, in turn, and reports the ratios.
 pub(crate) async fn measure(watchers: usize, jobs: usize, rounds: usize) {
     let contest = Contest { store: StoreKind::Embedded, services: Services::Apart, work: Work::Sync, jobs, concurrency: 64 };
-    let (mut ratios, mut told) = (Vec::new(), Vec::new());
+    let (mut speed, mut processor, mut told) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
-        let mut seconds = [0.0; 2];
-        for place in 0..2 {
-            let watched = (round + place) % 2;
-            let (effort, bytes) = one(&contest, if watched == 1 { watchers } else { 0 }).await;
-            seconds[watched] = effort.seconds;
-            if watched == 1 {
-                told.push(bytes as f64 / watchers as f64 / 1024.0 / effort.seconds);
-            }
-        }
-        ratios.push(seconds[0] / seconds[1]);
+        // Each goes first in turn: what a machine does beside changes slowly.
+        let first_watched = round % 2 == 1;
+        let first = one(&contest, if first_watched { watchers } else { 0 }).await;
+        let second = one(&contest, if first_watched { 0 } else { watchers }).await;
+        let (alone, watched) = if first_watched { (second, first) } else { (first, second) };
+        speed.push(alone.effort.seconds / watched.effort.seconds);
+        processor.push(watched.program_ms / alone.program_ms);
+        told.push(watched.told as f64 / watchers as f64 / 1024.0 / watched.effort.seconds);
+        println!("  round {:>2}: {:.3} of the jobs/s, {:.3} of the processor time", round + 1, speed[round], processor[round]);
     }
     println!(
-        "{watchers} open dashboards, {jobs} sync jobs on the embedded store, {rounds} rounds: {:.3} of the jobs/s without any (median; {:.3} to {:.3}); each is told {:.1} KiB/s",
-        median(ratios.iter().copied()),
-        ratios.iter().copied().fold(f64::INFINITY, f64::min),
-        ratios.iter().copied().fold(0.0, f64::max),
+        "{watchers} open dashboards, {jobs} sync jobs on the embedded store, {rounds} rounds, to none: {} of the jobs/s, {} of the processor time; each is told {:.1} KiB/s",
+        spread(&speed),
+        spread(&processor),
         median(told.into_iter()),
     );
 }
 
-/// One run to the end, watched all the while; what it took, and how many bytes the watchers were told.
-async fn one(contest: &Contest, watchers: usize) -> (Effort, u64) {
+fn spread(ratios: &[f64]) -> String {
+    let (least, most) = ratios.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), &ratio| (least.min(ratio), most.max(ratio)));
+    format!("{:.3} (median; {least:.3} to {most:.3})", median(ratios.iter().copied()))
+}
+
+/// One run to the end, watched all the while.
+async fn one(contest: &Contest, watchers: usize) -> Run {
     let field = Field::prepare(contest).await;
-    // Bound and dropped: the system does not give the port away again at once.
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = address();
     let mut program = field.program();
     program.env("EVENKEEL__HTTP__LISTEN", address.to_string());
     program.args(["--json", "-q", "run", "--until-idle=0"]).stdout(Stdio::piped());
+    let (before, ended) = (children_ms(), Arc::new(AtomicBool::new(false)));
     let child = program.spawn().unwrap();
-    let mut watching: JoinSet<u64> = (0..watchers).map(|_| watch(address)).collect();
+    let mut watching: JoinSet<u64> = (0..watchers).map(|_| watch(address, ended.clone())).collect();
     let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
-    let mut bytes = 0;
-    while let Some(told) = watching.join_next().await {
-        bytes += told.unwrap();
+    ended.store(true, Ordering::Relaxed);
+    let (program_ms, mut told) = (children_ms() - before, 0);
+    while let Some(bytes) = watching.join_next().await {
+        let bytes = bytes.unwrap();
+        assert!(bytes > 0, "a dashboard was told nothing: give it more jobs");
+        told += bytes;
     }
-    (effort_of(&output), bytes)
+    Run { effort: effort_of(&output), program_ms, told }
+}
+
+/// A free address for the program. The port lies below those that the system gives to callers (32,768 and up): a watcher
+/// that calls before the program listens could be given the very port it calls, and would meet itself.
+fn address() -> SocketAddr {
+    let free = (20_000..30_000).find_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok()).unwrap();
+    free.local_addr().unwrap()
 }
 
 /// Opens the live part of the first page and reads it to the end, as a browser would; how many bytes there were.
-async fn watch(address: SocketAddr) -> u64 {
+async fn watch(address: SocketAddr, ended: Arc<AtomicBool>) -> u64 {
     let mut stream = loop {
         match TcpStream::connect(address).await {
             Ok(stream) => break stream,
+            Err(_) if ended.load(Ordering::Relaxed) => return 0,
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     };
