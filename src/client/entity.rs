@@ -69,12 +69,10 @@ impl Client {
 
     /// The account of a container that a view keeps large values in.
     pub(super) fn account_of(&self, container: &ContainerName) -> Option<&AccountName> {
-        let of = |kind: &'_ ViewKind| matches!(kind, ViewKind::LargeEntity(large) if large.container == *container);
-        let view = self.catalog.views.values().find(|view| of(&view.kind))?;
-        match &view.kind {
-            ViewKind::LargeEntity(large) => Some(&large.account),
+        self.catalog.views.values().find_map(|view| match &view.kind {
+            ViewKind::LargeEntity(large) if large.container == *container => Some(&large.account),
             _ => None,
-        }
+        })
     }
 
     /// One entity with all its rows, pointers and lists as they are.

@@ -1,13 +1,12 @@
 //! Sending jobs: each is checked as the worker will check it, and goes to the queue that carries it.
 
-use std::error::Error;
 use std::time::Duration;
 
 use super::{Client, ClientError};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::Audit;
 use crate::model::backfill::{Backfill, BackfillScope};
-use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, job, limits, shard};
+use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use crate::ports::Ttl;
 use crate::settings::QueueSettings;
 
@@ -91,7 +90,7 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is.
     let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
-    let envelope = job::decode(&message).map_err(|error| chain(&error))?;
+    let envelope = job::decode(&message).map_err(|error| cause::chain(&error))?;
     let table = subject(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(op, queue, queues)?;
@@ -179,18 +178,6 @@ fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings])
         }
         None => queues.iter().find(carries).ok_or_else(|| format!("no declared queue carries {op} jobs")),
     }
-}
-
-/// An error and everything below it, on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        below = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::Finding;
 use super::section::{Reported, Section};
 use crate::model::nearest::nearest;
 use crate::model::{AccountName, QueueName, job};
@@ -80,21 +79,17 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {
     if !section.has("allow") {
         return Ok(None);
     }
-    let mut allowed = BTreeSet::new();
-    let mut wrong = false;
-    for (op, origin) in section.texts("allow").ok_or(Reported)? {
+    let known = |op: String| {
         if job::OPS.contains(&op.as_str()) {
-            allowed.insert(op);
-            continue;
+            return Ok(op);
         }
-        wrong = true;
         let hint = nearest(&op, job::OPS).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
-        let message = format!("unknown operation {op:?}; known are {}{hint}", job::OPS.join(", "));
-        section.cx.error(Finding::new(origin.as_ref(), section.path_of("allow"), message));
-    }
-    if !wrong && allowed.is_empty() {
+        Err(format!("unknown operation {op:?}; known are {}{hint}", job::OPS.join(", ")))
+    };
+    let allowed = section.each("allow", known).ok_or(Reported)?;
+    if allowed.is_empty() {
         section.error("allow", "expected at least one operation; leave the key out to allow all");
-        wrong = true;
+        return Err(Reported);
     }
-    if wrong { Err(Reported) } else { Ok(Some(allowed)) }
+    Ok(Some(allowed.into_iter().collect()))
 }

@@ -231,6 +231,20 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Each text of a list, read; every mistake is told at its place.
+    pub(super) fn each<T>(&self, key: &'static str, mut read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>> {
+        let read = self.texts(key)?.into_iter().map(|(text, origin)| match read(text) {
+            Ok(value) => Some(value),
+            Err(problem) => {
+                self.cx.error(Finding::new(origin.as_ref(), self.path_of(key), problem));
+                None
+            }
+        });
+        // To the end, also after a mistake.
+        let read: Vec<Option<T>> = read.collect();
+        read.into_iter().collect()
+    }
+
     /// A table, where the key is there.
     pub(super) fn section(&self, key: &'static str) -> Option<Self> {
         let node = self.node(key)?;

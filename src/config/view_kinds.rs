@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use super::finding::Finding;
 use super::section::Section;
 use super::units::parse_size;
 use super::views::{KindDraft, RangeDraft, account};
@@ -74,18 +73,8 @@ pub(super) fn large_entity(section: &Section<'_>, accounts: &[AccountName]) -> O
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
 fn large_properties(section: &Section<'_>) -> Option<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    let mut wrong = false;
-    for (name, origin) in section.texts("properties")? {
-        match own_property(&name) {
-            Ok(name) => drop(names.insert(name)),
-            Err(problem) => {
-                wrong = true;
-                section.cx.error(Finding::new(origin.as_ref(), section.path_of("properties"), problem));
-            }
-        }
-    }
-    (!wrong).then_some(names)
+    let names = section.each("properties", |name| own_property(&name))?;
+    Some(names.into_iter().collect())
 }
 
 pub(super) fn denormalize(section: &Section<'_>, name: Option<&ViewName>) -> Option<KindDraft> {
@@ -214,20 +203,7 @@ fn member(section: &Section<'_>, keys: &[&str]) -> Option<Vec<Template>> {
     if !section.has("member") {
         section.error("member", format!("missing; expected {EXPECTED}"));
     }
-    let mut templates = Vec::new();
-    let mut wrong = false;
-    for (text, origin) in section.texts("member")? {
-        match Template::parse_text(&text) {
-            Ok(template) => templates.push(template),
-            Err(error) => {
-                wrong = true;
-                section.cx.error(Finding::new(origin.as_ref(), section.path_of("member"), error.to_string()));
-            }
-        }
-    }
-    if wrong {
-        return None;
-    }
+    let templates = section.each("member", |text| Template::parse_text(&text).map_err(|error| error.to_string()))?;
     let lacks = |key: &&str| !templates.iter().any(|template| template.bare_property() == Some(key));
     let missing: Vec<String> = keys.iter().filter(|key| lacks(key)).map(|key| format!("\"{{{key}}}\"")).collect();
     if !missing.is_empty() {
@@ -238,29 +214,20 @@ fn member(section: &Section<'_>, keys: &[&str]) -> Option<Vec<Template>> {
 }
 
 fn select(section: &Section<'_>) -> Option<Vec<String>> {
-    let mut names: Vec<String> = Vec::new();
-    let mut wrong = false;
-    for (name, origin) in section.texts("select")? {
-        let problem = if name.starts_with(RESERVED_PREFIX) {
-            Some(format!("{name:?} is one of evenkeel's own properties, which are never copied"))
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    section.each("select", |name| {
+        if name.starts_with(RESERVED_PREFIX) {
+            Err(format!("{name:?} is one of evenkeel's own properties, which are never copied"))
         } else if matches!(name.as_str(), "PartitionKey" | "RowKey") {
-            Some(format!("{name} is no property to copy: every copy names its primary's keys in ek_source"))
+            Err(format!("{name} is no property to copy: every copy names its primary's keys in ek_source"))
         } else if name == "Timestamp" {
-            Some("Timestamp is the service's own: every copy has one of its own".to_owned())
+            Err("Timestamp is the service's own: every copy has one of its own".to_owned())
         } else if !valid_property_name(&name) {
-            Some(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
-        } else if names.contains(&name) {
-            Some(format!("{name:?} is selected twice"))
+            Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+        } else if !names.insert(name.clone()) {
+            Err(format!("{name:?} is selected twice"))
         } else {
-            None
-        };
-        match problem {
-            None => names.push(name),
-            Some(problem) => {
-                wrong = true;
-                section.cx.error(Finding::new(origin.as_ref(), section.path_of("select"), problem));
-            }
+            Ok(name)
         }
-    }
-    (!wrong).then_some(names)
+    })
 }

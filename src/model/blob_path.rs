@@ -5,7 +5,7 @@
 //! be in it: several primaries may share a blob.
 
 use super::EdmValue;
-use super::document::{PathError, PlaceError, fitted, printable};
+use super::document::{PathError, PlaceError, fitted, printable, segments};
 use super::template::{Field, Part, Template, escape};
 use super::{BlobName, Entity};
 
@@ -19,14 +19,7 @@ pub struct BlobPath {
 impl BlobPath {
     /// Reads a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        let mut segments = Vec::new();
-        for segment in text.split('/') {
-            if matches!(segment, "" | "." | "..") {
-                return Err(PathError::Segment(text.to_owned()));
-            }
-            segments.push(Template::parse(segment)?);
-        }
-        Ok(Self { text: text.to_owned(), segments })
+        Ok(Self { text: text.to_owned(), segments: segments(text)? })
     }
 
     /// As the catalog spells it.

@@ -71,13 +71,7 @@ pub enum PlaceError {
 impl DocumentPath {
     /// Reads a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        let mut segments = Vec::new();
-        for segment in text.split('/') {
-            if matches!(segment, "" | "." | "..") {
-                return Err(PathError::Segment(text.to_owned()));
-            }
-            segments.push(Template::parse(segment)?);
-        }
+        let segments = segments(text)?;
         let named = segments.iter().flat_map(Template::properties);
         if let Some(property) = named.into_iter().find(|name| !matches!(*name, "PartitionKey" | "RowKey")) {
             return Err(PathError::Property { path: text.to_owned(), property: property.to_owned() });
@@ -101,6 +95,15 @@ impl DocumentPath {
         let name = segments.collect::<Result<Vec<_>, _>>()?.join("/");
         BlobName::new(name.clone()).map_err(|_| PlaceError::Name(name))
     }
+}
+
+/// The templates between a path's slashes.
+pub(super) fn segments(path: &str) -> Result<Vec<Template>, PathError> {
+    let segment = |text| match text {
+        "" | "." | ".." => Err(PathError::Segment(path.to_owned())),
+        text => Ok(Template::parse(text)?),
+    };
+    path.split('/').map(segment).collect()
 }
 
 /// A segment for a key. An empty key is a key like others here.

@@ -98,6 +98,13 @@ impl Entity {
         self
     }
 
+    /// Bytes of the entity as Azure counts them: two for each UTF-16 unit of its keys, and each property's.
+    pub fn stored_bytes(&self) -> usize {
+        let units = |text: &str| 2 * text.encode_utf16().count();
+        let properties: usize = self.properties.iter().map(|(name, value)| stored_bytes(name, value)).sum();
+        4 + units(self.key.pk.as_str()) + units(self.key.rk.as_str()) + properties
+    }
+
     /// Checks every limit of the service, before anything is sent. Returns the size in bytes as JSON.
     pub fn check(&self) -> Result<usize, EntityError> {
         if self.properties.len() > limits::PROPERTIES {
@@ -145,6 +152,20 @@ impl Entity {
         }
         Ok(())
     }
+}
+
+/// Bytes of a property as Azure counts them: 8, two for each UTF-16 unit of the name, and the value in .NET's memory
+/// (Azure, "Understanding the table service data model").
+pub fn stored_bytes(name: &str, value: &EdmValue) -> usize {
+    let value = match value {
+        EdmValue::String(text) => 4 + 2 * text.encode_utf16().count(),
+        EdmValue::Binary(bytes) => 4 + bytes.len(),
+        EdmValue::Bool(_) => 1,
+        EdmValue::Int32(_) => 4,
+        EdmValue::Int64(_) | EdmValue::Double(_) | EdmValue::DateTime(_) => 8,
+        EdmValue::Guid(_) => 16,
+    };
+    8 + 2 * name.encode_utf16().count() + value
 }
 
 /// Whether a name can be a property's: `[A-Za-z_][A-Za-z0-9_]*`, at most 255, not one of the system's.

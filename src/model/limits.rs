@@ -20,6 +20,8 @@ pub const ENTITY_BYTES: usize = 1_048_576;
 pub const TRANSACTION_OPERATIONS: usize = 100;
 /// Largest entity group transaction, in bytes of its request body (Azure: 4 MiB).
 pub const TRANSACTION_BYTES: usize = 4_194_304;
+/// Bytes of an entity group transaction that one operation takes beside its entity, at most: part headers, URL and ETag.
+pub const OPERATION_OVERHEAD_BYTES: usize = 4_096;
 /// Most rows on one page of a query (Azure: 1,000).
 pub const PAGE_ROWS: u32 = 1_000;
 /// Longest queue message, in bytes of its text (Azure: 64 KiB).

@@ -9,6 +9,7 @@ pub mod blob_path;
 pub mod body;
 pub mod caret;
 pub mod carry;
+pub(crate) mod cause;
 pub mod claim;
 pub mod condition;
 pub mod dated;

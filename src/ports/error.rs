@@ -265,4 +265,9 @@ impl StoreError {
     pub const fn is_lost_race(&self) -> bool {
         matches!(self.class, ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::NotFound(Missing::Item))
     }
+
+    /// Whether a conditional write lost, or nobody knows what became of it: what lies there must be read again.
+    pub const fn may_have_lost(&self) -> bool {
+        self.is_lost_race() || matches!(self.class, ErrorClass::Ambiguous)
+    }
 }

@@ -140,6 +140,18 @@ pub struct Continuation {
     pub next_row_key: Option<String>,
 }
 
+impl Continuation {
+    /// Where a job's cursor, which keeps it in two parts, says that a page ended.
+    pub fn of_parts(next_partition_key: Option<&String>, next_row_key: Option<&String>) -> Option<Self> {
+        next_partition_key.map(|next| Self { next_partition_key: next.clone(), next_row_key: next_row_key.cloned() })
+    }
+
+    /// The two parts that a cursor keeps.
+    pub fn into_parts(self) -> (Option<String>, Option<String>) {
+        (Some(self.next_partition_key), self.next_row_key)
+    }
+}
+
 /// A page of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {

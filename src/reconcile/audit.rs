@@ -25,14 +25,15 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::storage;
 use super::pass::Pass;
-use super::plan::{Look, State, Write};
+use super::plan::{Look, Write};
 use super::records;
+use super::report::Ahead;
 use super::walk::{AT_ONCE, PART, Place, Walk, place};
 use crate::catalog::{Rows, View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
-use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress, Row};
+use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress};
 use crate::patterns::Content;
 
 /// What one part of an audit found.
@@ -324,7 +325,7 @@ impl Run<'_> {
         }
         self.cursor.failed += 1;
         tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
-        if self.repair { self.walk.queue_sync(primary).await } else { Ok(()) }
+        if self.repair { self.walk.engine.queue_sync(primary, self.walk.delivery).await } else { Ok(()) }
     }
 }
 
@@ -339,24 +340,15 @@ struct Seen {
 impl Pass<'_> {
     /// Compares the primary's items, each of which is looked at, with what they should be.
     async fn compare(mut self) -> Result<Seen, Failure> {
-        let mut seen = self.observe_ahead().await?;
+        let seen = self.observe_ahead().await?;
         if seen.derived_from.is_some() {
             return Ok(Seen::default());
         }
+        let Ahead { seen, received, plan } = self.look_ahead(seen).await?;
         let half_way = seen.footprint.is_changing();
-        let mut problems: Vec<(ItemAddress, Problem)> = Vec::new();
-        if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
-            problems.extend(views.into_iter().map(|view| (self.on_itself(view), Problem::Different)));
-            // What follows from that is no finding of its own.
-            seen.row = seen.row.map(|row| Row { entity, ..row });
-        }
-        if !self.has_views() {
-            return Ok(Seen { problems, half_way });
-        }
-        let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
-        let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
-        let plan = self.plan(&self.situation(&seen, &wanted, state))?;
-        if plan.settled {
+        // What follows from what it has still to receive is no finding of its own.
+        let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
+        if plan.settled || !self.has_views() {
             return Ok(Seen { problems, half_way });
         }
         let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());

@@ -106,7 +106,7 @@ async fn bring_in_step(walk: &Walk<'_>, keys: Vec<EntityKey>, cursor: &mut Backf
             Err(failure) if failure.class == FailureClass::Permanent => {
                 cursor.failed += 1;
                 tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
-                walk.queue_sync(&primary).await?;
+                walk.engine.queue_sync(&primary, walk.delivery).await?;
             }
             Err(failure) => return Err(failure),
         }

@@ -14,7 +14,6 @@
 //! the others: a `sync` job of it is queued, which says why.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
@@ -22,23 +21,22 @@ use serde_json::{Map, json};
 use super::engine::{Engine, Unknown};
 use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcome, Summary};
 use super::failure::{lost_race, permanent, storage};
+use super::group::bytes_of;
 use super::pass::{Pass, ROUNDS};
 use super::receive::Said;
 use super::shared::operation;
-use super::walk::{AT_ONCE, PART, Walk};
+use super::walk::{AT_ONCE, PART};
 use crate::catalog::{TableRef, View};
 use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::job::Primary;
-use crate::model::{ETag, Entity, EntityKey, ItemAddress, Part, Row, Site, body, limits, odata};
-use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, TableOperation, Ttl};
+use crate::model::{ETag, Entity, EntityKey, ItemAddress, Part, Row, Site, limits};
+use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, TableOperation};
 use crate::shared::{self, Becomes};
 
 /// Entities of one page: as many as one transaction writes.
 const PAGE: u32 = 100;
-/// Bytes of a transaction that one operation takes beside its entity: part headers, URL and ETag.
-const OPERATION_OVERHEAD: usize = 4_096;
 
 /// Another entity keeps what this one claims too.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +63,8 @@ impl Pass<'_> {
             }
         }
         let Some(delivery) = self.delivery.filter(|_| !messages.is_empty()) else { return Ok(()) };
-        let account = self.engine.stores.account(&delivery.account);
-        let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
         for message in messages {
-            let put = queues.put(&delivery.queue, &body::encode(&message), Duration::ZERO, Ttl::Never).await;
-            put.map_err(|error| storage(format!("queueing what {} says to a range", self.primary), error))?;
+            self.engine.queue(&message, delivery, || format!("queueing what {} says to a range", self.primary)).await?;
         }
         Ok(())
     }
@@ -111,7 +106,7 @@ impl Run<'_> {
             let Some(page) = self.page(&cursor).await? else { return Ok(Outcome::Done(summary)) };
             self.bring(page.rows, &mut cursor, &mut summary).await?;
             let Some(next) = page.continuation else { return self.end(&cursor, summary).await };
-            (cursor.next_pk, cursor.next_rk) = (Some(next.next_partition_key), next.next_row_key);
+            (cursor.next_pk, cursor.next_rk) = next.into_parts();
             if self.engine.clock.monotonic().saturating_sub(began) >= PART {
                 return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
             }
@@ -134,8 +129,7 @@ impl Run<'_> {
 
     /// A page of the range; nothing where its table is gone, as the view is.
     async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
-        let continuation =
-            cursor.next_pk.clone().map(|next_partition_key| Continuation { next_partition_key, next_row_key: cursor.next_rk.clone() });
+        let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
         let query = Query { filter: Some(self.carry.reach.filter()), select: None, top: Some(PAGE), continuation };
         match self.engine.account(&self.target)?.tables.query(&self.target.table, &query).await {
             Ok(page) => Ok(Some(page)),
@@ -240,7 +234,7 @@ impl Run<'_> {
             let Some(write) = self.decide(&row, &claims)?.write else { return Ok(()) };
             match tables.apply(&self.target.table, &write).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(storage(step(), error)),
             }
         }
@@ -280,7 +274,7 @@ impl Run<'_> {
         }
         let primary = Primary { table: self.target.table.clone(), key: key.clone() };
         tracing::warn!(%primary, error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
-        Walk { engine: self.engine, source: &self.target, delivery: self.delivery }.queue_sync(&primary).await?;
+        self.engine.queue_sync(&primary, self.delivery).await?;
         failed.insert(key);
         Ok(())
     }
@@ -291,7 +285,7 @@ fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {
     let mut transactions: Vec<Vec<TableOperation>> = Vec::new();
     let mut bytes = limits::TRANSACTION_BYTES + 1;
     for operation in operations {
-        let more = OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len);
+        let more = bytes_of(&operation);
         bytes += more;
         match transactions.last_mut() {
             Some(last) if bytes <= limits::TRANSACTION_BYTES && last.len() < limits::TRANSACTION_OPERATIONS => last.push(operation),

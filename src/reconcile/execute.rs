@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Recheck;
 use crate::model::job::Stamp;
-use crate::model::{AccountName, Job, QueueName, ViewName};
+use crate::model::{AccountName, Job, QueueName, ViewName, cause};
 
 /// Executes work. The worker knows no more of the protocol than this.
 #[async_trait]
@@ -146,13 +146,6 @@ impl Failure {
 
     /// The step and every cause below it, on one line.
     pub fn chain(&self) -> String {
-        let mut text = self.step.clone();
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self.cause.as_ref());
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        format!("{}: {}", self.step, cause::chain(self.cause.as_ref()))
     }
 }

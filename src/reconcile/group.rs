@@ -15,9 +15,6 @@ use crate::model::{ETag, ItemAddress, Site, limits, odata};
 use crate::ports::TableOperation;
 use crate::shared::Ended;
 
-/// Bytes of a transaction that one operation takes beside its entity: part headers, URL and ETag.
-const OPERATION_OVERHEAD: usize = 4_096;
-
 /// The part of a plan that goes into the primary's own transaction.
 pub(super) struct Group<'e> {
     /// The primary's operations, then the others.
@@ -62,8 +59,8 @@ impl Group<'_> {
 }
 
 /// The bytes that an operation takes, at most.
-fn bytes_of(operation: &TableOperation) -> usize {
-    OPERATION_OVERHEAD + operation.entity().map_or(0, odata::encoded_len)
+pub(super) fn bytes_of(operation: &TableOperation) -> usize {
+    limits::OPERATION_OVERHEAD_BYTES + operation.entity().map_or(0, odata::encoded_len)
 }
 
 impl<'e> Pass<'e> {

@@ -37,6 +37,7 @@ mod pass;
 mod plan;
 mod primary;
 mod put;
+mod queueing;
 mod receive;
 mod recheck;
 mod records;

@@ -27,7 +27,7 @@ use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site};
 use crate::patterns::{self, Item};
 use crate::planted::{Bug, planted};
-use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
+use crate::ports::{Account, Condition, TableOperation, TableStore};
 
 /// Rounds after which a run gives up and releases its job: somebody else is busy with this primary.
 pub(super) const ROUNDS: u32 = 5;
@@ -235,7 +235,7 @@ impl<'e> Pass<'e> {
         };
         match self.tables()?.apply(&footprint::table(), &operation).await {
             Ok(etag) => Ok(etag),
-            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(None),
+            Err(error) if error.may_have_lost() => Ok(None),
             Err(error) => Err(storage(step(), error)),
         }
     }

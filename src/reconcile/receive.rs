@@ -17,7 +17,6 @@ use crate::catalog::{TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Key, Part, Row, Site, TableName, ViewName};
-use crate::ports::ErrorClass;
 use crate::shared::{self, Becomes, Received};
 
 /// Whether a pass asks what others say to its primary.
@@ -96,7 +95,7 @@ impl Pass<'_> {
                 Ok(true)
             }
             Ok(None) => Ok(false),
-            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(false),
+            Err(error) if error.may_have_lost() => Ok(false),
             Err(error) => Err(storage(step(), error)),
         }
     }

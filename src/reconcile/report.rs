@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::execute::Failure;
 use super::observation::Observation;
 use super::pass::Pass;
-use super::plan::{State, Taken};
+use super::plan::{Plan, State, Taken};
 use super::taken;
 use crate::model::{EntityKey, ItemAddress, Row};
 
@@ -49,6 +49,15 @@ pub struct TakenItem {
     pub by: String,
 }
 
+/// What a pass would find and do, before it does it.
+pub(super) struct Ahead {
+    /// The primary in it says what others have to say to it.
+    pub(super) seen: Observation,
+    /// What others have to say to the primary and it does not say yet.
+    pub(super) received: Vec<ItemAddress>,
+    pub(super) plan: Plan,
+}
+
 impl Pass<'_> {
     /// Sees what a pass would, and looks at the keys that it would meet for the first time: one that somebody else
     /// has shows before anything is written.
@@ -65,9 +74,8 @@ impl Pass<'_> {
         self.observe().await
     }
 
-    /// What this pass would do.
-    pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
-        let mut seen = self.observe_ahead().await?;
+    /// What a pass that sees this would do.
+    pub(super) async fn look_ahead(&mut self, mut seen: Observation) -> Result<Ahead, Failure> {
         let mut received = Vec::new();
         if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
             received.extend(views.into_iter().map(|view| self.on_itself(view)));
@@ -76,6 +84,13 @@ impl Pass<'_> {
         let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
         let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
         let plan = self.plan(&self.situation(&seen, &wanted, state))?;
+        Ok(Ahead { seen, received, plan })
+    }
+
+    /// What this pass would do.
+    pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
+        let seen = self.observe_ahead().await?;
+        let Ahead { seen, received, plan } = self.look_ahead(seen).await?;
         let by = |taken: &Taken| match &taken.owner {
             Some(owner) => owner.primary.to_string(),
             None => format!("{} that evenkeel did not write", taken::kind(&taken.address)),

@@ -12,7 +12,7 @@ use super::plan::Look;
 use super::recheck::Recheck;
 use crate::model::{ETag, ItemAddress, limits};
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, ErrorClass, TableOperation, Ttl};
+use crate::ports::{Condition, TableOperation, Ttl};
 
 /// A recheck message stays well below the limit of a queue message, Base64 included.
 const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
@@ -96,7 +96,7 @@ impl Pass<'_> {
         let operation = TableOperation::Delete(footprint::key(&self.primary), Condition::Matches(etag.clone()));
         match self.tables()?.apply(&footprint::table(), &operation).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(false),
+            Err(error) if error.may_have_lost() => Ok(false),
             Err(error) => Err(storage(format!("removing the tombstone of {}", self.primary), error)),
         }
     }

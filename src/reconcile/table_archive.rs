@@ -96,7 +96,7 @@ pub(super) async fn part(
             shelf.end(&run, &cursor, engine.clock.now()).await?;
             return Ok(Archived::All(cursor));
         };
-        (cursor.next_pk, cursor.next_rk) = (Some(next.next_partition_key), next.next_row_key);
+        (cursor.next_pk, cursor.next_rk) = next.into_parts();
         if engine.clock.monotonic().saturating_sub(began) >= PART {
             return Ok(Archived::Until(cursor));
         }
@@ -116,7 +116,7 @@ struct File {
 
 /// Reads as many rows as fill a file; nothing where there is no table.
 async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Result<Option<File>, Failure> {
-    let next = cursor.next_pk.clone().map(|next_partition_key| Continuation { next_partition_key, next_row_key: cursor.next_rk.clone() });
+    let next = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
     let mut query = Query { filter: None, select: None, top: Some(PAGE), continuation: next };
     let mut file = File { lines: Vec::new(), rows: 0, next: None };
     loop {
@@ -212,7 +212,7 @@ impl<'e> Shelf<'e> {
             let condition = self.version(name).await?.map_or(BlobCondition::Absent, BlobCondition::Matches);
             match self.write(name, content.clone(), condition).await? {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(storage(self.doing("writing", name), error)),
             }
         }
@@ -246,7 +246,7 @@ impl<'e> Shelf<'e> {
         match self.write(name, mine.into(), condition).await? {
             Ok(_) => Ok(true),
             // It was this run or another one; who comes next sees which.
-            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Err(lost_race(self.doing("writing", name), 1)),
+            Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
             Err(error) => Err(storage(self.doing("writing", name), error)),
         }
     }

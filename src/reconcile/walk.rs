@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
-use serde_json::{Value, json};
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
-use super::failure::{permanent, storage};
+use super::failure::storage;
 use super::footprint;
 use crate::catalog::TableRef;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::job::Primary;
-use crate::model::{Comparison, EntityKey, Filter, Row, TableName, body};
-use crate::ports::{Continuation, Page, Query, Ttl};
+use crate::model::{Comparison, EntityKey, Filter, Row, TableName};
+use crate::ports::{Continuation, Page, Query};
 use crate::wide::is_continuation;
 
 /// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
@@ -70,7 +69,7 @@ impl Walk<'_> {
         select: Vec<String>,
         from: &Place,
     ) -> Result<Page, Failure> {
-        let continuation = from.0.clone().map(|next_partition_key| Continuation { next_partition_key, next_row_key: from.1.clone() });
+        let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
         let query = Query { filter, select: Some(select), top: Some(PAGE), continuation };
         let page = self.engine.account(account)?.tables.query(table, &query).await;
         page.map_err(|error| storage(format!("reading a page of {table}"), error))
@@ -94,18 +93,8 @@ impl Walk<'_> {
     pub(super) fn primary(&self, key: EntityKey) -> Primary {
         Primary { table: self.source.table.clone(), key }
     }
-
-    /// Queues a sync of a primary that cannot be brought in step for a reason of its own: it ends in the poison queue and
-    /// says why, and holds up no other.
-    pub(super) async fn queue_sync(&self, primary: &Primary) -> Result<(), Failure> {
-        let account = self.engine.stores.account(&self.delivery.account);
-        let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
-        let job: Value = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": true});
-        let put = queues.put(&self.delivery.queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await;
-        put.map(|_| ()).map_err(|error| storage(format!("queueing a sync of {primary}"), error))
-    }
 }
 
 pub(super) fn place(next: Option<Continuation>) -> Place {
-    next.map_or((None, None), |next| (Some(next.next_partition_key), next.next_row_key))
+    next.map(Continuation::into_parts).unwrap_or_default()
 }

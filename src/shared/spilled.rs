@@ -15,7 +15,7 @@ use super::list::{self, Description, List};
 use super::{Nonsense, find};
 use crate::catalog::Catalog;
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::{BlobName, ContainerName, ETag, EdmValue, Entity, ItemAddress, Member, Part, Site, ViewName, limits};
+use crate::model::{BlobName, ContainerName, ETag, Entity, ItemAddress, Member, Part, Site, ViewName, limits};
 
 pub use super::list::COUNT;
 
@@ -89,28 +89,13 @@ pub fn needs_all(catalog: &Catalog, site: &Site, entity: &Entity, view: &ViewNam
 
 /// Whether an entity can be stored: by the limits that both services have, in JSON and as Azure counts.
 pub fn fits(entity: &Entity) -> bool {
-    entity.check().is_ok() && stored_bytes(entity) <= limits::ENTITY_BYTES
+    entity.check().is_ok() && entity.stored_bytes() <= limits::ENTITY_BYTES
 }
 
 /// Whether a list may return into its row: half of what the row takes stays free, so that it does not leave again at once.
 pub fn has_room(entity: &Entity) -> bool {
     let half = limits::ENTITY_BYTES / 2;
-    entity.check().is_ok_and(|size| size <= half) && stored_bytes(entity) <= half && entity.properties.len() <= limits::PROPERTIES / 2
-}
-
-/// How Azure counts ("understanding the table service data model"): two bytes for each UTF-16 unit, and a little for each property.
-fn stored_bytes(entity: &Entity) -> usize {
-    let units = |text: &str| 2 * text.encode_utf16().count();
-    let value = |value: &EdmValue| match value {
-        EdmValue::String(text) => 4 + units(text),
-        EdmValue::Binary(bytes) => 4 + bytes.len(),
-        EdmValue::Bool(_) => 1,
-        EdmValue::Int32(_) => 4,
-        EdmValue::Int64(_) | EdmValue::Double(_) | EdmValue::DateTime(_) => 8,
-        EdmValue::Guid(_) => 16,
-    };
-    let properties: usize = entity.properties.iter().map(|(name, it)| 8 + units(name) + value(it)).sum();
-    4 + units(entity.key.pk.as_str()) + units(entity.key.rk.as_str()) + properties
+    entity.check().is_ok_and(|size| size <= half) && entity.stored_bytes() <= half && entity.properties.len() <= limits::PROPERTIES / 2
 }
 
 /// What the names of all blobs begin with that ever held a row's list of this view.

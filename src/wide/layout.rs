@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::entity::{EntityError, RESERVED_PREFIX};
+use crate::model::entity::{EntityError, RESERVED_PREFIX, stored_bytes};
 use crate::model::key::KeyError;
 use crate::model::{EdmValue, Entity, limits, odata};
 
@@ -14,8 +14,6 @@ pub(super) type Properties = BTreeMap<String, EdmValue>;
 const ROW_RESERVE: usize = 8_192;
 /// Properties of a row beside the one that says which row it is, or how many there are.
 const ROW_PROPERTIES: usize = limits::PROPERTIES - 1;
-/// Bytes of a transaction that one row takes beside its entity.
-const OPERATION_OVERHEAD: usize = 4_096;
 
 /// Why an entity cannot be laid over rows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,20 +50,6 @@ impl Size {
     fn of(name: &str, value: &EdmValue) -> Self {
         Self { json: odata::property_len(name, value), stored: stored_bytes(name, value) }
     }
-}
-
-/// Bytes of a property as Azure counts them: 8, two for each character of the name, and the value in .NET's memory
-/// (Azure, "Understanding the table service data model").
-fn stored_bytes(name: &str, value: &EdmValue) -> usize {
-    let value = match value {
-        EdmValue::String(text) => 4 + 2 * text.encode_utf16().count(),
-        EdmValue::Binary(bytes) => 4 + bytes.len(),
-        EdmValue::Bool(_) => 1,
-        EdmValue::Int32(_) => 4,
-        EdmValue::Int64(_) | EdmValue::Double(_) | EdmValue::DateTime(_) => 8,
-        EdmValue::Guid(_) => 16,
-    };
-    8 + 2 * name.encode_utf16().count() + value
 }
 
 /// A row that is being filled.
@@ -135,7 +119,7 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
     while rows.len() > 1 && rows.last().is_some_and(|row| row.properties.is_empty()) {
         rows.pop();
     }
-    let bytes = rows.iter().map(|row| row.json + OPERATION_OVERHEAD).sum();
+    let bytes = rows.iter().map(|row| row.json + limits::OPERATION_OVERHEAD_BYTES).sum();
     if rows.len() > limits::TRANSACTION_OPERATIONS || bytes > limits::TRANSACTION_BYTES {
         return Err(WideError::TooLarge { rows: rows.len(), bytes });
     }

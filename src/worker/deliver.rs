@@ -14,6 +14,7 @@ use futures::FutureExt as _;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
+use super::count;
 use super::decide::{End, Interruption, Ran, Settlement, Situation, Stores, decide, describe};
 use super::engine::{Engine, Tally};
 use super::examine::{Examined, examine};
@@ -26,8 +27,8 @@ use super::source::{Carries, Source};
 use super::status::InFlight;
 use super::times::QueueTime;
 use super::turns::{Lead, Place, Turn};
-use super::{cause, count};
 use crate::model::Job;
+use crate::model::cause;
 use crate::model::job::{Looks, Stamp};
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::cause;
 use super::decide::Rejection;
 use super::poison::Reason;
 use super::source::Carries;
 use crate::model::Job;
+use crate::model::cause;
 use crate::model::job::{self, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};

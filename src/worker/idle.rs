@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::cause;
 use super::source::{Carries, Source};
+use crate::model::cause;
 use crate::ports::Clock;
 
 /// Whether a run that ends when idle waits for rechecks, which become visible after `recheck_after`.

@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::count;
 use super::source::Source;
-use super::{cause, count};
+use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 

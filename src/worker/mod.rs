@@ -19,7 +19,6 @@
 //! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](crate::reconcile::Execute)
 //! is all it sees, and whatever it drops half-way is safe to run again.
 
-pub(crate) mod cause;
 mod circuit;
 mod count;
 mod decide;

@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::decide::{End, describe};
 use super::deliver::Times;
+use super::engine::Engine;
 use super::examine::Examined;
 use super::settle::Settled;
 use super::source::{Carries, Source};
-use super::{cause, engine::Engine};
 use crate::model::QueueName;
+use crate::model::cause;
 use crate::model::job::Primary;
 use crate::ports::Message;
 use crate::reconcile::{ItemChange, Outcome};

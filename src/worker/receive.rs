@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::cause;
 use super::decide::Stores;
 use super::deliver::deliver;
 use super::engine::Engine;
 use super::poll::Pacing;
 use super::source::Source;
 use super::status::ReceiverState;
+use crate::model::cause;
 use crate::ports::{ErrorClass, Missing};
 
 /// Receives until the run is stopped, then until every message that was got is settled.

@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::cause;
 use super::circuit::Circuit;
 use super::count;
 use super::drain::drain;
@@ -28,6 +27,7 @@ use super::stuck::Stuck;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::QueueName;
+use crate::model::cause;
 use crate::model::names::NameError;
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{Chance, Clock, StoreError, StoreHealth, Stores};

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::count;
 use super::poll::jitter;
 use super::source::Source;
 use super::status::Backlog;
 use super::times::between;
-use super::{cause, count};
+use crate::model::cause;
 use crate::model::limits;
 use crate::ports::{Chance, Clock, StoreError};
 

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::client::ClientError;
+use crate::model::cause;
 use crate::ports::{ErrorClass, StoreError};
 use crate::reconcile::{Failure, FailureClass};
-use crate::worker::cause;
 
 /// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]

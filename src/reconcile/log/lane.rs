@@ -311,7 +311,7 @@ impl Place<'_> {
             span.on(&mut upload.metadata);
             match self.blobs.create_append(&self.target.container, &name, &upload).await {
                 Ok(_) => return Ok(Current { number, name, length: 0, span: Some(span) }),
-                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -332,7 +332,7 @@ impl Place<'_> {
             match self.blobs.set_metadata(&self.target.container, &now.name, &metadata, &etag).await {
                 Ok(_) => (now.length, now.span) = (length, Some(wider)),
                 // Others append and widen as well.
-                Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => {}
+                Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -34,7 +34,7 @@ use super::observation::Observation;
 use crate::catalog::{Archive, LogTarget};
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
-use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
+use crate::ports::{Account, Condition, TableOperation, TableStore};
 
 /// Queues tell times in whole seconds: what was written within the second of the enqueueing was written before it.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
@@ -185,7 +185,7 @@ impl<'e> Log<'e> {
         let key = record::key(&self.archive.name, &self.primary, self.lane);
         match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, Condition::Matches(etag))).await {
             Ok(_) => Ok(()),
-            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(()),
+            Err(error) if error.may_have_lost() => Ok(()),
             Err(error) => Err(storage(self.doing("removing the record of"), error)),
         }
     }

@@ -189,7 +189,7 @@ impl Place<'_> {
         metadata.insert(MOVED.to_owned(), "1".to_owned());
         match self.blobs.set_metadata(&self.container, &self.name, &metadata, &read.etag).await {
             Ok(etag) => Ok(Some(etag)),
-            Err(error) if error.is_lost_race() || error.class == ErrorClass::Ambiguous => Ok(None),
+            Err(error) if error.may_have_lost() => Ok(None),
             Err(error) => Err(storage(self.step("marking"), error)),
         }
     }

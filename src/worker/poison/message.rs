@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::model::cause;
 use crate::model::{BlobName, ContainerName, QueueName, body, limits};
-use crate::worker::{cause, note};
+use crate::worker::note;
 
 /// The container for bodies that do not fit into a poison message.
 pub const BODY_CONTAINER: &str = "evenkeel-poison";

@@ -12,10 +12,10 @@ use futures::{StreamExt as _, stream};
 
 use super::walk::Action;
 use super::{PoisonMessage, Reason};
+use crate::model::cause;
 use crate::model::names::NameError;
 use crate::model::{QueueName, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Ttl};
-use crate::worker::cause;
 
 /// How long messages stay hidden while the queue is worked through.
 pub(super) const HIDDEN: Duration = Duration::from_mins(5);

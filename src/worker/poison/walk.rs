@@ -12,9 +12,9 @@ use jiff::Timestamp;
 
 use super::queue::{HIDDEN, Held, PARALLEL};
 use super::{Handled, PoisonFilter, PoisonQueue};
+use crate::model::cause;
 use crate::model::limits;
 use crate::ports::{ErrorClass, Message, Missing, StoreError};
-use crate::worker::cause;
 
 /// What to do with each message that is meant.
 #[derive(Clone, Copy)]
