@@ -72,6 +72,7 @@ async fn perform(
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
+    parts.keeper().tend().await.context("creating the tables by date")?;
     let mut catalog = crate::catalog::Catalog::clone(&parts.context.catalog);
     catalog.generations = record.generations(&catalog);
     let catalog = Arc::new(catalog);
@@ -139,8 +140,14 @@ impl Folder {
     /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
     /// environment is left out: it is about somebody's real stores.
     fn configuration(&self) -> anyhow::Result<config::Loaded> {
-        let text =
-            format!("{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n", demo::CONFIGURATION, quoted(&self.path.join("contoso.db"))?);
+        let share = self.path.join("share");
+        std::fs::create_dir(&share).with_context(|| format!("creating the folder {}", share.display()))?;
+        let text = format!(
+            "{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n\n[archives.papers_on_the_share]\nsource = \"Papers\"\nto = {{ kind = \"file\", dir = {} }}\n",
+            demo::CONFIGURATION,
+            quoted(&self.path.join("contoso.db"))?,
+            quoted(&share)?
+        );
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         Ok(config::load(&Request { folder: config::Folder::Named(self.path.clone()), ..Request::default() })?)

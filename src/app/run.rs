@@ -236,7 +236,7 @@ async fn tend(keeper: &Keeper) -> bool {
 
 impl Parts {
     /// What sees to the tables by date.
-    fn keeper(&self) -> Keeper {
+    pub(super) fn keeper(&self) -> Keeper {
         let Context { settings, catalog, stores, clock } = &self.context;
         Keeper::new(Arc::clone(catalog), stores.clone(), Arc::clone(clock), &settings.queues)
     }

@@ -11,6 +11,7 @@ mod demonstration;
 mod endings;
 mod generated;
 mod jobs;
+mod logs;
 mod lookup;
 mod many;
 mod migrations;

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, TableRef};
-use crate::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, body};
-use crate::ports::{Account, Clock, Stores, TableOperation, Ttl};
+use crate::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, Row, TableName, body, large};
+use crate::ports::{Account, BlobUpload, Clock, Stores, TableOperation, Ttl};
 use crate::reconcile::Engine;
 use crate::wide;
 
@@ -87,6 +87,32 @@ impl Stage {
     pub(super) async fn rows(&self, table: &str) -> anyhow::Result<Vec<Row>> {
         let table = TableRef { account: AccountName::main(), table: TableName::new(table)? };
         super::verify::scan(&self.stores, &table).await
+    }
+
+    /// The names of the blobs of a container, in order.
+    pub(super) async fn blobs(&self, container: &str) -> anyhow::Result<Vec<String>> {
+        let (container, mut marker, mut names) = (ContainerName::new(container)?, None, Vec::new());
+        loop {
+            let page = self.account()?.blobs.list(&container, "", marker.as_deref()).await?;
+            names.extend(page.blobs.into_iter().map(|blob| blob.name.as_str().to_owned()));
+            marker = page.marker;
+            if marker.is_none() {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// Puts a large value where jobs find it, as an application does before it sends one.
+    pub(super) async fn stage(&self, name: &str, content: Vec<u8>) -> anyhow::Result<()> {
+        let (container, name) = (ContainerName::new(large::STAGING)?, BlobName::new(name)?);
+        let upload = BlobUpload { content_type: Some("image/png".to_owned()), ..BlobUpload::default() };
+        self.account()?.blobs.put(&container, &name, content.into(), &upload).await.context("staging a blob")?;
+        Ok(())
+    }
+
+    /// The names of all tables.
+    pub(super) async fn tables(&self) -> anyhow::Result<Vec<TableName>> {
+        Ok(self.account()?.tables.list_tables(None).await?.tables)
     }
 
     /// Now.

@@ -80,7 +80,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
 
 /// Where an item lies, which part of what lies there it is, and whose properties: several views may keep some on one entity.
 type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
-/// Derived items: whose each is, and what it says where it is a whole row. A member names its primary.
+/// Derived items: whose each is, and what it says where it is a whole row. A member names its primary; a large value is known by its name.
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
 /// The items that lie in a row.
@@ -115,16 +115,24 @@ async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: E
 /// The items that lie in the blobs of a view.
 async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
     let mut found = Found::new();
-    let ViewKind::BlobLists(blobs) = &view.kind else { return Ok(found) };
-    let account = stores.account(&blobs.account)?;
+    let (account, container) = match &view.kind {
+        ViewKind::BlobLists(lists) => (&lists.account, &lists.container),
+        ViewKind::LargeEntity(large) => (&large.account, &large.container),
+        _ => return Ok(found),
+    };
+    let stores = stores.account(account)?;
     let mut marker = None;
     loop {
-        let page = account.blobs.list(&blobs.container, "", marker.as_deref()).await?;
+        let page = stores.blobs.list(container, "", marker.as_deref()).await?;
         for blob in page.blobs {
-            let Some((of, list)) = lists::in_blob(account, &blobs.container, &blob.name).await? else { continue };
+            let site = Site::Blob { container: container.clone(), name: blob.name.clone() };
+            if matches!(view.kind, ViewKind::LargeEntity(_)) {
+                found.insert((account.clone(), site, None, None), None);
+                continue;
+            }
+            let Some((of, list)) = lists::in_blob(stores, container, &blob.name).await? else { continue };
             if of == view.name {
-                let site = Site::Blob { container: blobs.container.clone(), name: blob.name };
-                let place = |member| (blobs.account.clone(), site.clone(), Some(Part::Member(member)), None);
+                let place = |member| (account.clone(), site.clone(), Some(Part::Member(member)), None);
                 found.extend(list.members.into_keys().map(|member| (place(member), None)));
             }
         }
