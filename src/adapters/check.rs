@@ -57,7 +57,7 @@ pub(super) fn bytes_in_transaction(one: &TableOperation) -> Result<usize, Object
 
 const fn class_of(error: &EntityError) -> ErrorClass {
     match error {
-        EntityError::ValueTooLarge { .. } | EntityError::TooLarge(_) => ErrorClass::TooLarge,
+        EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => ErrorClass::TooLarge,
         EntityError::PropertyName(_) | EntityError::Character { .. } | EntityError::TooManyProperties(_) => ErrorClass::Permanent,
     }
 }
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn four_mebibytes_are_counted_together() {
         let large = |rk: usize| {
-            let entity =
-                (0..20).fold(Entity::new(EntityKey::new("p", rk.to_string()).unwrap()), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
+            let entity = (0..20)
+                .fold(Entity::new(EntityKey::new("p", rk.to_string()).unwrap()), |e, i| e.with(format!("P{i}"), "한".repeat(10_667)));
             TableOperation::InsertOrReplace(entity)
         };
         let operations: Vec<_> = (0..7).map(large).collect();

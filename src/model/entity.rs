@@ -59,8 +59,13 @@ pub enum EntityError {
         code: u32,
     },
     /// Over 1 MiB.
-    #[error("the entity has {0} bytes as JSON; Azure Table storage allows 1,048,576 (1 MiB)")]
-    TooLarge(usize),
+    #[error("the entity has {bytes} bytes {counted}; Azure Table storage allows 1,048,576 (1 MiB)")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// How they are counted.
+        counted: &'static str,
+    },
 }
 
 impl Entity {
@@ -105,14 +110,29 @@ impl Entity {
         4 + units(self.key.pk.as_str()) + units(self.key.rk.as_str()) + properties
     }
 
-    /// Checks every limit of the service, before anything is sent. Returns the size in bytes as JSON.
+    /// Its size in bytes, as whichever service counts more of them.
+    pub fn size(&self) -> usize {
+        odata::encoded_len(self).max(self.stored_bytes())
+    }
+
+    /// Checks every limit of the service, before anything is sent: as Azure counts, and as Azurite does. Returns the size in bytes as JSON.
     pub fn check(&self) -> Result<usize, EntityError> {
         if self.properties.len() > limits::PROPERTIES {
             return Err(EntityError::TooManyProperties(self.properties.len()));
         }
         self.check_properties()?;
         let size = odata::encoded_len(self);
-        if size > limits::ENTITY_BYTES { Err(EntityError::TooLarge(size)) } else { Ok(size) }
+        if size > limits::ENTITY_BYTES {
+            return Err(EntityError::TooLarge { bytes: size, counted: "as JSON" });
+        }
+        // Azure counts a text twice as long, and a small property at most three times: what is far from the limit needs no count.
+        if size > limits::ENTITY_BYTES / 3 {
+            let bytes = self.stored_bytes();
+            if bytes > limits::ENTITY_BYTES {
+                return Err(EntityError::TooLarge { bytes, counted: "as Azure counts them, two for each character" });
+            }
+        }
+        Ok(size)
     }
 
     /// Checks each property by itself: its name, its size and its characters.
@@ -196,7 +216,30 @@ mod tests {
         let many = (0..253).fold(entity(), |e, i| e.with(format!("P{i}"), i));
         assert_eq!(many.check(), Err(EntityError::TooManyProperties(253)));
         let large = (0..40).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
-        assert!(matches!(large.check(), Err(EntityError::TooLarge(_))));
+        assert!(matches!(large.check(), Err(EntityError::TooLarge { counted: "as JSON", .. })));
+        let twice = (0..20).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
+        assert!(twice.check().unwrap_err().to_string().contains("as Azure counts"));
+        let fits = (0..20).fold(entity(), |e, i| e.with(format!("P{i}"), "한".repeat(16_000)));
+        assert!(fits.check().is_ok());
+    }
+
+    #[test]
+    fn azure_counts_a_property_at_most_three_times() {
+        let values: [EdmValue; 9] = [
+            "".into(),
+            "x".into(),
+            "한".into(),
+            1.into(),
+            1_i64.into(),
+            1.0.into(),
+            true.into(),
+            EdmValue::Binary(vec![0]),
+            EdmValue::Binary(Vec::new()),
+        ];
+        for (name, value) in ["A", "Name"].into_iter().flat_map(|name| values.iter().map(move |value| (name, value))) {
+            let (stored, json) = (stored_bytes(name, value), odata::property_len(name, value));
+            assert!(stored <= 3 * json, "{name} {value:?}: {stored} of {json}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub const PROPERTY_NAME_CHARS: usize = 255;
 pub const STRING_UTF16_UNITS: usize = 32_768;
 /// Longest binary value, in bytes (64 KiB).
 pub const BINARY_BYTES: usize = 65_536;
-/// Largest entity, in bytes of its JSON form (Azure: 1 MiB; Azurite measures the JSON body).
+/// Largest entity, in bytes: as Azure counts (1 MiB; two bytes for each UTF-16 unit of a text), and of its JSON form (as Azurite does).
 pub const ENTITY_BYTES: usize = 1_048_576;
 /// Most operations in one entity group transaction (Azure: 100).
 pub const TRANSACTION_OPERATIONS: usize = 100;

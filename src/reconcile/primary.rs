@@ -81,7 +81,7 @@ impl Pass<'_> {
             None => Ok(vec![plain]),
             Some(entity) => match entity.check() {
                 Ok(_) => Ok(vec![plain]),
-                Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge(_))) => {
+                Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge { .. })) => {
                     Err(permanent(step(), TooWide { table: self.source.table.clone(), source }))
                 }
                 Err(error) => Err(permanent(step(), error)),

@@ -87,9 +87,9 @@ pub fn needs_all(catalog: &Catalog, site: &Site, entity: &Entity, view: &ViewNam
     Ok(!Description::for_list(catalog, site, view, Some(entity))?.figures.is_empty())
 }
 
-/// Whether an entity can be stored: by the limits that both services have, in JSON and as Azure counts.
+/// Whether an entity can be stored.
 pub fn fits(entity: &Entity) -> bool {
-    entity.check().is_ok() && entity.stored_bytes() <= limits::ENTITY_BYTES
+    entity.check().is_ok()
 }
 
 /// Whether a list may return into its row: half of what the row takes stays free, so that it does not leave again at once.

@@ -149,7 +149,7 @@ pub(crate) async fn a_hundred_operations_are_accepted_and_one_more_is_refused(wo
 
 pub(crate) async fn more_than_4_mib_is_refused(world: &World) {
     let table = world.table().await;
-    let text = "x".repeat(30_000);
+    let text = "한".repeat(10_000);
     let large = |rk: &str| (0..30).fold(entity("p", rk), |e, i| e.with(format!("P{i}"), text.clone()));
     let operations = ["a", "b", "c", "d", "e"].map(|rk| Insert(large(rk)));
     assert_eq!(failure(world, &table, &operations).await.class, ErrorClass::TooLarge);

@@ -103,7 +103,7 @@ impl From<rusqlite::Error> for Fault {
 impl From<EntityError> for Fault {
     fn from(error: EntityError) -> Self {
         match error {
-            EntityError::ValueTooLarge { .. } | EntityError::TooLarge(_) => Self::too_large(error.to_string()),
+            EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => Self::too_large(error.to_string()),
             EntityError::PropertyName(_) | EntityError::TooManyProperties(_) | EntityError::Character { .. } => {
                 Self::permanent(error.to_string())
             }

@@ -275,7 +275,7 @@ async fn a_merge_must_keep_the_limits_too() {
     let many = |from: i32| (from..from + 200).fold(entity("many"), |e, i| e.with(format!("P{i}"), i));
     merge(many(0)).await.unwrap();
     assert_eq!(merge(many(200)).await.unwrap_err().class, ErrorClass::Permanent);
-    let long = |from: i32| (from..from + 20).fold(entity("long"), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
+    let long = |from: i32| (from..from + 20).fold(entity("long"), |e, i| e.with(format!("P{i}"), "한".repeat(10_667)));
     merge(long(0)).await.unwrap();
     assert_eq!(merge(long(20)).await.unwrap_err().class, ErrorClass::TooLarge);
     assert_eq!(store.tables.get(&table(), &entity("many").key, None).await.unwrap().unwrap().entity, many(0));

@@ -104,7 +104,7 @@ fn restore(rows: &mut BTreeMap<EntityKey, Stored>, key: EntityKey, before: Optio
 
 const fn class_of(error: &EntityError) -> ErrorClass {
     match error {
-        EntityError::TooLarge(_) | EntityError::ValueTooLarge { .. } => ErrorClass::TooLarge,
+        EntityError::TooLarge { .. } | EntityError::ValueTooLarge { .. } => ErrorClass::TooLarge,
         EntityError::PropertyName(_) | EntityError::TooManyProperties(_) | EntityError::Character { .. } => ErrorClass::Permanent,
     }
 }
