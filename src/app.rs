@@ -210,7 +210,7 @@ impl Parts {
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context =
             Context { settings: Arc::new(loaded.settings), catalog: Arc::new(loaded.catalog), stores: opened.stores.clone(), clock };
-        for view in context.catalog.views.keys() {
+        for view in context.catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
         Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new() })

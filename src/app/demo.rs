@@ -68,11 +68,11 @@ async fn perform(
     let started = parts.context.clock.monotonic();
     let record = prepare::prepare(&parts.migrator()?, parts.context.settings.migrate).await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
-    let (worker, _) = parts.worker(&record, board.as_ref())?;
+    let (worker, current) = parts.worker(&record, board.as_ref())?;
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
-    parts.keeper().tend().await.context("creating the tables by date")?;
+    parts.keeper(current.engine().catalog()).tend().await.context("creating the tables by date")?;
     let mut catalog = crate::catalog::Catalog::clone(&parts.context.catalog);
     catalog.generations = record.generations(&catalog);
     let catalog = Arc::new(catalog);

@@ -24,7 +24,7 @@ use crate::worker::{Tuned, Tuning};
 const TUNED: [&str; 6] =
     ["log.level", "worker.poll.", "worker.retry_delay.", "worker.storage_retry.", "worker.give_up_after", "worker.max_dequeue_count"];
 /// Keys of the catalog: taken over where it grew.
-const CATALOG: [&str; 3] = ["tables.", "views.", "archives."];
+const CATALOG: [&str; 4] = ["tables.", "views.", "archives.", "retention."];
 
 /// What a reload works on.
 pub(super) struct Reload<'a> {
@@ -97,7 +97,7 @@ impl Reload<'_> {
         let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::new(catalog.clone()), Arc::clone(&context.clock))?;
         let record = prepare(&migrator, context.settings.migrate).await?;
         catalog.generations = record.generations(&catalog);
-        for view in catalog.views.keys() {
+        for view in catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
         let catalog = Arc::new(catalog);
@@ -116,8 +116,10 @@ fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
         let wide = |table| if catalog.wide.contains(table) { ", wide" } else { "" };
         let tables = catalog.tables.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}{}", wide(table))));
         let views = catalog.views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
+        let dated = catalog.dated_views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
+        let retentions = catalog.retentions.iter().map(|(name, retention)| (format!("the retention {name}"), format!("{retention:?}")));
         let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
-        tables.chain(views).chain(archives).collect()
+        tables.chain(views).chain(dated).chain(retentions).chain(archives).collect()
     };
     let (old, new) = (names(old), names(new));
     let changed: Vec<String> = old.iter().filter(|(name, what)| new.get(*name) != Some(*what)).map(|(name, _)| name.clone()).collect();

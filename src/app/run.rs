@@ -21,6 +21,7 @@ use super::current::Current;
 use super::reload::Reload;
 use super::signals::Hangups;
 use super::{Parts, prepare, signals, watch};
+use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::config::{Loaded, Request};
@@ -31,8 +32,8 @@ use crate::retention::Keeper;
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
-/// How often the tables by date are seen to: an hour is the shortest period that tables are made for.
-const TEND_EVERY: Duration = Duration::from_hours(1);
+/// How often the tables by date are seen to, some minutes more or less: an hour is the shortest period that tables are made for.
+const TEND_EVERY: Duration = Duration::from_mins(50);
 /// How soon again where that failed.
 const TEND_AGAIN: Duration = Duration::from_mins(2);
 
@@ -160,12 +161,11 @@ impl Daemon<'_> {
         Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
     }
 
-    /// Sees to the tables by date every hour.
-    async fn tend_on(&self, keeper: &Keeper) -> std::convert::Infallible {
-        let mut wait = TEND_EVERY;
+    /// Sees to the tables by date every hour, for the first time after this wait.
+    async fn tend_on(&self, current: &Current, mut wait: Duration) -> std::convert::Infallible {
         loop {
-            tokio::time::sleep(wait.mul_f64(self.parts.chance.between(0.8, 1.0))).await;
-            wait = if tend(keeper).await { TEND_EVERY } else { TEND_AGAIN };
+            tokio::time::sleep(wait.mul_f64(self.parts.chance.between(1.0, 1.2))).await;
+            wait = self.parts.tend(current).await;
         }
     }
 
@@ -174,9 +174,8 @@ impl Daemon<'_> {
         let (mut worker, current) = self.parts.worker(record, self.board.as_ref())?;
         let (tuning, generation) = (worker.tuning(), AtomicU32::new(record.generation));
         self.condition.working(worker.status());
-        let keeper = self.parts.keeper();
         // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops what is over.
-        tend(&keeper).await;
+        let next = self.parts.tend(&current).await;
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
         let stop = self.shutdown.child_token();
         let watching = async {
@@ -210,7 +209,7 @@ impl Daemon<'_> {
             never = reloading => match never {},
             report = worker.run(self.mode, stop.clone()) => report?,
             () = watching => RunReport::default(),
-            never = self.tend_on(&keeper) => match never {},
+            never = self.tend_on(&current, next) => match never {},
         };
         if self.condition.is_outdated() && !self.shutdown.is_cancelled() {
             if self.mode != Mode::Forever {
@@ -226,25 +225,30 @@ impl Daemon<'_> {
     }
 }
 
-/// Sees to the tables by date, once; whether that succeeded.
-async fn tend(keeper: &Keeper) -> bool {
-    let Err(error) = keeper.tend().await else { return true };
-    let error = anyhow::Error::new(error);
-    tracing::warn!(error = %format_args!("{error:#}"), "the tables of a retention could not be seen to: trying again later");
-    false
-}
-
 impl Parts {
-    /// What sees to the tables by date.
-    pub(super) fn keeper(&self) -> Keeper {
-        let Context { settings, catalog, stores, clock } = &self.context;
-        Keeper::new(Arc::clone(catalog), stores.clone(), Arc::clone(clock), &settings.queues)
+    /// What sees to the tables by date of a catalog.
+    pub(super) fn keeper<'c>(&self, catalog: &'c Catalog) -> Keeper<'c> {
+        let Context { settings, stores, clock, .. } = &self.context;
+        Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues)
+    }
+
+    /// Sees to the tables by date, once, by the catalog in force; when they are to be seen to again.
+    async fn tend(&self, current: &Current) -> Duration {
+        let engine = current.engine();
+        let Err(error) = self.keeper(engine.catalog()).tend().await else { return TEND_EVERY };
+        let wait = error.takes_its_time().unwrap_or(TEND_AGAIN);
+        let error = anyhow::Error::new(error);
+        tracing::warn!(
+            error = %format_args!("{error:#}"), again_in_seconds = wait.as_secs(),
+            "the tables of a retention could not be seen to: trying again then"
+        );
+        wait
     }
 
     /// A worker whose catalog has the recorded generations; it tells the board what it does.
     pub(super) fn worker(&self, record: &CatalogRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
         let context = &self.context;
-        let mut catalog = crate::catalog::Catalog::clone(&context.catalog);
+        let mut catalog = Catalog::clone(&context.catalog);
         catalog.generations = record.generations(&catalog);
         let engine = self.engine(Arc::new(catalog));
         let current = Arc::new(Current::new(Arc::clone(&engine)));

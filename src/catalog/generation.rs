@@ -4,9 +4,9 @@
 //! of the view that made an item, so that a worker with an older catalog never drops what a newer one
 //! made, and items of a view are dropped for good only once a migration has recorded that it is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::TableRef;
+use super::{DatedRef, Source, TableRef};
 use crate::model::ViewName;
 
 /// The recorded generations of views.
@@ -15,7 +15,9 @@ pub struct Generations {
     /// The generation of each view of this catalog; 1 where none is recorded.
     pub current: BTreeMap<ViewName, u32>,
     /// Views that a migration recorded as gone: their last generation, and the source they had.
-    pub retired: BTreeMap<ViewName, (u32, TableRef)>,
+    pub retired: BTreeMap<ViewName, (u32, Source)>,
+    /// Which tables by date follow those of a source, or once did, by what was recorded of its views.
+    pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
 }
 
 /// What a worker may do with an item that a footprint lists.
@@ -48,6 +50,6 @@ impl Generations {
 
     /// Whether a retired view had this source.
     pub fn retired_source(&self, source: &TableRef) -> bool {
-        self.retired.values().any(|(_, had)| had == source)
+        self.retired.values().any(|(_, had)| had.has(source))
     }
 }

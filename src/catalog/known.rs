@@ -1,30 +1,53 @@
-//! Tables that no section names one by one: those of a retention, known by their pattern.
+//! What no section names one by one: the tables of a retention and those that follow them, known by their patterns, and the
+//! views of each.
 
 use std::fmt;
 use std::sync::Arc;
 
 use elsa::sync::FrozenMap;
 
-use super::{Retention, TableRef};
+use super::{TableRef, View};
 use crate::model::TableName;
 
-/// The tables of retentions that somebody has named so far. It only grows, by a table a period at most, so that a
+/// The tables by date that somebody has named so far, and their views. It only grows, by what a period has at most, so that a
 /// reference to one lives as long as the catalog.
 #[derive(Clone, Default)]
-pub struct DatedRefs(Arc<FrozenMap<TableName, Box<TableRef>>>);
+pub struct DatedRefs(Arc<Known>);
+
+#[derive(Default)]
+struct Known {
+    sources: FrozenMap<TableName, Box<TableRef>>,
+    followers: FrozenMap<TableName, Box<TableRef>>,
+    views: FrozenMap<TableName, Vec<Arc<View>>>,
+}
 
 impl DatedRefs {
     /// The table of this name, where it is one of a retention's.
-    pub(super) fn table<'a>(&'a self, name: &TableName, mut retentions: impl Iterator<Item = &'a Arc<Retention>>) -> Option<&'a TableRef> {
-        self.0.get(name).or_else(|| {
-            let table = retentions.find_map(|retention| retention.table(name))?;
-            Some(self.0.insert(name.clone(), Box::new(table)))
-        })
+    pub(super) fn source(&self, name: &TableName, find: impl FnOnce() -> Option<TableRef>) -> Option<&TableRef> {
+        kept(&self.0.sources, name, find)
     }
+
+    /// The table of this name, where it follows one of a retention's.
+    pub(super) fn follower(&self, name: &TableName, find: impl FnOnce() -> Option<TableRef>) -> Option<&TableRef> {
+        kept(&self.0.followers, name, find)
+    }
+
+    /// The views of a table of this pattern; none for a table of another.
+    pub(super) fn views(&self, source: &TableRef, find: impl FnOnce() -> Vec<Arc<View>>) -> &[Arc<View>] {
+        self.0.views.get(&source.table).unwrap_or_else(|| self.0.views.insert(source.table.clone(), find()))
+    }
+}
+
+fn kept<'k>(
+    known: &'k FrozenMap<TableName, Box<TableRef>>,
+    name: &TableName,
+    find: impl FnOnce() -> Option<TableRef>,
+) -> Option<&'k TableRef> {
+    known.get(name).or_else(|| Some(known.insert(name.clone(), Box::new(find()?))))
 }
 
 impl fmt::Debug for DatedRefs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.keys_cloned()).finish()
+        f.debug_list().entries(self.0.sources.keys_cloned()).entries(self.0.followers.keys_cloned()).finish()
     }
 }

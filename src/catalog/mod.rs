@@ -5,19 +5,23 @@
 
 mod archive;
 mod figure;
+mod follow;
 mod generation;
 mod known;
+mod place;
 mod retention;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use figure::{Figure, FigureError, contributed};
+pub use follow::Followers;
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
-pub use retention::{Retention, TableArchive};
+pub use place::{DatedRef, Place, Source, TableRef};
+pub use retention::{FOOTPRINTS, Retention, TableArchive};
 pub use view::{
-    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SecondaryIndex, TableRef,
-    View, ViewKind,
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SecondaryIndex, View,
+    ViewKind,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +38,10 @@ pub struct Catalog {
     pub tables: BTreeMap<TableName, TableRef>,
     /// The tables whose entities may lie over several rows (`wide = true`).
     pub wide: BTreeSet<TableRef>,
-    /// The views, by name.
+    /// The views of one table each, by name.
     pub views: BTreeMap<ViewName, Arc<View>>,
+    /// The views of tables by date, by name; no name is among the others.
+    pub dated_views: BTreeMap<ViewName, Arc<View<DatedRef>>>,
     /// The archives, by name.
     pub archives: BTreeMap<ViewName, Arc<Archive>>,
     /// The retentions, by name.
@@ -49,12 +55,22 @@ pub struct Catalog {
 impl Catalog {
     /// A known table, in whatever case it is spelled.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
-        self.tables.get(name).or_else(|| self.dated_table(name))
+        self.tables.get(name).or_else(|| self.dated_table(name)).or_else(|| self.following_table(name))
     }
 
     /// A table of a retention, spelled as its pattern does.
     pub fn dated_table(&self, name: &TableName) -> Option<&TableRef> {
-        self.dated.table(name, self.retentions.values())
+        self.dated.source(name, || self.retentions.values().find_map(|retention| retention.table(name)))
+    }
+
+    /// A table that views fill from one of a retention, spelled as its pattern does.
+    fn following_table(&self, name: &TableName) -> Option<&TableRef> {
+        self.dated.follower(name, || self.dated_views.values().find_map(|view| view.rows()?.target.table(name)))
+    }
+
+    /// A table that comes and goes with a date, spelled as its pattern does.
+    pub fn table_by_date(&self, name: &TableName) -> Option<&TableRef> {
+        self.dated_table(name).or_else(|| self.following_table(name))
     }
 
     /// The retention whose pattern has this table.
@@ -64,8 +80,48 @@ impl Catalog {
 
     /// The views whose source is this table, in order of their names.
     pub fn views_of(&self, source: &TableRef) -> impl Iterator<Item = &Arc<View>> {
-        let source = source.clone();
-        self.views.values().filter(move |view| view.source == source)
+        let of = source.clone();
+        self.views.values().filter(move |view| view.source == of).chain(self.dated_views_of(source))
+    }
+
+    /// The views of a table by date.
+    fn dated_views_of(&self, source: &TableRef) -> &[Arc<View>] {
+        let of = |view: &View<DatedRef>| view.source.account == source.account && view.source.tables.period(&source.table).is_some();
+        if !self.dated_views.values().any(|view| of(view)) {
+            return &[];
+        }
+        self.dated.views(source, || {
+            let at = |view: &View<DatedRef>| view.source.tables.period(&source.table).map(|(begins, _)| view.at(begins));
+            self.dated_views.values().filter(|view| of(view)).filter_map(|view| at(view)).map(Arc::new).collect()
+        })
+    }
+
+    /// Whether there is a view of this name.
+    pub fn declares(&self, view: &ViewName) -> bool {
+        self.views.contains_key(view) || self.dated_views.contains_key(view)
+    }
+
+    /// The names of all views, in order, each with its kind and its source as the configuration spells them.
+    pub fn declared(&self) -> BTreeMap<&ViewName, (&'static str, Source)> {
+        let one = self.views.values().map(|view| (&view.name, (view.kind_name(), Source::Table(view.source.clone()))));
+        let dated = self.dated_views.values().map(|view| (&view.name, (view.kind_name(), Source::Dated(view.source.clone()))));
+        one.chain(dated).collect()
+    }
+
+    /// A view, as it is of the table that its rows lie in where that is one of many by date.
+    pub fn view_in(&self, name: &ViewName, target: &TableName) -> Option<Arc<View>> {
+        self.views.get(name).cloned().or_else(|| {
+            let view = self.dated_views.get(name)?;
+            let (begins, _) = view.rows()?.target.tables.period(target)?;
+            Some(Arc::new(view.at(begins)))
+        })
+    }
+
+    /// The table that keeps the footprints of a table's primaries, where it is one of its own.
+    pub fn footprints_of(&self, source: &TableRef) -> Option<TableRef> {
+        let retention = self.retention_of(&source.table)?;
+        let (begins, _) = retention.tables.period(&source.table)?;
+        Some(retention.footprints()?.at(begins))
     }
 
     /// The view that keeps large values of this table's primaries in blobs.

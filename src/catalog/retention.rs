@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::TableRef;
+use super::{DatedRef, TableRef};
 use crate::model::dated::DatedTables;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
+
+/// What the names of tables of footprints begin with.
+pub const FOOTPRINTS: &str = "EvenkeelFootprints";
 
 /// `[retention.NAME]`: the tables of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,10 +46,21 @@ pub enum TableArchive {
 }
 
 impl Retention {
+    /// Its tables.
+    pub fn source(&self) -> DatedRef {
+        DatedRef { account: self.account.clone(), tables: self.tables.clone() }
+    }
+
+    /// The tables that keep the footprints of its tables' primaries, one each, so that they go with them; nothing where their
+    /// names would be too long.
+    pub fn footprints(&self) -> Option<DatedRef> {
+        let tables = DatedTables::parse(&format!("{FOOTPRINTS}{}", self.tables)).ok()?;
+        Some(DatedRef { account: self.account.clone(), tables })
+    }
+
     /// A table of this pattern, spelled as the pattern does; nothing for another name.
     pub fn table(&self, name: &TableName) -> Option<TableRef> {
-        let (begins, _) = self.tables.period(name)?;
-        Some(TableRef { account: self.account.clone(), table: self.tables.name_at(begins) })
+        self.source().table(name)
     }
 
     /// Whether a table of this pattern has been kept long enough.

@@ -2,66 +2,54 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::figure::Figure;
+use super::place::{DatedRef, Place, TableRef};
 use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, TableName, ViewName};
-
-/// A table and the account it lies in.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableRef {
-    /// The account.
-    pub account: AccountName,
-    /// The table, spelled as declared.
-    pub table: TableName,
-}
-
-impl std::fmt::Display for TableRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.account == AccountName::main() { write!(f, "{}", self.table) } else { write!(f, "{}:{}", self.account, self.table) }
-    }
-}
+use crate::model::{AccountName, ContainerName, ViewName};
 
 /// A declared kind of derived data.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct View<P = TableRef> {
     /// Its name.
     pub name: ViewName,
     /// The table of its primaries.
-    pub source: TableRef,
+    pub source: P,
     /// Which primaries have items; all where absent.
     pub when: Option<Condition>,
     /// What is derived.
-    pub kind: ViewKind,
+    pub kind: ViewKind<P>,
     /// What happens when two primaries want one key.
     pub on_conflict: OnConflict,
 }
 
 /// What a view derives.
 #[derive(Debug, Clone)]
-pub enum ViewKind {
+pub enum ViewKind<P = TableRef> {
     /// Copies under another key.
-    SecondaryIndex(SecondaryIndex),
+    SecondaryIndex(SecondaryIndex<P>),
     /// Lists of primaries that share a value, in rows.
-    IndexEntity(IndexEntity),
+    IndexEntity(IndexEntity<P>),
     /// Lists of primaries that share a value, in blobs.
     BlobLists(BlobLists),
     /// Large values in blobs.
     LargeEntity(LargeEntity),
     /// Properties on other entities.
-    Denormalize(Denormalize),
+    Denormalize(Denormalize<P>),
     /// Properties on all entities of a range.
-    DenormalizeRange(DenormalizeRange),
+    DenormalizeRange(DenormalizeRange<P>),
     /// Figures of groups.
-    Aggregate(Aggregate),
+    Aggregate(Aggregate<P>),
 }
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
 #[derive(Debug, Clone)]
-pub struct SecondaryIndex {
+pub struct SecondaryIndex<P = TableRef> {
     /// Where the copies lie.
-    pub target: TableRef,
+    pub target: P,
     /// The copy's partition key.
     pub partition_key: Template,
     /// The copy's row key.
@@ -72,9 +60,9 @@ pub struct SecondaryIndex {
 
 /// `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]
-pub struct IndexEntity {
+pub struct IndexEntity<P = TableRef> {
     /// Where the lists lie.
-    pub target: TableRef,
+    pub target: P,
     /// A list's partition key.
     pub partition_key: Template,
     /// A list's row key.
@@ -115,10 +103,10 @@ pub struct LargeEntity {
 }
 
 /// The rows that a view's items are, or lie in.
-#[derive(Debug, Clone, Copy)]
-pub struct Rows<'v> {
+#[derive(Debug)]
+pub struct Rows<'v, P = TableRef> {
     /// Their table.
-    pub target: &'v TableRef,
+    pub target: &'v P,
     /// Their partition key.
     pub partition_key: &'v Template,
     /// Their row key.
@@ -127,9 +115,9 @@ pub struct Rows<'v> {
 
 /// `kind = "denormalize"`: properties of a primary, kept on an entity that is there for other reasons.
 #[derive(Debug, Clone)]
-pub struct Denormalize {
+pub struct Denormalize<P = TableRef> {
     /// Where the entities lie.
-    pub target: TableRef,
+    pub target: P,
     /// The entity's partition key.
     pub partition_key: Template,
     /// The entity's row key.
@@ -141,9 +129,9 @@ pub struct Denormalize {
 /// `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a partition, or of a range of
 /// its row keys.
 #[derive(Debug, Clone)]
-pub struct DenormalizeRange {
+pub struct DenormalizeRange<P = TableRef> {
     /// Where the entities lie.
-    pub target: TableRef,
+    pub target: P,
     /// The partition key of the entities.
     pub partition_key: Template,
     /// Which of the partition.
@@ -183,9 +171,9 @@ impl std::fmt::Display for RangeRows {
 
 /// `kind = "aggregate"`: an entity for each group, with figures of its members.
 #[derive(Debug, Clone)]
-pub struct Aggregate {
+pub struct Aggregate<P = TableRef> {
     /// Where the groups lie.
-    pub target: TableRef,
+    pub target: P,
     /// A group's partition key.
     pub partition_key: Template,
     /// A group's row key.
@@ -194,7 +182,7 @@ pub struct Aggregate {
     pub set: BTreeMap<String, Figure>,
 }
 
-impl Aggregate {
+impl<P> Aggregate<P> {
     /// The properties that members contribute, each once.
     pub fn properties(&self) -> BTreeSet<&str> {
         self.set.values().filter_map(Figure::property).collect()
@@ -211,7 +199,7 @@ pub enum OnConflict {
     LastWriter,
 }
 
-impl View {
+impl<P: Place> View<P> {
     /// A text that changes exactly when the view's definition does.
     pub fn definition(&self) -> String {
         let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -226,20 +214,22 @@ impl View {
         };
         let place = match (self.rows(), &self.kind) {
             (Some(Rows { target, partition_key, row_key }), _) => {
-                format!("{}/{} {:?} {:?}", target.account, target.table.canonical(), partition_key.to_string(), row_key.to_string())
+                format!("{} {:?} {:?}", target.canonical(), partition_key.to_string(), row_key.to_string())
             }
             (None, ViewKind::BlobLists(lists)) => format!("blob {}/{} {:?}", lists.account, lists.container, lists.name.as_str()),
             (None, ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, .. })) => {
-                format!("range {}/{} {:?} {rows}", target.account, target.table.canonical(), partition_key.to_string())
+                format!("range {} {:?} {rows}", target.canonical(), partition_key.to_string())
             }
             (None, ViewKind::LargeEntity(large)) => format!("blob {}/{}", large.account, large.container),
             (None, _) => String::new(),
         };
-        format!("{} {} {}/{} when {when} to {place} {own}", self.name, self.kind_name(), self.source.account, self.source.table.canonical())
+        format!("{} {} {} when {when} to {place} {own}", self.name, self.kind_name(), self.source.canonical())
     }
+}
 
+impl<P> View<P> {
     /// The rows that its items are, or lie in; nothing where they are blobs, or lie in some.
-    pub const fn rows(&self) -> Option<Rows<'_>> {
+    pub const fn rows(&self) -> Option<Rows<'_, P>> {
         let (target, partition_key, row_key) = match &self.kind {
             ViewKind::SecondaryIndex(index) => (&index.target, &index.partition_key, &index.row_key),
             ViewKind::IndexEntity(index) => (&index.target, &index.partition_key, &index.row_key),
@@ -251,7 +241,7 @@ impl View {
     }
 
     /// The range on whose entities it keeps properties, where it does.
-    pub const fn range(&self) -> Option<&DenormalizeRange> {
+    pub const fn range(&self) -> Option<&DenormalizeRange<P>> {
         match &self.kind {
             ViewKind::DenormalizeRange(range) => Some(range),
             _ => None,
@@ -270,6 +260,34 @@ impl View {
     }
 }
 
+impl View<DatedRef> {
+    /// The view as it is of the tables of the period that a moment lies in.
+    pub fn at(&self, moment: Timestamp) -> View {
+        let at = |tables: &DatedRef| tables.at(moment);
+        let Self { name, when, on_conflict, .. } = self;
+        let kind = match self.kind.clone() {
+            ViewKind::SecondaryIndex(SecondaryIndex { target, partition_key, row_key, select }) => {
+                ViewKind::SecondaryIndex(SecondaryIndex { target: at(&target), partition_key, row_key, select })
+            }
+            ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member, property }) => {
+                ViewKind::IndexEntity(IndexEntity { target: at(&target), partition_key, row_key, member, property })
+            }
+            ViewKind::BlobLists(lists) => ViewKind::BlobLists(lists),
+            ViewKind::LargeEntity(large) => ViewKind::LargeEntity(large),
+            ViewKind::Denormalize(Denormalize { target, partition_key, row_key, set }) => {
+                ViewKind::Denormalize(Denormalize { target: at(&target), partition_key, row_key, set })
+            }
+            ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, set }) => {
+                ViewKind::DenormalizeRange(DenormalizeRange { target: at(&target), partition_key, rows, set })
+            }
+            ViewKind::Aggregate(Aggregate { target, partition_key, row_key, set }) => {
+                ViewKind::Aggregate(Aggregate { target: at(&target), partition_key, row_key, set })
+            }
+        };
+        View { name: name.clone(), source: at(&self.source), when: when.clone(), kind, on_conflict: *on_conflict }
+    }
+}
+
 /// What members are made of, as the configuration spells it.
 fn member(templates: &[Template]) -> Vec<String> {
     templates.iter().map(ToString::to_string).collect()
@@ -283,6 +301,7 @@ fn texts<T: ToString>(set: &BTreeMap<String, T>) -> BTreeMap<&str, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::TableName;
 
     fn table(name: &str) -> TableRef {
         TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }

@@ -38,7 +38,7 @@ pub struct AuditArgs {
 
 /// Compares the items of some tables' primaries with what they should be, here or as jobs.
 pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
-    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context)?;
+    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
     if args.submit {
         return whole_tables::submit(&tables, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
     }

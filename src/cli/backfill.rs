@@ -48,7 +48,7 @@ struct Done<'a> {
 
 /// Brings every primary of some tables in step, here or as jobs.
 pub async fn backfill(args: &BackfillArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
-    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context)?;
+    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
     if args.submit {
         return whole_tables::submit(&tables, job, args.queue.as_ref(), context, out).await;
     }

@@ -52,7 +52,7 @@ impl Context {
     pub fn known_view(&self, name: &ViewName) -> Result<&View, UsageError> {
         let view = self.catalog.views.get(name);
         view.map(AsRef::as_ref).ok_or_else(|| {
-            let known: Vec<&str> = self.catalog.views.keys().map(ViewName::as_str).collect();
+            let known: Vec<&str> = self.catalog.declared().into_keys().map(ViewName::as_str).collect();
             UsageError::new(format!("the catalog does not know the view {name}; it knows {}", known.join(", ")))
         })
     }

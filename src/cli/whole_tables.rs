@@ -7,23 +7,37 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Context, Exit, Format, Output, UsageError};
-use crate::catalog::View;
+use crate::catalog::{DatedRef, View};
 use crate::client::Prepared;
 use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
+use crate::ports::all_tables;
 use crate::reconcile::Delivery;
 
 /// The tables whose primaries are meant: one, those of a view, or every one with views. Of a view over a range these are the one's
-/// and the many's.
-pub(super) fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
+/// and the many's, of a view of tables by date all that there are.
+pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
     if let Some(table) = table {
         return Ok(vec![context.known_table(table)?.table]);
     }
-    if let Some(name) = view {
-        return Ok(tables_of(context.known_view(name)?).collect());
+    let catalog = &context.catalog;
+    if let Some(view) = view {
+        return match catalog.dated_views.get(view) {
+            Some(dated) => Ok(there(&dated.source, context).await?.into_iter().collect()),
+            None => Ok(tables_of(context.known_view(view)?).collect()),
+        };
     }
-    let tables: BTreeSet<TableName> = context.catalog.views.values().flat_map(|view| tables_of(view)).collect();
+    let mut tables: BTreeSet<TableName> = catalog.views.values().flat_map(|view| tables_of(view)).collect();
+    for source in catalog.dated_views.values().map(|view| &view.source).collect::<BTreeSet<_>>() {
+        tables.extend(there(source, context).await?);
+    }
     Ok(tables.into_iter().collect())
+}
+
+/// The tables by date that there are.
+async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
+    let tables = all_tables(context.stores.account(&source.account)?.tables.as_ref()).await?;
+    Ok(tables.iter().filter_map(|table| Some(source.table(table)?.table)).collect())
 }
 
 fn tables_of(view: &View) -> impl Iterator<Item = TableName> {

@@ -144,8 +144,11 @@ fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> 
 }
 
 fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
+    if let Some(view) = catalog.dated_views.get(name) {
+        return Err(format!("the view {name} is of the tables by date {}: name one of them by `table`, in place of `view`", view.source));
+    }
     catalog.views.get(name).map(|view| view.source.clone()).ok_or_else(|| {
-        let known: Vec<String> = catalog.views.keys().map(ToString::to_string).collect();
+        let known: Vec<String> = catalog.declared().into_keys().map(ToString::to_string).collect();
         format!("the catalog does not know the view {name}; it knows {}", listed(&known))
     })
 }

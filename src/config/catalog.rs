@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::archives::{self, ArchiveDraft, TargetDraft};
+use super::retention::RetentionDraft;
 use super::section::Section;
 use super::views::{self, KindDraft, RangeDraft, TableDraft, ViewDraft};
-use super::{catalog_rules, retention};
+use super::{catalog_rules, dated_rules, retention};
 use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity, LargeEntity,
-    SecondaryIndex, TableRef, View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRef, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity,
+    LargeEntity, SecondaryIndex, TableRef, View, ViewKind,
 };
+use crate::model::dated::DatedTables;
+use crate::model::template::Template;
 use crate::model::{AccountName, TableName};
 
 /// Tables by name, with the account that was named for each, if any.
@@ -43,7 +46,7 @@ impl Tables {
 /// Reads the catalog. With a mistake in it, what is returned is incomplete and not to be used.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
     let declared = views::tables(root, accounts);
-    let views = views::views(root, accounts);
+    let (views, dated_views) = views::views(root, accounts);
     let archives = archives::archives(root, accounts);
     let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
@@ -52,6 +55,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
         wide,
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
         views: views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(view(draft, &tables)?)))).collect(),
+        dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
         retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
         dated: DatedRefs::default(),
@@ -59,6 +63,8 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
     };
     retention::check(&retentions, &declared);
     catalog_rules::check(&catalog, &declared, &views, &archives);
+    dated_rules::check(&dated_views, &retentions);
+    dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
     catalog
 }
 
@@ -117,8 +123,27 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         return Some(ViewKind::LargeEntity(LargeEntity { account, container, properties, threshold }));
     }
     let rows = draft.rows.as_ref()?;
-    let (target, partition_key, row_key) = (tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone());
-    Some(match &draft.kind {
+    in_rows(&draft.kind, tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone())
+}
+
+/// A view of tables by date. What says no account lies in the account of its source.
+fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'_>]) -> Option<View<DatedRef>> {
+    let source = retentions.iter().find(|retention| retention.retention.tables == draft.source)?.retention.source();
+    let rows = draft.rows.as_ref()?;
+    let account = rows.account.clone().unwrap_or_else(|| source.account.clone());
+    let target = DatedRef { account, tables: rows.target.clone() };
+    Some(View {
+        name: draft.name.clone(),
+        source,
+        when: draft.when.clone(),
+        kind: in_rows(&draft.kind, target, rows.partition_key.clone(), rows.row_key.clone())?,
+        on_conflict: draft.on_conflict.unwrap_or_default(),
+    })
+}
+
+/// What a view makes that lies in rows.
+fn in_rows<P>(kind: &KindDraft, target: P, partition_key: Template, row_key: Template) -> Option<ViewKind<P>> {
+    Some(match kind {
         KindDraft::SecondaryIndex { select } => {
             ViewKind::SecondaryIndex(SecondaryIndex { target, partition_key, row_key, select: select.clone() })
         }

@@ -2,8 +2,8 @@
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, ViewDraft};
-use crate::catalog::{Catalog, Figure};
+use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, Tables, ViewDraft};
+use crate::catalog::{Catalog, FOOTPRINTS, Figure};
 use crate::model::nearest::nearest;
 use crate::model::template::{Crowding, Part, Template};
 use crate::model::{TableName, ViewName};
@@ -21,12 +21,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
         if let Some(target) = view.target() {
             reserved(target, &view.section, view.kind.table_key());
         }
-        if let Some(rows) = &view.rows {
-            own_row(view, rows);
-            collisions(view, rows);
-            crowding(&view.section, "partition_key", &rows.partition_key);
-        }
-        spelling(view);
+        keys(view);
     }
     for archive in archives {
         reserved(&archive.source, &archive.section, "source");
@@ -47,13 +42,29 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
 }
 
 fn reserved(table: &TableName, section: &Section<'_>, key: &str) {
-    if RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(table.as_str())) {
+    if is_reserved(table.as_str()) {
         section.error(key, format!("the table {table} holds evenkeel's own records; expected another one"));
     }
 }
 
+/// Whether a name is one of evenkeel's own tables, or could be that of footprints of tables by date.
+pub(super) fn is_reserved(name: &str) -> bool {
+    let begins = name.get(..FOOTPRINTS.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(FOOTPRINTS));
+    begins || RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
+}
+
+/// What a view's keys are made of.
+pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
+    if let Some(rows) = &view.rows {
+        own_row(view, rows);
+        collisions(view, rows);
+        crowding(&view.section, "partition_key", &rows.partition_key);
+    }
+    spelling(view);
+}
+
 /// A copy must not be its own primary.
-fn own_row(view: &ViewDraft<'_>, rows: &RowsDraft) {
+fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
     if view.source != rows.target {
         return;
     }
@@ -109,7 +120,7 @@ fn starts_literally(template: &Template) -> bool {
 }
 
 /// Says where two primaries can want one key, unless the catalog says what is to happen then.
-fn collisions(view: &ViewDraft<'_>, rows: &RowsDraft) {
+fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
     // Lists and groups take everybody.
     if view.on_conflict.is_some() || matches!(view.kind, KindDraft::IndexEntity { .. } | KindDraft::Aggregate { .. }) {
         return;
@@ -145,8 +156,8 @@ fn crowding(section: &Section<'_>, key: &str, template: &Template) {
 }
 
 /// A property that is a key's name but for its case is another property, most likely by mistake.
-fn spelling(view: &ViewDraft<'_>) {
-    let keys = |rows: &'_ RowsDraft| [("partition_key", properties(&rows.partition_key)), ("row_key", properties(&rows.row_key))];
+fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
+    let keys = |rows: &'_ RowsDraft<T>| [("partition_key", properties(&rows.partition_key)), ("row_key", properties(&rows.row_key))];
     let templates = view.rows.iter().flat_map(keys);
     let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
     let member = match &view.kind {
@@ -187,16 +198,16 @@ fn properties(template: &Template) -> Vec<String> {
     template.properties().into_iter().map(str::to_owned).collect()
 }
 
-fn same_rows(views: &[ViewDraft<'_>]) {
+pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
     for (at, view) in views.iter().enumerate() {
         if let KindDraft::BlobLists { account, container, name, .. } = &view.kind {
-            let same = |other: &&ViewDraft<'_>| matches!(&other.kind, KindDraft::BlobLists { account: a, container: c, name: n, .. } if (a, c, n) == (account, container, name));
+            let same = |other: &&ViewDraft<'_, T>| matches!(&other.kind, KindDraft::BlobLists { account: a, container: c, name: n, .. } if (a, c, n) == (account, container, name));
             if let Some(other) = views[..at].iter().find(same) {
                 view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
             }
         }
         let Some(rows) = &view.rows else { continue };
-        let same = |other: &&ViewDraft<'_>| {
+        let same = |other: &&ViewDraft<'_, T>| {
             other.rows.as_ref().is_some_and(|other| {
                 other.target == rows.target
                     && other.partition_key.to_string() == rows.partition_key.to_string()

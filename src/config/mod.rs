@@ -23,6 +23,7 @@ mod accounts;
 mod archives;
 mod catalog;
 mod catalog_rules;
+mod dated_rules;
 mod defaults;
 mod finding;
 mod layers;

@@ -69,7 +69,7 @@ fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive
 /// Checks the retentions among each other and against the tables that are declared one by one.
 pub(super) fn check(retentions: &[RetentionDraft<'_>], tables: &[TableDraft<'_>]) {
     for (at, RetentionDraft { section, retention }) in retentions.iter().enumerate() {
-        if let Some(other) = retentions[..at].iter().find(|other| other.retention.tables.meets(&retention.tables)) {
+        if let Some(other) = retentions[..at].iter().find(|other| other.retention.tables == retention.tables) {
             section.error("tables", format!("[retention.{}] has the same tables; a table is kept by one rule", other.retention.name));
         }
         for table in tables.iter().filter(|table| retention.tables.period(&table.name).is_some()) {

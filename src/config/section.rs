@@ -108,6 +108,14 @@ impl<'a> Section<'a> {
         self.error(key, format!("expected {expected}, found {found}"));
     }
 
+    /// What a text says, where the key has one; says nothing of what is wrong with it.
+    pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
+        match &self.node(key)?.kind {
+            Kind::Text(text) => Some(text),
+            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => None,
+        }
+    }
+
     /// A text, where the key is there.
     pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
         let node = self.node(key)?;

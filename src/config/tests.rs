@@ -570,7 +570,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
         (SET.replace("{LastName}", "{LastName|lowr}"), "did you mean \"lower\"?"),
         (SET.replace("{LastName}", "{LastName"), "this '{' is not closed"),
         (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
-        (SET.replace("\"Employees\"", "\"Logins%Y%m%d\""), "views of tables by date"),
+        (SET.replace("\"Departments\"", "\"Logins%Y%m%d\""), "those go with a source of the same dates"),
         (twice, "sets ManagerName on the same entities of Departments"),
     ] {
         let errors = mistakes(&text);
@@ -751,6 +751,85 @@ fn rows_of_a_table_by_date_may_go_into_files_before_it_is_dropped() {
         ("{ kind = \"blob\", container = \"old\", path = \"x\" }", "unknown key"),
     ] {
         let errors = mistakes(&text(to));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+const LOGINS: &str =
+    "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\n[retention.visits]\ntables = \"Visits%Y%m%d\"\nkeep = \"9d\"\n";
+const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\
+    partition_key = \"{User}\"\nrow_key = \"{PartitionKey}_{RowKey}\"\n";
+const COUNTS: &str = "[views.counts]\nkind = \"aggregate\"\nsource = \"Logins%Y%m%d\"\ngroup_table = \"Counts%Y%m%d\"\n\
+    partition_key = \"{User}\"\nrow_key = \"all\"\nset = { Logins = \"count()\" }\n";
+
+#[test]
+fn a_view_of_tables_by_date_writes_into_tables_of_the_same_dates() {
+    let near = BY_USER.replace("views.by_user", "views.near").replace("ByUser%Y%m%d", "Logins%Y%m%d").replace("{User}", "user_{User}");
+    let catalog = load_text(&format!("{LOGINS}{BY_USER}{COUNTS}{near}")).unwrap().catalog;
+    assert!(catalog.views.is_empty() && catalog.dated_views.len() == 3);
+    let name = |name: &str| TableName::new(name).unwrap();
+    let source = catalog.table(&name("LOGINS20261120")).unwrap().clone();
+    let targets: Vec<String> = catalog.views_of(&source).map(|view| view.rows().unwrap().target.to_string()).collect();
+    assert_eq!(targets, ["ByUser20261120", "Counts20261120", "Logins20261120"]);
+    assert!(catalog.views_of(&source).all(|view| view.source == source));
+    assert_eq!(catalog.table(&name("byuser20261120")).unwrap().to_string(), "ByUser20261120");
+    assert_eq!(catalog.footprints_of(&source).unwrap().to_string(), "EvenkeelFootprintsLogins20261120");
+    for unknown in ["Logins20261131", "ByUser2026", "Logins"] {
+        assert!(catalog.table(&name(unknown)).is_none(), "{unknown}");
+    }
+    assert!(catalog.dated_table(&name("ByUser20261120")).is_none(), "what follows a table is dropped with it, and not by itself");
+    let visits = catalog.table(&name("Visits20261120")).unwrap().clone();
+    assert!(!catalog.has_views(&visits) && catalog.followers(catalog.retention_of(&visits.table).unwrap()).all().next().is_none());
+}
+
+#[test]
+fn what_could_outlive_its_table_by_date_is_refused() {
+    let another = |from: &str, to: &str| format!("{BY_USER}{}", BY_USER.replace("views.by_user", "views.other").replace(from, to));
+    let fixed = "[views.fixed]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{PartitionKey}\"\nrow_key = \"x_{RowKey}\"\n";
+    let long = "L".repeat(38);
+    for (text, expected) in [
+        (BY_USER.replace("ByUser%Y%m%d", "ByUser"), "\"ByUser\" would stay when a table of the source is dropped"),
+        (
+            BY_USER.replace("ByUser%Y%m%d", "ByUser%Y%m"),
+            "ByUser%Y%m has other dates than the source, with whose tables its own come and go; expected \"ByUser%Y%m%d\"",
+        ),
+        (BY_USER.replace("ByUser%Y%m%d", "Visits%Y%m%d"), "Visits%Y%m%d is kept by [retention.visits]"),
+        (
+            BY_USER.replace("Logins%Y%m%d", "Sessions%Y%m%d"),
+            "no [retention] has the tables Sessions%Y%m%d; expected the very text of its `tables`, and known are \"Logins%Y%m%d\", \"Visits%Y%m%d\"",
+        ),
+        (BY_USER.replace("Logins%Y%m%d", "LOGINS%Y%m%d"), "spells its tables \"Logins%Y%m%d\""),
+        (BY_USER.replace("Logins%Y%m%d", "Logins%d"), "names no tables by date"),
+        (BY_USER.replace("ByUser%Y%m%d", "EvenkeelFootprintsOf%Y%m%d"), "hold evenkeel's own records"),
+        (
+            format!("{LOGINS}[retention.own]\ntables = \"EvenkeelFootprintsX%Y\"\nkeep = \"9d\"\n").replace(LOGINS, ""),
+            "hold evenkeel's own records",
+        ),
+        (another("Logins%Y%m%d", "Visits%Y%m%d"), "the view by_user writes into ByUser%Y%m%d from Logins%Y%m%d"),
+        (another("ByUser%Y%m%d", "BYUSER%Y%m%d"), "the view by_user spells it \"ByUser%Y%m%d\""),
+        (another("partition_key = \"{User}\"", "account = \"second\"\npartition_key = \"{User}x\""), "in another account"),
+        (another("nothing", ""), "writes the same keys into the same table ByUser%Y%m%d"),
+        (another("Logins%Y%m%d", "ByUser%Y%m%d"), "ByUser%Y%m%d is what the view"),
+        (
+            BY_USER.replace("Logins%Y%m%d", &format!("{long}%Y%m%d"))
+                + &format!("[retention.long]\ntables = \"{long}%Y%m%d\"\nkeep = \"9d\"\n"),
+            "a table's name has at most 63 characters",
+        ),
+        (BY_USER.replace("ByUser%Y%m%d\"\n", "Logins%Y%m%d\"\naccount = \"second\"\n"), "the tables Logins%Y%m%d are in account main"),
+        (BY_USER.replace("secondary_index", "large_entity"), "expected no large_entity view"),
+        (BY_USER.replace("secondary_index\"", "index_entity\"\nstore = \"blob\""), "expected \"table\" or \"partition\""),
+        (BY_USER.replace("secondary_index\"", "denormalize\"\ntargets = \"range\""), "expected \"one\""),
+        (fixed.replace("Employees", "Logins20261120"), "Logins20261120 is one of the tables of [retention.logins]"),
+        (fixed.replace("Copies", "Logins20261120"), "Logins20261120 is one of the tables of [retention.logins]"),
+        (format!("{BY_USER}{}", fixed.replace("Copies", "byuser20261120")), "byuser20261120 follows a table of [retention.logins]"),
+        (format!("{BY_USER}[tables.ByUser20261120]\n"), "follows a table of [retention.logins]"),
+        (
+            format!("{BY_USER}[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"ByUser20261120\" }}\n"),
+            "follows a table of [retention.logins]",
+        ),
+        (fixed.replace("Copies", "EvenkeelFootprintsLogins20261120"), "evenkeel's own records"),
+    ] {
+        let errors = mistakes(&format!("[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n{LOGINS}{text}"));
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
     }
 }

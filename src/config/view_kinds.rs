@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::section::Section;
 use super::units::parse_size;
-use super::views::{KindDraft, RangeDraft, account};
+use super::views::{KindDraft, RangeDraft, Tables as _, account};
 use crate::catalog::{Figure, RangeRows};
 use crate::model::blob_path::BlobPath;
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
@@ -103,7 +103,7 @@ pub(super) fn denormalize_range(section: &Section<'_>, name: Option<&ViewName>, 
     if section.has("on_conflict") && section.word("on_conflict", &[("reject", ())]).is_none() {
         section.error("on_conflict", "of several whose ranges overlap the first keeps an entity; expected \"reject\" or no such key");
     }
-    let target = section.required("table", "the table of the entities", str::parse::<TableName>);
+    let target = section.required("table", "the table of the entities", TableName::target);
     let account = account(section, accounts, "account");
     let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
     let key = |key| if section.has(key) { section.parsed(key, Template::parse).map(Some) } else { Some(None) };

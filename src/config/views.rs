@@ -1,6 +1,7 @@
 //! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use super::section::{Reported, Section};
 use super::view_kinds::{self, Targets};
@@ -15,14 +16,67 @@ use crate::model::{AccountName, ContainerName, TableName, ViewName};
 /// Kinds of views.
 const KINDS: [&str; 5] = ["secondary_index", "index_entity", "denormalize", "aggregate", "large_entity"];
 
+/// What views read from and write into: one table, or tables by date.
+pub(super) trait Tables: Sized + Clone + PartialEq + Display {
+    /// Reads what the key `source` says.
+    fn source(text: &str) -> Result<Self, String>;
+    /// Reads what the key of the target says.
+    fn target(text: &str) -> Result<Self, String>;
+    /// Says why there is no such kind of view of these; whether there is.
+    fn allows(section: &Section<'_>, kind: &str) -> bool;
+}
+
+impl Tables for TableName {
+    fn source(text: &str) -> Result<Self, String> {
+        text.parse::<Self>().map_err(|error| error.to_string())
+    }
+
+    fn target(text: &str) -> Result<Self, String> {
+        if DatedTables::parse(text).is_ok() {
+            return Err(format!("{text:?} are tables by date, and those go with a source of the same dates; expected one table"));
+        }
+        Self::source(text)
+    }
+
+    fn allows(_section: &Section<'_>, _kind: &str) -> bool {
+        true
+    }
+}
+
+impl Tables for DatedTables {
+    fn source(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|error| error.to_string())
+    }
+
+    fn target(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|_| {
+            format!(
+                "{text:?} would stay when a table of the source is dropped; expected tables of the same dates, such as \"Derived%Y%m%d\""
+            )
+        })
+    }
+
+    fn allows(section: &Section<'_>, kind: &str) -> bool {
+        const WHY: &str = "a table by date is dropped with what is derived from it, which therefore lies in tables of the same dates";
+        let (key, expected) = match (kind, section.glance("store"), section.glance("targets")) {
+            ("large_entity", ..) => ("kind", "no large_entity view"),
+            ("index_entity", Some("blob"), _) => ("store", "\"table\" or \"partition\""),
+            ("denormalize", _, Some("range")) => ("targets", "\"one\""),
+            _ => return true,
+        };
+        section.error(key, format!("{WHY}; expected {expected}"));
+        false
+    }
+}
+
 /// A view without mistakes of its own.
-pub(super) struct ViewDraft<'a> {
+pub(super) struct ViewDraft<'a, T = TableName> {
     pub(super) section: Section<'a>,
     pub(super) name: ViewName,
-    pub(super) source: TableName,
+    pub(super) source: T,
     pub(super) when: Option<Condition>,
     /// Where the rows lie that it makes; nothing where it makes none.
-    pub(super) rows: Option<RowsDraft>,
+    pub(super) rows: Option<RowsDraft<T>>,
     pub(super) kind: KindDraft,
     pub(super) on_conflict: Option<OnConflict>,
 }
@@ -38,8 +92,8 @@ impl ViewDraft<'_> {
 }
 
 /// Where the rows of a view lie.
-pub(super) struct RowsDraft {
-    pub(super) target: TableName,
+pub(super) struct RowsDraft<T = TableName> {
+    pub(super) target: T,
     pub(super) account: Option<AccountName>,
     pub(super) partition_key: Template,
     pub(super) row_key: Template,
@@ -118,15 +172,26 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
     root.named("tables").into_iter().filter_map(table).collect()
 }
 
-/// Reads the views.
-pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ViewDraft<'a>> {
-    root.named("views").into_iter().filter_map(|(name, section)| view(name, section, accounts)).collect()
+/// Reads the views: those of one table each, and those of tables by date.
+pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName]) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
+    let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
+    for (name, section) in root.named("views") {
+        if section.glance("source").is_some_and(|source| source.contains('%')) {
+            of_dated.extend(view(name, section, accounts));
+        } else {
+            of_one.extend(view(name, section, accounts));
+        }
+    }
+    (of_one, of_dated)
 }
 
-fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ViewDraft<'a>> {
+fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ViewDraft<'a, T>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
     let kind = known_kind(&section)?;
-    let source = section.required("source", "the table of the primaries", one_table);
+    let source = section.required("source", "the table of the primaries", T::source);
+    if !T::allows(&section, kind) {
+        return None;
+    }
     let when = section.has("when").then(|| section.parsed("when", Condition::parse));
     // Which mistake there is in it is said where the kind is read.
     let store = if kind == "index_entity" { section.text("store") } else { None };
@@ -157,18 +222,14 @@ fn view<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Optio
     Some(ViewDraft { name: name?, source: source?, when, rows: rows?, kind: kind?, on_conflict, section })
 }
 
-/// A table by its name; tables by date are told apart from what is no name at all.
-fn one_table(text: &str) -> Result<TableName, String> {
-    if DatedTables::parse(text).is_ok() {
-        return Err(format!(
-            "views of tables by date, such as {text:?}, are not supported by this version of evenkeel; expected one table"
-        ));
-    }
-    text.parse::<TableName>().map_err(|error| error.to_string())
-}
-
 /// Where the rows of a view lie.
-fn rows(section: &Section<'_>, accounts: &[AccountName], kind: &str, store: Option<&str>, source: Option<&TableName>) -> Option<RowsDraft> {
+fn rows<T: Tables>(
+    section: &Section<'_>,
+    accounts: &[AccountName],
+    kind: &str,
+    store: Option<&str>,
+    source: Option<&T>,
+) -> Option<RowsDraft<T>> {
     let table = if kind == "aggregate" { "group_table" } else { "table" };
     let (target, account, partition_key) = if store == Some("partition") {
         for key in ["table", "account", "partition_key"].into_iter().filter(|key| section.has(key)) {
@@ -177,7 +238,7 @@ fn rows(section: &Section<'_>, accounts: &[AccountName], kind: &str, store: Opti
         (source.cloned(), Ok(None), Template::parse("{PartitionKey}").ok())
     } else {
         (
-            section.required(table, "the table that its items lie in", str::parse::<TableName>),
+            section.required(table, "the table that its items lie in", T::target),
             account(section, accounts, "account"),
             section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse),
         )

@@ -1,6 +1,8 @@
 //! Why a migration cannot be read, planned or carried out.
 
-use crate::catalog::TableRef;
+use std::time::Duration;
+
+use crate::catalog::Source;
 use crate::model::ViewName;
 use crate::ports::StoreError;
 use crate::ports::stores::UnknownAccount;
@@ -59,9 +61,9 @@ pub struct SourceChanged {
     /// The view.
     pub view: ViewName,
     /// What was recorded.
-    pub recorded: TableRef,
+    pub recorded: Source,
     /// What the catalog says now.
-    pub declared: TableRef,
+    pub declared: Source,
 }
 
 /// A source is spelled otherwise than it was.
@@ -72,9 +74,9 @@ pub struct SourceChanged {
 )]
 pub struct SourceRespelled {
     /// As it was recorded.
-    pub recorded: TableRef,
+    pub recorded: Source,
     /// As the catalog spells it now.
-    pub declared: TableRef,
+    pub declared: Source,
 }
 
 impl MigrationError {
@@ -82,6 +84,19 @@ impl MigrationError {
     pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {
         let doing = doing.into();
         move |source| Self::Store { doing, source: Box::new(source) }
+    }
+
+    /// How long to wait for what the service still deletes; nothing where it is something else.
+    pub(super) fn asks_to_wait(&self) -> Option<Duration> {
+        match self {
+            Self::Store { source, .. } => source.class.takes_its_time(),
+            Self::Contended(_)
+            | Self::Account(_)
+            | Self::File { .. }
+            | Self::Record { .. }
+            | Self::SourceChanged(_)
+            | Self::SourceRespelled(_) => None,
+        }
     }
 
     /// Whether the store is at fault, and a later try may succeed.

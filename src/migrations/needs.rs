@@ -35,6 +35,7 @@ impl Needs {
             .map(|view| &view.source)
             .chain(catalog.archives.values().map(|archive| &archive.source))
             .map(|source| source.account.clone())
+            .chain(catalog.dated_views.values().map(|view| view.source.account.clone()))
             .collect();
         for migration in migrations {
             let on = migration.tables.iter().flat_map(|table| match table.on {
@@ -65,6 +66,13 @@ impl Needs {
         for retention in catalog.retentions.values() {
             if let Some(TableArchive::Blob { account, container }) = &retention.archive_to {
                 needs.containers.entry(account.clone()).or_default().insert(container.clone());
+            }
+        }
+        for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
+            // None needs to be there: those of each date come with their table.
+            needs.tables.entry(rows.target.account.clone()).or_default();
+            if catalog.has_lists_in(rows.target) {
+                needs.containers.entry(rows.target.account.clone()).or_default().extend(ContainerName::new(spilled::CONTAINER).ok());
             }
         }
         for view in catalog.views.values() {

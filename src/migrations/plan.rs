@@ -1,13 +1,14 @@
 //! What is left to do: pure, from what is needed and what is there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{SourceChanged, SourceRespelled};
-use super::{CatalogRecord, Migration, MigrationError, Needs, State};
-use crate::catalog::{Catalog, TableRef};
+use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
+use crate::catalog::{Catalog, DatedRef, Source, TableRef};
 use crate::model::{AccountName, ContainerName, QueueName, TableName, ViewName};
 
 /// One thing to do.
@@ -66,14 +67,17 @@ pub struct ViewChange {
     pub action: ViewAction,
     /// Its source.
     #[serde(serialize_with = "source")]
-    pub source: TableRef,
+    pub source: Source,
+    /// Tables by date that follow those of its source, or once did.
+    #[serde(skip)]
+    pub followers: BTreeSet<DatedRef>,
     /// Its definition; nothing for a view that is gone.
     #[serde(skip)]
     pub definition: Option<String>,
 }
 
-fn source<S: serde::Serializer>(table: &TableRef, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(table)
+fn source<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(source)
 }
 
 /// What happened to a view since the last migration.
@@ -132,47 +136,97 @@ pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catal
             changes.push(Change::CreateContainer { account: account.clone(), container: container.clone() });
         }
     }
-    changes.extend(view_changes(&state.record, catalog)?.into_iter().map(Change::RecordView));
+    let views = view_changes(&state.record, catalog)?;
+    changes.extend(followers(&views, state, catalog));
+    changes.extend(views.into_iter().map(Change::RecordView));
     Ok(changes)
+}
+
+/// The tables that follow tables by date, where a view is new or another one now: those of the dates ahead come with their
+/// tables, and these are there already.
+fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Change> {
+    let mut missing = Vec::new();
+    for retention in catalog.retentions.values() {
+        let source = retention.source();
+        if !views.iter().any(|view| view.action != ViewAction::Retired && view.source == Source::Dated(source.clone())) {
+            continue;
+        }
+        let (followers, there) = (catalog.followers(retention), state.tables.get(&source.account));
+        for (begins, _) in there.into_iter().flatten().filter_map(|table| source.tables.period(table)) {
+            for TableRef { account, table } in followers.wanted().map(|follower| follower.at(begins)) {
+                if !state.tables.get(&account).is_some_and(|there| there.contains(&table)) {
+                    missing.push(Change::CreateTable { account, table });
+                }
+            }
+        }
+    }
+    missing
+}
+
+/// A view as the record knows it.
+struct Declared {
+    source: Source,
+    follower: Option<DatedRef>,
+    definition: String,
 }
 
 /// What the record of the catalog lacks.
 pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {
     respelled(record, catalog)?;
     let mut changes = Vec::new();
-    for (name, view) in &catalog.views {
-        let definition = view.definition();
-        let (generation, action) = match record.views.get(name) {
+    for (name, Declared { source, follower, definition }) in declared(catalog) {
+        let recorded = record.views.get(name);
+        let (generation, action) = match recorded {
             None => (1, ViewAction::New),
-            Some(recorded) if recorded.source != view.source => {
+            Some(recorded) if recorded.source != source => {
                 // Footprints of the old source's primaries name this view; at a later generation of another source
                 // nobody would ever look at them again.
-                let (view, recorded, declared) = (name.clone(), recorded.source.clone(), view.source.clone());
+                let (view, recorded, declared) = (name.clone(), recorded.source.clone(), source);
                 return Err(MigrationError::SourceChanged(Box::new(SourceChanged { view, recorded, declared })));
             }
             Some(recorded) if recorded.retired => (recorded.generation + 1, ViewAction::Restored),
             Some(recorded) if recorded.definition_hash != hash(&definition) => (recorded.generation + 1, ViewAction::Changed),
             Some(_) => continue,
         };
-        changes.push(ViewChange { view: name.clone(), generation, action, source: view.source.clone(), definition: Some(definition) });
+        let followers = recorded.into_iter().flat_map(|recorded| recorded.followers.iter().cloned()).chain(follower).collect();
+        changes.push(ViewChange { view: name.clone(), generation, action, source, followers, definition: Some(definition) });
     }
     for (name, recorded) in &record.views {
-        if !recorded.retired && !catalog.views.contains_key(name) {
-            let (generation, source) = (recorded.generation, recorded.source.clone());
-            changes.push(ViewChange { view: name.clone(), generation, action: ViewAction::Retired, source, definition: None });
+        if !recorded.retired && !catalog.declares(name) {
+            let RecordedView { generation, source, followers, .. } = recorded.clone();
+            changes.push(ViewChange { view: name.clone(), generation, action: ViewAction::Retired, source, followers, definition: None });
         }
     }
     Ok(changes)
 }
 
+/// The views of the catalog, in the order of their names.
+fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
+    let one = catalog
+        .views
+        .values()
+        .map(|view| (&view.name, Declared { source: Source::Table(view.source.clone()), follower: None, definition: view.definition() }));
+    let dated = catalog.dated_views.values().map(|view| {
+        let follower = view.rows().map(|rows| rows.target.clone()).filter(|target| *target != view.source);
+        (&view.name, Declared { source: Source::Dated(view.source.clone()), follower, definition: view.definition() })
+    });
+    one.chain(dated).collect()
+}
+
 /// Refuses a source that is spelled otherwise than when it was recorded. It is the same table to the service, but
 /// footprints lie under the name as it was spelled, and those of another spelling would never be found again.
 fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
-    for recorded in record.views.values() {
-        let Some(declared) = catalog.table(&recorded.source.table) else { continue };
-        if *declared == recorded.source && declared.table.as_str() != recorded.source.table.as_str() {
-            let (recorded, declared) = (recorded.source.clone(), declared.clone());
-            return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled { recorded, declared })));
+    for recorded in record.views.values().map(|recorded| &recorded.source) {
+        let declared = match recorded {
+            Source::Table(recorded) => catalog.table(&recorded.table).cloned().map(Source::Table),
+            Source::Dated(recorded) => {
+                let same = catalog.retentions.values().find(|retention| retention.tables == recorded.tables);
+                same.map(|retention| Source::Dated(retention.source()))
+            }
+        };
+        let Some(declared) = declared else { continue };
+        if declared == *recorded && declared.spelled() != recorded.spelled() {
+            return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled { recorded: recorded.clone(), declared })));
         }
     }
     Ok(())
@@ -238,7 +292,8 @@ mod tests {
     fn recorded(catalog: &Catalog) -> CatalogRecord {
         let views = catalog.views.iter().map(|(name, view)| {
             let hash = hash(&view.definition());
-            (name.clone(), RecordedView { generation: 3, definition_hash: hash, source: view.source.clone(), retired: false })
+            let source = Source::Table(view.source.clone());
+            (name.clone(), RecordedView { generation: 3, definition_hash: hash, source, followers: BTreeSet::new(), retired: false })
         });
         CatalogRecord { generation: 5, etag: None, views: views.collect() }
     }
@@ -301,6 +356,6 @@ mod tests {
         record.views.get_mut(&gone).unwrap().retired = true;
         let generations = record.generations(&catalog(&[("by_email", "Employees", "{Email}")]));
         assert_eq!(generations.of(&ViewName::new("by_email").unwrap()), 3);
-        assert_eq!(generations.retired.get(&gone), Some(&(3, table("Employees"))));
+        assert_eq!(generations.retired.get(&gone), Some(&(3, Source::Table(table("Employees")))));
     }
 }

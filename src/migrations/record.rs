@@ -1,10 +1,10 @@
 //! The catalog as a migration recorded it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::catalog::{Catalog, Generations, TableRef};
+use crate::catalog::{Catalog, DatedRef, Generations, Source};
 use crate::model::{ETag, ViewName};
 
 /// The catalog as the last migration recorded it, in the account `main`.
@@ -27,13 +27,20 @@ pub struct RecordedView {
     pub definition_hash: String,
     /// The source it has or had.
     #[serde(serialize_with = "display")]
-    pub source: TableRef,
+    pub source: Source,
+    /// Tables by date that follow those of its source, or followed them under an earlier definition: they are dropped with them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", serialize_with = "texts")]
+    pub followers: BTreeSet<DatedRef>,
     /// Whether the catalog no longer has it.
     pub retired: bool,
 }
 
-fn display<S: serde::Serializer>(table: &TableRef, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(table)
+fn display<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(source)
+}
+
+fn texts<S: serde::Serializer>(followers: &BTreeSet<DatedRef>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(followers.iter().map(ToString::to_string))
 }
 
 impl CatalogRecord {
@@ -41,7 +48,12 @@ impl CatalogRecord {
     pub fn generations(&self, catalog: &Catalog) -> Generations {
         let mut generations = Generations::default();
         for (name, view) in &self.views {
-            if catalog.views.contains_key(name) {
+            if let Source::Dated(source) = &view.source
+                && !view.followers.is_empty()
+            {
+                generations.followed.push((source.clone(), view.followers.clone()));
+            }
+            if catalog.declares(name) {
                 generations.current.insert(name.clone(), view.generation);
             } else if view.retired {
                 generations.retired.insert(name.clone(), (view.generation, view.source.clone()));

@@ -5,12 +5,18 @@
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
 //! | `catalog` | `generation` | the number of the whole catalog: Generation, RecordedAt (account `main`) |
 //! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, RecordedAt |
+//!
+//! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
+//! items lie in, or once lay in.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 use super::plan::{self, ViewAction, ViewChange};
 use super::{AppliedMigration, Migration, MigrationError, RecordedView};
-use crate::catalog::TableRef;
+use crate::catalog::{DatedRef, Source, TableRef};
+use crate::model::dated::DatedTables;
 use crate::model::{AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
 
 /// The partition of applied migrations.
@@ -75,10 +81,15 @@ pub(super) fn generation(value: u32, now: Timestamp) -> Result<Entity, Migration
 pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
         .with("Generation", number(change.generation))
-        .with("SourceAccount", change.source.account.as_str())
-        .with("SourceTable", change.source.table.as_str())
+        .with("SourceAccount", change.source.account().as_str())
+        .with("SourceTable", change.source.spelled())
         .with("Retired", change.action == ViewAction::Retired)
         .with("RecordedAt", moment(now));
+    if !change.followers.is_empty() {
+        let followers: Vec<[String; 2]> =
+            change.followers.iter().map(|tables| [tables.account.to_string(), tables.tables.to_string()]).collect();
+        entity = entity.with("Followers", serde_json::json!(followers).to_string());
+    }
     if let Some(definition) = &change.definition {
         // For people; the hash is what is compared. A quarter of the limit is always short enough in UTF-16 units.
         let shown: String = definition.chars().take(limits::STRING_UTF16_UNITS / 4).collect();
@@ -97,6 +108,26 @@ pub(super) enum Recorded {
     View(ViewName, RecordedView),
     /// Something that a newer version keeps there.
     Other,
+}
+
+/// One table, or tables by date.
+fn source(account: &str, tables: &str) -> Result<Source, String> {
+    if tables.contains('%') {
+        return dated(account, tables).map(Source::Dated);
+    }
+    let account = AccountName::new(account).map_err(|error| error.to_string())?;
+    let table = TableName::new(tables).map_err(|error| error.to_string())?;
+    Ok(Source::Table(TableRef { account, table }))
+}
+
+fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
+    let account = AccountName::new(account).map_err(|error| error.to_string())?;
+    Ok(DatedRef { account, tables: DatedTables::parse(tables).map_err(|error| error.to_string())? })
+}
+
+fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
+    let pairs: Vec<[String; 2]> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    pairs.iter().map(|[account, tables]| dated(account, tables)).collect()
 }
 
 /// Reads a row of the record.
@@ -123,12 +154,13 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
         (CATALOG, rk) => {
             let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
             let name = ViewName::new(name).map_err(|error| wrong(error.to_string()))?;
-            let source = TableRef {
-                account: AccountName::new(text("SourceAccount")?).map_err(|error| wrong(error.to_string()))?,
-                table: TableName::new(text("SourceTable")?).map_err(|error| wrong(error.to_string()))?,
+            let source = source(&text("SourceAccount")?, &text("SourceTable")?).map_err(wrong)?;
+            let followers = match entity.text("Followers") {
+                None => BTreeSet::new(),
+                Some(text) => followers(text).map_err(|problem| wrong(format!("Followers: {problem}")))?,
             };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
-            Ok(Recorded::View(name, RecordedView { generation: count()?, definition_hash: text("Hash")?, source, retired }))
+            Ok(Recorded::View(name, RecordedView { generation: count()?, definition_hash: text("Hash")?, source, followers, retired }))
         }
         _ => Ok(Recorded::Other),
     }

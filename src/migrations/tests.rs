@@ -1,7 +1,7 @@
 //! Migrations on a simulated account.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 
 use super::{Change, Migrator, ViewAction};
 use crate::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
-use crate::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{Catalog, OnConflict, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
 use crate::model::template::Template;
 use crate::model::{AccountName, QueueName, TableName, ViewName};
-use crate::ports::{Clock, Stores};
+use crate::ports::{Clock, ErrorClass, Stores};
 use crate::settings::QueueSettings;
 
 struct Noon;
@@ -131,7 +131,7 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
     assert_eq!(record.generation, 2);
     let generations = record.generations(&changed);
     assert_eq!(generations.of(&ViewName::new("name").unwrap()), 2);
-    assert_eq!(generations.retired.get(&ViewName::new("mail").unwrap()), Some(&(1, table("Employees"))));
+    assert_eq!(generations.retired.get(&ViewName::new("mail").unwrap()), Some(&(1, Source::Table(table("Employees")))));
 }
 
 /// Before the n-th operation of one migration, another one runs from beginning to end.
@@ -186,4 +186,31 @@ async fn two_migrations_at_once_are_one_after_the_other_wherever_they_meet() {
         met += 1;
     }
     assert!(met > 15, "only {met} operations were interleaved");
+}
+
+/// The names of a table, a queue and a container are still being deleted for a while.
+struct BeingDeleted {
+    left: AtomicU32,
+}
+
+#[async_trait]
+impl Weather for BeingDeleted {
+    async fn before(&self, operation: &OperationInfo) -> Verdict {
+        let creates = operation.name.starts_with("Create");
+        if creates && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Verdict::Fail(ErrorClass::Transient { retry_after: Some(Duration::from_secs(40)) });
+        }
+        Verdict::Execute
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_still_being_deleted_is_waited_for() {
+    let weather = Arc::new(BeingDeleted { left: AtomicU32::new(3) });
+    let world = world(Arc::<BeingDeleted>::clone(&weather));
+    let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
+    let began = tokio::time::Instant::now();
+    let done = up(&migrator).await;
+    assert_eq!(began.elapsed(), Duration::from_mins(2));
+    assert_eq!((done.len(), migrator.status().await.unwrap().pending), (10, vec![]));
 }

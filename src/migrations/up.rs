@@ -8,12 +8,14 @@ use serde::Serialize;
 use super::plan::{self, Change, ViewChange};
 use super::{AppliedMigration, CatalogRecord, Migration, MigrationError, Needs, RecordedView, rows, state};
 use crate::catalog::Catalog;
-use crate::model::{AccountName, ViewName, limits};
+use crate::model::{AccountName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
 use crate::settings::Settings;
 
 /// How often a migration that lost a race to another one looks again.
 const ROUNDS: u32 = 10;
+/// How often what the service still deletes is waited for: ten minutes of 40 s each.
+const WAITS: u32 = 15;
 
 /// Compares stores with settings and catalog, and brings them up to date.
 pub struct Migrator {
@@ -90,7 +92,21 @@ impl Migrator {
         Ok(state::recorded_number(main.as_ref()).await?.map_or(0, |(generation, _)| generation))
     }
 
+    /// Carries out a change, and waits where the service still deletes what had the name before.
     async fn carry_out(&self, change: &Change) -> Result<(), MigrationError> {
+        for _ in 0..WAITS {
+            let Err(error) = self.try_to_carry_out(change).await else { return Ok(()) };
+            let Some(wait) = error.asks_to_wait() else { return Err(error) };
+            tracing::warn!(
+                %change, wait_seconds = wait.as_secs(), error = %cause::chain(&error),
+                "the store asks to wait, as it does while it still deletes what had this name before: trying again then"
+            );
+            tokio::time::sleep(wait).await;
+        }
+        self.try_to_carry_out(change).await
+    }
+
+    async fn try_to_carry_out(&self, change: &Change) -> Result<(), MigrationError> {
         let doing = MigrationError::store(change.to_string());
         match change {
             Change::CreateRecord { account } => {

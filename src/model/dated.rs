@@ -7,7 +7,9 @@
 //!
 //! Names sort as their periods do, and each name stands for exactly one period, in UTC.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::str::FromStr;
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -54,8 +56,8 @@ impl Period {
     }
 }
 
-/// A pattern of table names: a prefix, and a date.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A pattern of table names: a prefix, and a date. Compared as names of tables are, without regard to case.
+#[derive(Debug, Clone)]
 pub struct DatedTables {
     prefix: String,
     period: Period,
@@ -126,9 +128,47 @@ impl DatedTables {
         names
     }
 
-    /// Whether some table could belong to both patterns.
-    pub fn meets(&self, other: &Self) -> bool {
-        self.prefix.eq_ignore_ascii_case(&other.prefix) && self.period == other.period
+    /// Whether both have a table for each period of the other.
+    pub fn has_dates_of(&self, other: &Self) -> bool {
+        self.period == other.period
+    }
+
+    /// The date, as patterns spell it: `%Y%m%d`.
+    pub const fn dates(&self) -> &'static str {
+        self.period.directives()
+    }
+
+    /// The same text for every spelling. Two patterns have a table in common only where they have all.
+    pub fn canonical(&self) -> String {
+        format!("{}{}", self.prefix.to_ascii_lowercase(), self.period.directives())
+    }
+}
+
+impl PartialEq for DatedTables {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for DatedTables {}
+
+impl PartialOrd for DatedTables {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DatedTables {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.canonical().cmp(&other.canonical())
+    }
+}
+
+impl FromStr for DatedTables {
+    type Err = DatedTablesError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
     }
 }
 
@@ -182,6 +222,13 @@ mod tests {
         {
             assert_eq!(logins.period(&TableName::new(other).unwrap()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn patterns_are_compared_as_names_are() {
+        assert_eq!(dated("Logins%Y%m%d"), dated("LOGINS%Y%m%d"));
+        assert_ne!(dated("Logins%Y%m%d"), dated("Logins%Y%m"));
+        assert!(dated("Logins%Y%m").has_dates_of(&dated("Other%Y%m")) && !dated("Logins%Y%m").has_dates_of(&dated("Logins%Y")));
     }
 
     #[test]

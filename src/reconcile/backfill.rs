@@ -87,7 +87,12 @@ fn source<'e>(engine: &'e Engine, scope: &BackfillScope) -> Result<&'e TableRef,
     match scope {
         BackfillScope::Table(table) => engine.table(table),
         BackfillScope::View(name) => {
-            let view = engine.catalog.views.get(name);
+            let catalog = &engine.catalog;
+            if let Some(view) = catalog.dated_views.get(name) {
+                let unknown = Unknown::WhichTable { view: name.clone(), tables: view.source.tables.to_string() };
+                return Err(permanent("finding the table", unknown));
+            }
+            let view = catalog.views.get(name);
             view.map(|view| &view.source).ok_or_else(|| permanent("finding the view", Unknown::View(name.clone())))
         }
     }

@@ -1,13 +1,27 @@
 //! `drop_table`: one table by date, with all that is in it, by one request; where its retention says so, every row is in a file before.
+//!
+//! ```text
+//!   the rows into files     where archive_to says so
+//!   what views made of it   table by table, and the lists that outgrew their rows
+//!   its footprints          when nothing is left that they tell of
+//!   what audits found
+//!   the table itself        last: as long as it is there, so is this job's reason
+//! ```
+//!
+//! Each step may be repeated, and what is gone is passed over, so that whoever stops anywhere is followed by one who ends it.
 
 use serde_json::{Map, json};
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
+use super::records;
 use super::table_archive::{self, Archived};
-use crate::model::TableName;
+use crate::catalog::{Retention, TableRef};
 use crate::model::drop_table::DropTable;
+use crate::model::{ContainerName, TableName};
+use crate::ports::{ErrorClass, Missing};
+use crate::shared::spilled;
 
 /// A table that no retention has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +33,6 @@ pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -
     let table = engine.catalog.dated_table(&job.table).ok_or_else(not_dated)?;
     let retention = engine.catalog.retention_of(&table.table).ok_or_else(not_dated)?;
     let skipped = |reason: String| Outcome::Skipped { reason, summary: Summary::default() };
-    let missing = || skipped(format!("the table {table} does not exist"));
     if let Some(to) = &retention.archive_to {
         match table_archive::part(engine, table, to, delivery, job.cursor.clone()).await? {
             Archived::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
@@ -27,15 +40,66 @@ pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                 return Ok(Outcome::Advanced { fields, summary: Summary::default() });
             }
-            Archived::NoTable => return Ok(missing()),
+            // What followed it may be there still.
+            Archived::NoTable => {}
             Archived::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
         }
     }
-    let dropped = engine.account(table)?.tables.delete_table(&table.table).await;
-    if dropped.map_err(|error| storage(format!("dropping the table {table}"), error))? {
-        tracing::info!(%table, "table dropped");
+    let followers = drop_followers(engine, table, retention).await?;
+    let dropped = drop_one(engine, table).await?;
+    if engine.catalog.has_lists_in(&retention.source()) {
+        drop_lists(engine, table).await?;
+    }
+    if dropped || followers > 0 {
+        tracing::info!(%table, followers, "table dropped");
         Ok(Outcome::Done(Summary::default()))
     } else {
-        Ok(missing())
+        Ok(skipped(format!("the table {table} does not exist")))
+    }
+}
+
+/// Drops what follows a table; how many tables that were.
+async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention) -> Result<u32, Failure> {
+    let Some((begins, _)) = retention.tables.period(&table.table) else { return Ok(0) };
+    let followers = engine.catalog.followers(retention);
+    let mut dropped = 0;
+    for tables in followers.targets.iter().chain(&followers.former) {
+        let target = tables.at(begins);
+        dropped += u32::from(drop_one(engine, &target).await?);
+        if engine.catalog.has_lists_in(tables) || followers.former.contains(tables) {
+            drop_lists(engine, &target).await?;
+        }
+    }
+    if let Some(footprints) = followers.footprints {
+        dropped += u32::from(drop_one(engine, &footprints.at(begins)).await?);
+        records::forget(engine, table).await?;
+    }
+    Ok(dropped)
+}
+
+async fn drop_one(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
+    let dropped = engine.account(table)?.tables.delete_table(&table.table).await;
+    dropped.map_err(|error| storage(format!("dropping the table {table}"), error))
+}
+
+/// Deletes the blobs with the lists that outgrew their rows in a table by date.
+async fn drop_lists(engine: &Engine, table: &TableRef) -> Result<(), Failure> {
+    let step = || format!("deleting the lists of {table} that lie in blobs");
+    let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
+    let blobs = &engine.account(table)?.blobs;
+    let mut marker = None;
+    loop {
+        let page = match blobs.list(&container, &spilled::of_table(&table.table), marker.as_deref()).await {
+            Ok(page) => page,
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(()),
+            Err(error) => return Err(storage(step(), error)),
+        };
+        for blob in page.blobs {
+            blobs.delete(&container, &blob.name, Some(&blob.etag)).await.map_err(|error| storage(step(), error))?;
+        }
+        marker = page.marker;
+        if marker.is_none() {
+            return Ok(());
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::pass::Pass;
 use super::report::PlanReport;
 use super::shared::Turns;
 use super::value::VALUES_AT_ONCE;
-use super::{archive, audit, backfill, carry, delete, drop_table, moving, put, restore};
+use super::{archive, audit, backfill, carry, dated, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
@@ -63,6 +63,8 @@ pub(super) enum Unknown {
     Archive(ViewName),
     #[error("the catalog has no view {0:?}: declare [views.{0}]")]
     View(ViewName),
+    #[error("the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`")]
+    WhichTable { view: ViewName, tables: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
     Chain(Primary),
 }
@@ -110,6 +112,14 @@ impl Engine {
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
         self.catalog.table(name).ok_or_else(|| permanent("finding the table", Unknown::Table(name.clone())))
+    }
+
+    /// How a job ends that met a table that is not there.
+    async fn bring_to_an_end(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        match self.run(work, delivery).await {
+            Err(failure) => dated::judge(self, work, failure).await,
+            ended => ended,
+        }
     }
 
     pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
@@ -160,7 +170,7 @@ impl Engine {
 #[async_trait]
 impl Execute for Engine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let ended = self.run(work, delivery).await;
+        let ended = self.bring_to_an_end(work, delivery).await;
         let gone_by = match &ended {
             Ok(Outcome::Skipped { .. }) => true,
             Err(failure) => failure.class == FailureClass::Permanent,

@@ -2,20 +2,22 @@
 //!
 //! One entity per primary in the table `EvenkeelFootprints` of the source's account, under PartitionKey
 //! `<table>~<pk>` so that the footprints of one source partition share entity group transactions. Every
-//! write of it is conditional on its own ETag, which is what orders concurrent passes.
+//! write of it is conditional on its own ETag, which is what orders concurrent passes. Those of a table by date lie in a table
+//! of their own, which is dropped with it.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
+use crate::catalog::{self, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{
     BlobName, ContainerName, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, limits,
 };
 
-/// The table of footprints, in each account that has sources of views.
-pub const FOOTPRINTS: &str = "EvenkeelFootprints";
+/// The table of footprints, in each account that has sources of views; what the names of those of tables by date begin with.
+pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 /// The version of the format that lists whole rows only. What fits it is written in it, so that a worker that knows no
 /// other kind of item reads it.
 const ROWS: i32 = 1;
@@ -103,7 +105,12 @@ type WireRow = (String, u32, String, String, String, String, Option<String>, u8)
 /// pk, rk]` or `["blob", container, name]`.
 type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
 
-/// The name of the table of footprints.
+/// The table that keeps the footprints of a source's primaries.
+pub fn table_of(catalog: &Catalog, source: &TableRef) -> TableName {
+    catalog.footprints_of(source).map_or_else(table, |footprints| footprints.table)
+}
+
+/// The name of the table of footprints, but for tables by date.
 pub fn table() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
     TableName::new(FOOTPRINTS).expect("a valid table name")

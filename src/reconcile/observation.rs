@@ -67,7 +67,7 @@ impl Pass<'_> {
         if self.has_views() {
             let key = footprint::key(&self.primary);
             let step = || format!("reading the footprint of {}", self.primary);
-            let row = self.tables()?.get(&footprint::table(), &key, None).await.map_err(|error| storage(step(), error))?;
+            let row = self.tables()?.get(&self.footprints, &key, None).await.map_err(|error| storage(step(), error))?;
             if let Some(row) = row {
                 seen.footprint = Footprint::decode(&self.primary, &row.entity).map_err(|error| permanent(step(), error))?;
                 seen.etag = Some(row.etag);
@@ -98,7 +98,7 @@ impl Pass<'_> {
         // What an unknown view made is left alone.
         addresses.retain(|address| {
             let generation = footprint.items.get(*address).map_or(0, |entry| entry.generation);
-            catalog.generations.status(&address.view, generation, catalog.views.contains_key(&address.view)) != ViewStatus::Newer
+            catalog.generations.status(&address.view, generation, catalog.declares(&address.view)) != ViewStatus::Newer
         });
         // What lies at one site is read once, however many parts of it are looked at.
         let mut sites: BTreeMap<(&AccountName, &Site), Vec<&ItemAddress>> = BTreeMap::new();

@@ -24,7 +24,7 @@ use super::receive::Said;
 use super::value::{self, Supply};
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
-use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site};
+use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site, TableName};
 use crate::patterns::{self, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Condition, TableOperation, TableStore};
@@ -46,6 +46,8 @@ pub(super) struct Pass<'e> {
     pub(super) engine: &'e Engine,
     pub(super) source: &'e TableRef,
     pub(super) primary: Primary,
+    /// The table that keeps its footprint.
+    pub(super) footprints: TableName,
     pub(super) delivery: Option<&'e Delivery>,
     /// Keys to look at before the primary is read.
     pub(super) touched: BTreeSet<ItemAddress>,
@@ -79,6 +81,7 @@ impl<'e> Pass<'e> {
             engine,
             source,
             primary,
+            footprints: footprint::table_of(&engine.catalog, source),
             delivery,
             looks: Looks::Doubtful,
             touched: BTreeSet::new(),
@@ -233,7 +236,7 @@ impl<'e> Pass<'e> {
             Some(etag) => TableOperation::Replace(entity, Condition::Matches(etag.clone())),
             None => TableOperation::Insert(entity),
         };
-        match self.tables()?.apply(&footprint::table(), &operation).await {
+        match self.tables()?.apply(&self.footprints, &operation).await {
             Ok(etag) => Ok(etag),
             Err(error) if error.may_have_lost() => Ok(None),
             Err(error) => Err(storage(step(), error)),

@@ -165,7 +165,7 @@ pub(super) struct OutdatedCatalog {
 
 /// What may be done with an item that the footprint lists.
 fn status(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> Result<ViewStatus, OutdatedCatalog> {
-    let declared = catalog.views.contains_key(&address.view);
+    let declared = catalog.declares(&address.view);
     let status = catalog.generations.status(&address.view, entry.generation, declared);
     if status == ViewStatus::Newer && declared {
         return Err(OutdatedCatalog { view: address.view.clone(), found: entry.generation, known: catalog.generations.of(&address.view) });

@@ -1,6 +1,6 @@
 //! What audits found, in the table `EvenkeelAudits`: one row for each view, the partition its source table.
 //!
-//! The last audit that ended is kept, whichever that was.
+//! The last audit that ended is kept, whichever that was. Of views of tables by date there is a row for each table, which goes with it.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
-use crate::catalog::TableRef;
+use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::AuditCursor;
 use crate::model::{EdmDateTime, EdmValue, Entity, EntityKey, TableName, ViewName};
-use crate::ports::{Query, StoreError, TableOperation, TableStore};
+use crate::ports::{Condition, ErrorClass, Query, StoreError, TableOperation, TableStore};
 
 /// When the last audit of a view's source ended, and how many of the view's items it left wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,21 +50,37 @@ pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCurs
     Ok(())
 }
 
+/// Forgets what audits of a table found that is being dropped.
+pub(super) async fn forget(engine: &Engine, source: &TableRef) -> Result<(), Failure> {
+    for view in engine.catalog.views_of(source) {
+        let step = || format!("forgetting what audits of {source} found");
+        let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
+        match engine.account(source)?.tables.apply(&table(), &TableOperation::Delete(key, Condition::Any)).await {
+            Ok(_) => {}
+            Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
+            Err(error) => return Err(storage(step(), error)),
+        }
+    }
+    Ok(())
+}
+
 fn count(number: u64) -> EdmValue {
     EdmValue::Int64(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// What audits found in an account, view by view. Rows that say nothing of the kind are left out.
-pub async fn audit_records(tables: &dyn TableStore) -> Result<Vec<AuditRecord>, StoreError> {
+pub async fn audit_records(tables: &dyn TableStore, catalog: &Catalog) -> Result<Vec<AuditRecord>, StoreError> {
     let mut query = Query::default();
     let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
     loop {
         let page = tables.query(&table(), &query).await?;
         for record in page.rows.iter().filter_map(|row| record(&row.entity)) {
-            // Of a view over a range there are two tables to audit, the one's and the many's.
+            // Of a view over a range there are two tables to audit, the one's and the many's. Of tables by date the latest counts: who
+            // audits them goes on with the new ones.
+            let by_date = catalog.dated_views.contains_key(&record.view);
             let known = records.entry(record.view.clone()).or_insert_with(|| AuditRecord { drift: 0, ..record.clone() });
             known.drift += record.drift;
-            known.completed = known.completed.min(record.completed);
+            known.completed = if by_date { known.completed.max(record.completed) } else { known.completed.min(record.completed) };
         }
         match page.continuation {
             Some(next) => query.continuation = Some(next),

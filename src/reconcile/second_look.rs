@@ -94,7 +94,7 @@ impl Pass<'_> {
 
     async fn remove_tombstone(&self, etag: &ETag) -> Result<bool, Failure> {
         let operation = TableOperation::Delete(footprint::key(&self.primary), Condition::Matches(etag.clone()));
-        match self.tables()?.apply(&footprint::table(), &operation).await {
+        match self.tables()?.apply(&self.footprints, &operation).await {
             Ok(_) => Ok(true),
             Err(error) if error.may_have_lost() => Ok(false),
             Err(error) => Err(storage(format!("removing the tombstone of {}", self.primary), error)),

@@ -40,7 +40,7 @@ impl Pass<'_> {
                 // An old item of this very primary, under another view or of another kind: it goes in this pass if the
                 // footprint lists it, and is looked at in the next round if not.
                 let own = address.met(&owner.view);
-                let declared = self.engine.catalog.views.contains_key(&own.view);
+                let declared = self.engine.catalog.declares(&own.view);
                 if self.engine.catalog.generations.status(&own.view, 0, declared) != ViewStatus::Newer && !self.touched.contains(&own) {
                     self.touched.insert(own);
                     freed = true;
@@ -64,7 +64,7 @@ impl Pass<'_> {
     /// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.
     async fn still_wants(&self, owner: &Owner, address: &ItemAddress) -> Result<bool, Failure> {
         let Some(source) = self.engine.catalog.table(&owner.primary.table) else { return Ok(true) };
-        if self.engine.catalog.views.get(&owner.view).is_none_or(|view| view.source != *source) {
+        if !self.engine.catalog.views_of(source).any(|view| view.name == owner.view) {
             return Ok(true);
         }
         let row = self.engine.read_primary(source, &owner.primary.key, false).await?.row;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plan::plan;
-use crate::catalog::{Catalog, Retention};
-use crate::model::{AccountName, QueueName, TableName, body};
+use super::plan::{There, plan};
+use crate::catalog::{Catalog, Retention, TableRef};
+use crate::model::{AccountName, QueueName, body};
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{Clock, StoreError, Stores, Ttl, all_tables};
 use crate::settings::QueueSettings;
@@ -14,8 +14,8 @@ use crate::settings::QueueSettings;
 const DROP: &str = "drop_table";
 
 /// Sees to the tables of every retention.
-pub struct Keeper {
-    catalog: Arc<Catalog>,
+pub struct Keeper<'c> {
+    catalog: &'c Catalog,
     stores: Stores,
     clock: Arc<dyn Clock>,
     /// Where drops are queued: the account and the queue.
@@ -42,9 +42,19 @@ pub enum KeeperError {
     NoQueue(usize, crate::model::ViewName),
 }
 
-impl Keeper {
-    /// A keeper; drops go to the first queue that carries them.
-    pub fn new(catalog: Arc<Catalog>, stores: Stores, clock: Arc<dyn Clock>, queues: &[QueueSettings]) -> Self {
+impl KeeperError {
+    /// How long to wait for the name of a table that is still being deleted; nothing where it is something else.
+    pub fn takes_its_time(&self) -> Option<Duration> {
+        match self {
+            Self::Store { source, .. } => source.class.takes_its_time(),
+            Self::Account(_) | Self::NoQueue(..) => None,
+        }
+    }
+}
+
+impl<'c> Keeper<'c> {
+    /// A keeper; drops go to the first queue that carries them. What views are gone is told by the catalog's generations.
+    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &[QueueSettings]) -> Self {
         let carries = |queue: &&QueueSettings| queue.allow.as_ref().is_none_or(|allow| allow.contains(DROP));
         let queue = queues.iter().find(carries);
         let queue = queue.and_then(|queue| Some((queue.account.clone(), queue.shard_names().into_iter().next()?)));
@@ -53,28 +63,33 @@ impl Keeper {
 
     /// Sees to the tables of every retention once. One that fails does not hold up the others; the first failure is told.
     pub async fn tend(&self) -> Result<(), KeeperError> {
+        let mut there = There::new();
         let mut first = Ok(());
         for retention in self.catalog.retentions.values() {
-            let ended = self.tend_one(retention).await;
+            let ended = self.tend_one(retention, &mut there).await;
             first = first.and(ended);
         }
         first
     }
 
-    async fn tend_one(&self, retention: &Retention) -> Result<(), KeeperError> {
-        let there = self.tables(retention).await?;
-        let plan = plan(retention, &there, self.clock.now());
-        let tables = &self.stores.account(&retention.account)?.tables;
-        for table in plan.create {
-            let created = tables.create_table(&table).await;
-            created.map_err(|source| KeeperError::Store {
-                doing: format!("creating the table {table} of [retention.{}]", retention.name),
-                source,
-            })?;
-            tracing::info!(%table, retention = %retention.name, "table created ahead");
+    async fn tend_one(&self, retention: &Retention, there: &mut There) -> Result<(), KeeperError> {
+        let followers = self.catalog.followers(retention);
+        for account in followers.all().map(|follower| &follower.account).chain([&retention.account]) {
+            if !there.contains_key(account) {
+                let tables = all_tables(self.stores.account(account)?.tables.as_ref()).await;
+                let doing = || format!("listing tables for [retention.{}]", retention.name);
+                there.insert(account.clone(), tables.map_err(|source| KeeperError::Store { doing: doing(), source })?);
+            }
+        }
+        let plan = plan(retention, &followers, there, self.clock.now());
+        let mut created = Ok(());
+        for tables in &plan.create {
+            let ended = self.create(retention, tables).await;
+            created = created.and(ended);
         }
         let Some((account, queue)) = &self.queue else {
-            return if plan.drop.is_empty() { Ok(()) } else { Err(KeeperError::NoQueue(plan.drop.len(), retention.name.clone())) };
+            let none = plan.drop.is_empty();
+            return created.and(if none { Ok(()) } else { Err(KeeperError::NoQueue(plan.drop.len(), retention.name.clone())) });
         };
         let queues = &self.stores.account(account)?.queues;
         for table in plan.drop {
@@ -83,15 +98,23 @@ impl Keeper {
             put.map_err(|source| KeeperError::Store { doing: format!("queueing the drop of {table} on {queue}"), source })?;
             tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
         }
-        Ok(())
+        created
     }
 
-    /// The tables of this pattern that are there.
-    async fn tables(&self, retention: &Retention) -> Result<Vec<TableName>, KeeperError> {
-        let tables = &self.stores.account(&retention.account)?.tables;
-        let there = all_tables(tables.as_ref()).await;
-        let there =
-            there.map_err(|source| KeeperError::Store { doing: format!("listing tables for [retention.{}]", retention.name), source })?;
-        Ok(there.into_iter().filter(|table| retention.tables.period(table).is_some()).collect())
+    /// Creates a table and before it what follows it: a job could do nothing where that is not there.
+    async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
+        for table in tables {
+            if let Err(source) = self.stores.account(&table.account)?.tables.create_table(&table.table).await {
+                if let Some(wait) = source.class.takes_its_time() {
+                    tracing::warn!(
+                        %table, retention = %retention.name, wait_seconds = wait.as_secs(),
+                        "the service still deletes the table that had this name: it is created when that is over"
+                    );
+                }
+                return Err(KeeperError::Store { doing: format!("creating the table {table} of [retention.{}]", retention.name), source });
+            }
+            tracing::info!(%table, retention = %retention.name, "table created ahead");
+        }
+        Ok(())
     }
 }

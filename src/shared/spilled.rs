@@ -4,7 +4,8 @@
 //! of members and tokens. It is the fence: whoever moves a list out, back, or to another blob replaces the row at the ETag
 //! that it was read at, and a list is where its row says.
 //!
-//! A blob's name is made for one move: `<view>/<hash of the row's key>/<mark of the row's ETag>-<random>`. A row goes back to no ETag, so
+//! A blob's name is made for one move: `<view>/<hash of the row's key>/<mark of the row's ETag>-<random>`, behind `~<table>/` where the
+//! table is one by date, with which they are dropped. A row goes back to no ETag, so
 //! that a blob under its hash is in use (the row names it), may still be named (its mark is that of the row's present ETag), or
 //! will never be named again: who finds one left over knows which.
 
@@ -15,7 +16,7 @@ use super::list::{self, Description, List};
 use super::{Nonsense, find};
 use crate::catalog::Catalog;
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::{BlobName, ContainerName, ETag, Entity, ItemAddress, Member, Part, Site, ViewName, limits};
+use crate::model::{BlobName, ContainerName, ETag, Entity, ItemAddress, Member, Part, Site, TableName, ViewName, limits};
 
 pub use super::list::COUNT;
 
@@ -98,8 +99,14 @@ pub fn has_room(entity: &Entity) -> bool {
     entity.check().is_ok_and(|size| size <= half) && entity.stored_bytes() <= half && entity.properties.len() <= limits::PROPERTIES / 2
 }
 
+/// What the names of all blobs begin with that hold lists of a table by date.
+pub fn of_table(table: &TableName) -> String {
+    format!("~{table}/")
+}
+
 /// What the names of all blobs begin with that ever held a row's list of this view.
-pub fn prefix(view: &ViewName, site: &Site) -> String {
+pub fn prefix(catalog: &Catalog, view: &ViewName, site: &Site) -> String {
+    let of_table = site.row().and_then(|(table, _)| catalog.table_by_date(table)).map(|table| of_table(&table.table));
     let mut hash = Sha256::new();
     if let Some((table, key)) = site.row() {
         for text in [&table.canonical(), key.pk.as_str(), key.rk.as_str()] {
@@ -107,12 +114,12 @@ pub fn prefix(view: &ViewName, site: &Site) -> String {
             hash.update([0]);
         }
     }
-    format!("{view}/{}/", hex::encode(hash.finalize()))
+    format!("{}{view}/{}/", of_table.unwrap_or_default(), hex::encode(hash.finalize()))
 }
 
 /// A name for the list of a row that is at this ETag.
-pub fn fresh_name(view: &ViewName, site: &Site, etag: &ETag, random: u64) -> Option<BlobName> {
-    BlobName::new(format!("{}{}-{random:016x}", prefix(view, site), mark(etag))).ok()
+pub fn fresh_name(catalog: &Catalog, view: &ViewName, site: &Site, etag: &ETag, random: u64) -> Option<BlobName> {
+    BlobName::new(format!("{}{}-{random:016x}", prefix(catalog, view, site), mark(etag))).ok()
 }
 
 /// Whether nothing will ever name a blob again: neither does its row, at this ETag, nor was the blob made for that ETag. The blob was listed

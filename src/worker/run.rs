@@ -239,7 +239,9 @@ impl Worker {
         let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
         for ((_, queue), source) in needed {
             while let Err(error) = source.queues.create_queue(queue).await {
-                if mode != Mode::Forever || !error.class.is_transient() {
+                // A queue whose name is still being deleted (409 QueueBeingDeleted) is waited for in every mode.
+                let patient = mode == Mode::Forever || error.class.takes_its_time().is_some();
+                if !patient || !error.class.is_transient() {
                     return Err(WorkerError::Create { queue: queue.clone(), source: Box::new(error) });
                 }
                 tracing::warn!(%queue, error = %cause::chain(&error), "the queue cannot be created yet");

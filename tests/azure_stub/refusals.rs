@@ -1,5 +1,16 @@
 //! What a service says when it refuses.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::catalog::{Catalog, Retention};
+use evenkeel::model::ViewName;
+use evenkeel::model::dated::DatedTables;
+use evenkeel::ports::{Clock as _, Stores};
+use evenkeel::retention::Keeper;
+
 use super::*;
 
 #[tokio::test]
@@ -49,6 +60,37 @@ async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
         assert_eq!(account.queues.create_queue(&queue()).await.unwrap_err().class, wait);
         assert_eq!(account.blobs.create_container(&blob().0).await.unwrap_err().class, wait);
     }
+}
+
+/// Today's table was dropped by hand a moment ago: its name is not free for a while, and nothing else waits for it.
+#[tokio::test]
+async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is_free() {
+    let clock = Arc::new(SystemClock::new());
+    let tables = DatedTables::parse("Logins%Y%m%d").unwrap();
+    let today = tables.name_at(clock.now()).to_string();
+    let refused = Arc::new(AtomicU32::new(2));
+    let (name, left) = (today.clone(), Arc::clone(&refused));
+    let stub = Stub::start(move |request| match request.method.as_str() {
+        "GET" => Reply::status(200).like_azure().header("Content-Type", "application/json").body(r#"{"value":[]}"#).into(),
+        _ if request.text().contains(&name) && left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() => {
+            Reply::status(409).like_azure().body(odata("TableBeingDeleted")).into()
+        }
+        _ => Reply::status(204).like_azure().into(),
+    });
+    let name = ViewName::new("logins").unwrap();
+    let (account, keep) = (AccountName::main(), Duration::from_hours(24));
+    let retention = Retention { name: name.clone(), account, tables, keep, ahead: 1, archive_to: None };
+    let catalog = Catalog { retentions: [(name, Arc::new(retention))].into(), ..Catalog::default() };
+    let stores = Stores::new([(AccountName::main(), connect(&stub))].into());
+    let keeper = Keeper::new(&catalog, stores, clock, &[]);
+    for _ in 0..2 {
+        let waits = keeper.tend().await.unwrap_err();
+        assert_eq!(waits.takes_its_time(), Some(Duration::from_secs(40)), "{waits}");
+    }
+    keeper.tend().await.unwrap();
+    let asked = |text: &str| stub.requests().iter().filter(|request| request.method == "POST" && request.text().contains(text)).count();
+    assert_eq!((asked(&today), refused.load(SeqCst)), (3, 0));
+    assert_eq!(asked("Logins"), 6, "the one ahead is created meanwhile");
 }
 
 #[tokio::test]

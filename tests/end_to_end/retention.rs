@@ -6,6 +6,7 @@ use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::dated::DatedTables;
 use evenkeel::model::{ContainerName, Entity, EntityKey, TableName};
 use evenkeel::ports::{Clock as _, all_tables};
+use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::site::{EMPLOYEES, Site};
@@ -94,4 +95,63 @@ fn a_table_by_date_is_in_files_before_it_is_dropped_on_the_embedded_store() {
 #[test]
 fn a_table_by_date_is_in_files_before_it_is_dropped_on_azurite() {
     archived(Site::azurite);
+}
+
+/// A view that is added when there are dates already, used, taken out, and gone with its last table.
+fn followed(place: fn(&str) -> Site) {
+    const LOGINS: &str = "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\nahead = 1\n";
+    const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\
+        partition_key = \"{User}\"\nrow_key = \"{PartitionKey}_{RowKey}\"\n";
+    let site = place(&format!("{EMPLOYEES}\n{LOGINS}"));
+    site.migrate();
+    let now = SystemClock::new().now();
+    let (logins, by_user) = (DatedTables::parse("Logins%Y%m%d").unwrap(), DatedTables::parse("ByUser%Y%m%d").unwrap());
+    let before = now.saturating_sub(SignedDuration::from_hours(24 * 5)).unwrap();
+    let (old, old_by_user) = (logins.name_at(before), by_user.name_at(before));
+    let login = Entity::new(EntityKey::new("web", "1").unwrap()).with("User", "jun");
+    site.write(old.as_str(), std::slice::from_ref(&login));
+
+    site.declare(&format!("{EMPLOYEES}\n{LOGINS}{BY_USER}"));
+    site.migrate();
+    assert!(tables(&site).contains(old_by_user.as_str()), "the dates that are there have theirs from the migration on");
+    let ended = site.command(&["backfill", "--view", "by_user"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(site.row(old_by_user.as_str(), "jun", "web_1").is_some());
+    let today = logins.name_at(now);
+    site.run_until_idle(&[]);
+    site.submit(&[json!({"op": "put", "table": today, "entity": {"PartitionKey": "web", "RowKey": "2", "User": "ada"}})]);
+    assert_eq!(site.run_until_idle(&[]).done, 1);
+    let found = site.command(&["--json", "lookup", "by_user", "--table", today.as_str(), "User=ada"]);
+    assert!(found.code == 0 && found.out.contains("web_2"), "{}{}", found.out, found.err);
+    let found = site.command(&["lookup", "by_user", "User=ada"]);
+    assert!(found.code == 2 && found.err.contains("say which with --table"), "{}{}", found.out, found.err);
+    for command in ["audit", "backfill"] {
+        let ended = site.command(&[command]);
+        assert_eq!(ended.code, 0, "{command}: {}{}", ended.out, ended.err);
+    }
+
+    // The view is gone; what it wrote goes with its table all the same, and no other table does.
+    site.declare(&format!("{EMPLOYEES}\n{LOGINS}"));
+    site.migrate();
+    site.submit(&[json!({"op": "drop_table", "table": old})]);
+    assert_eq!(site.run_until_idle(&[]).done, 1);
+    let left = tables(&site);
+    let date = &old.as_str()["Logins".len()..];
+    assert!(left.iter().all(|table| !table.ends_with(date)), "{left:?}");
+    assert!(left.contains(today.as_str()) && left.contains(by_user.name_at(now).as_str()), "{left:?}");
+    // What is left of it there is taken away as its primaries are brought in step.
+    site.submit(&[json!({"op": "sync", "table": today, "pk": "web", "rk": "2"})]);
+    site.run_until_idle(&[]);
+    assert_eq!(site.row(by_user.name_at(now).as_str(), "ada", "web_2"), None);
+    assert_eq!(site.poison().len(), 0);
+}
+
+#[test]
+fn what_views_derive_goes_with_its_table_by_date_on_the_embedded_store() {
+    followed(Site::embedded);
+}
+
+#[test]
+fn what_views_derive_goes_with_its_table_by_date_on_azurite() {
+    followed(Site::azurite);
 }

@@ -91,15 +91,21 @@ impl Site {
     /// One somewhere.
     pub(crate) fn new(place: Place, catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let account = match place {
-            Place::Embedded => "kind = \"embedded\"\npath = \"store.db\"\n".to_owned(),
+        fs::create_dir(folder.path().join("config")).unwrap();
+        let site = Self { folder, place, detour: None };
+        site.declare(catalog);
+        site
+    }
+
+    /// From now on the configuration has this catalog.
+    pub(crate) fn declare(&self, catalog: &str) {
+        let account = match self.place {
+            Place::Embedded => "kind = \"embedded\"\npath = \"store.db\"\n",
             Place::Azurite(_) => {
-                "kind = \"azure\"\nauth = \"connection_string\"\nconnection_string_env = \"AZURE_STORAGE_CONNECTION_STRING\"\n".to_owned()
+                "kind = \"azure\"\nauth = \"connection_string\"\nconnection_string_env = \"AZURE_STORAGE_CONNECTION_STRING\"\n"
             }
         };
-        fs::create_dir(folder.path().join("config")).unwrap();
-        fs::write(folder.path().join("config/default.toml"), format!("[accounts.main]\n{account}{WORKER}{catalog}")).unwrap();
-        Self { folder, place, detour: None }
+        fs::write(self.folder.path().join("config/default.toml"), format!("[accounts.main]\n{account}{WORKER}{catalog}")).unwrap();
     }
 
     /// Lets the program find its store elsewhere than the test does: behind a stub.

@@ -10,6 +10,7 @@ mod support;
 
 mod client;
 mod costs;
+mod dated;
 mod derived;
 mod documents;
 mod large;
@@ -50,6 +51,9 @@ patterns! {
         what_cannot_be_is_said_before_anything_is_asked;
     costs:
         each_pattern_takes_as_many_requests_as_the_documentation_says;
+    dated:
+        what_is_derived_from_a_table_by_date_comes_and_goes_with_it
+        what_a_table_by_date_costs;
     derived:
         what_is_shared_follows_its_primaries_through_their_lives
         the_same_job_again_changes_no_figure

@@ -311,7 +311,7 @@ async fn check(lab: &Lab, story: &str) {
             }
             let view = row.entity.text("ek_view").unwrap();
             let site = Site::Row { table: table(place), key: row.entity.key.clone() };
-            let prefix = spilled::prefix(&view.try_into().unwrap(), &site);
+            let prefix = spilled::prefix(lab.engine.catalog(), &view.try_into().unwrap(), &site);
             named.insert(prefix, (row.entity.text("ek_blob").map(ToOwned::to_owned), row.etag));
             found.insert((place, row.entity.key.rk.to_string()), listed);
         }

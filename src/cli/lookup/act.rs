@@ -18,6 +18,9 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
     if let Some(token) = &args.token {
         lookup = lookup.after(token);
     }
+    if let Some(table) = &args.table {
+        lookup = lookup.table(table.clone());
+    }
     if args.entities {
         lookup = lookup.entities();
     }

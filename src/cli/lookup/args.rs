@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::cli::help;
-use crate::model::ViewName;
+use crate::model::{TableName, ViewName};
 
 /// Arguments of `lookup`.
 #[derive(Debug, Args)]
@@ -11,6 +11,7 @@ use crate::model::ViewName;
     ("evenkeel lookup employees_by_email PartitionKey=Sales Email=jun.cao@contoso.com", "one copy, by one point query"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, of a prefix"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
+    ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "of one of many tables by date"),
 ]))]
 pub struct LookupArgs {
     /// The view, or an archive: its entities are found by their own keys
@@ -19,6 +20,9 @@ pub struct LookupArgs {
     /// What is looked for: Property=value, Property>=value, Property<value, or Property^=prefix
     #[arg(value_name = "TERM", required = true)]
     pub terms: Vec<String>,
+    /// Of a view of tables by date: which of them
+    #[arg(long, value_name = "TABLE")]
+    pub table: Option<TableName>,
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub top: u32,

@@ -1,7 +1,7 @@
 //! What is asked, and what comes back.
 
 use crate::client::{Client, ClientError};
-use crate::model::{Row, ViewName};
+use crate::model::{Row, TableName, ViewName};
 use crate::patterns::lookup::{QueryClass, Term};
 
 /// Most rows where nothing is said.
@@ -12,6 +12,7 @@ const TOP: u32 = 1_000;
 pub struct Lookup<'c> {
     pub(super) client: &'c Client,
     pub(super) view: ViewName,
+    pub(super) table: Option<TableName>,
     pub(super) terms: Vec<Term>,
     pub(super) top: u32,
     pub(super) select: Vec<String>,
@@ -61,7 +62,7 @@ impl Client {
     /// ```
     pub fn lookup(&self, view: &ViewName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
         let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
-        Ok(Lookup { client: self, view: view.clone(), terms, top: TOP, select: Vec::new(), after: None, entities: false })
+        Ok(Lookup { client: self, view: view.clone(), table: None, terms, top: TOP, select: Vec::new(), after: None, entities: false })
     }
 }
 
@@ -70,6 +71,13 @@ impl Lookup<'_> {
     #[must_use]
     pub const fn top(mut self, top: u32) -> Self {
         self.top = top;
+        self
+    }
+
+    /// Of this table: one of those by date that the view is of.
+    #[must_use]
+    pub fn table(mut self, table: TableName) -> Self {
+        self.table = Some(table);
         self
     }
 

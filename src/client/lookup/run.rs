@@ -1,6 +1,9 @@
 //! Carrying it out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::cursor::{Reading, What, page_rows};
 use super::query::{Lookup, LookupResult};
@@ -20,11 +23,11 @@ impl Lookup<'_> {
     /// Asks.
     pub async fn run(&self) -> Result<LookupResult, ClientError> {
         let catalog = self.client.catalog();
-        let mut found = match (catalog.views.get(&self.view), catalog.archives.get(&self.view)) {
-            (Some(view), _) => self.in_view(view).await?,
+        let mut found = match (self.view()?, catalog.archives.get(&self.view)) {
+            (Some(view), _) => self.in_view(&view).await?,
             (None, Some(archive)) => self.in_archive(archive).await?,
             (None, None) => {
-                return Err(ClientError::unknown("view", &self.view, catalog.views.keys().chain(catalog.archives.keys())));
+                return Err(ClientError::unknown("view", &self.view, catalog.declared().into_keys().chain(catalog.archives.keys())));
             }
         };
         // Without evenkeel's own properties, where certain ones were asked for.
@@ -34,6 +37,29 @@ impl Lookup<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// The view, as it is of the table that was named where it is one of many by date.
+    fn view(&self) -> Result<Option<Arc<View>>, ClientError> {
+        let (name, catalog) = (&self.view, self.client.catalog());
+        match (catalog.dated_views.get(name), &self.table) {
+            (None, None) => Ok(catalog.views.get(name).cloned()),
+            (None, Some(table)) => {
+                let view = catalog.views.get(name).filter(|view| view.source.table == *table).cloned();
+                let message = || format!("{name} is not of tables by date: give no table");
+                if view.is_none() { Err(ClientError::Unknown(message())) } else { Ok(view) }
+            }
+            (Some(view), None) => {
+                let (tables, example) = (&view.source, view.source.at(Timestamp::UNIX_EPOCH));
+                Err(ClientError::Unknown(format!(
+                    "the view {name} is of the tables by date {tables}: say which with --table, such as {example}"
+                )))
+            }
+            (Some(view), Some(table)) => match view.source.tables.period(table) {
+                Some((begins, _)) => Ok(Some(Arc::new(view.at(begins)))),
+                None => Err(ClientError::Unknown(format!("{table} is none of the tables {} that the view {name} is of", view.source))),
+            },
+        }
     }
 
     async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
@@ -106,15 +132,20 @@ impl Lookup<'_> {
     /// Reads the ranges of a plan.
     async fn read(&self, plan: &LookupPlan, what: What<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
         let from = match &self.after {
-            Some(text) => Token::decode(text, &self.view, &self.terms, plan.ranges.len())?.ranges,
+            Some(text) => Token::decode(text, &self.place(), &self.terms, plan.ranges.len())?.ranges,
             None => vec![Position::default(); plan.ranges.len()],
         };
         let tables = self.client.account(&plan.table.account)?.tables.as_ref();
         let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top) };
         let found = merge::read(&reading, &plan.ranges, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
-        let continuation = found.positions.map(|positions| Token::new(&self.view, &self.terms, positions).encode());
+        let continuation = found.positions.map(|positions| Token::new(&self.place(), &self.terms, positions).encode());
         Ok(LookupResult { rows: found.rows, class: plan.class, requests: found.requests, continuation })
+    }
+
+    /// What a continuation belongs to beside its terms.
+    fn place(&self) -> String {
+        self.table.as_ref().map_or_else(|| self.view.to_string(), |table| format!("{} of {}", self.view, table.canonical()))
     }
 
     /// What is read of copies: what was asked for, and what says whose they are.

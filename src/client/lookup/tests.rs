@@ -64,8 +64,8 @@ async fn all(view: &View, ranges: &[KeyRange], account: &Account, top: u32) -> V
         assert!(part.rows.len() <= top as usize);
         found.extend(part.rows.iter().map(|row| row.entity.key.rk.to_string()));
         let Some(positions) = part.positions else { return found };
-        let token = Token::new(&view.name, &terms, positions).encode();
-        from = Token::decode(&token, &view.name, &terms, ranges.len()).unwrap().ranges;
+        let token = Token::new(view.name.as_str(), &terms, positions).encode();
+        from = Token::decode(&token, view.name.as_str(), &terms, ranges.len()).unwrap().ranges;
     }
 }
 

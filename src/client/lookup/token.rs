@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::client::ClientError;
-use crate::model::{EntityKey, ViewName};
+use crate::model::EntityKey;
 use crate::patterns::lookup::Term;
 use crate::ports::Continuation;
 
@@ -34,8 +34,8 @@ pub(super) struct Position {
 }
 
 impl Token {
-    pub(super) fn new(view: &ViewName, terms: &[Term], ranges: Vec<Position>) -> Self {
-        Self { lookup: fingerprint(view, terms), ranges }
+    pub(super) fn new(place: &str, terms: &[Term], ranges: Vec<Position>) -> Self {
+        Self { lookup: fingerprint(place, terms), ranges }
     }
 
     pub(super) fn encode(&self) -> String {
@@ -44,20 +44,20 @@ impl Token {
     }
 
     /// Reads a token, which must belong to this lookup.
-    pub(super) fn decode(text: &str, view: &ViewName, terms: &[Term], ranges: usize) -> Result<Self, ClientError> {
+    pub(super) fn decode(text: &str, place: &str, terms: &[Term], ranges: usize) -> Result<Self, ClientError> {
         let bytes = BASE64.decode(text).ok();
         let token: Option<Self> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let token = token.ok_or_else(|| ClientError::Continuation("is not what an earlier lookup gave"))?;
-        if token.lookup != fingerprint(view, terms) || token.ranges.len() != ranges {
+        if token.lookup != fingerprint(place, terms) || token.ranges.len() != ranges {
             return Err(ClientError::Continuation("belongs to a lookup of another view or with other terms"));
         }
         Ok(token)
     }
 }
 
-fn fingerprint(view: &ViewName, terms: &[Term]) -> String {
+fn fingerprint(place: &str, terms: &[Term]) -> String {
     let mut hash = Sha256::new();
-    for part in std::iter::once(view.to_string()).chain(terms.iter().map(ToString::to_string)) {
+    for part in std::iter::once(place.to_owned()).chain(terms.iter().map(ToString::to_string)) {
         hash.update(part);
         hash.update([0]);
     }
@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn a_token_goes_on_with_its_own_lookup_only() {
-        let view = ViewName::new("by_name").unwrap();
+        let view = "by_name";
         let terms = ["LastName^=K".parse().unwrap()];
         let page = Continuation { next_partition_key: "1!8!cGFy".to_owned(), next_row_key: None };
         let position = Position { ended: false, page: Some(page), after: Some(EntityKey::new("p", "한 r").unwrap()) };
-        let token = Token::new(&view, &terms, vec![position, Position::default()]);
-        assert_eq!(Token::decode(&token.encode(), &view, &terms, 2).unwrap(), token);
-        assert!(Token::decode(&token.encode(), &view, &["LastName^=L".parse().unwrap()], 2).is_err());
-        assert!(Token::decode(&token.encode(), &view, &terms, 3).is_err());
-        assert!(Token::decode("nonsense", &view, &terms, 2).is_err());
+        let token = Token::new(view, &terms, vec![position, Position::default()]);
+        assert_eq!(Token::decode(&token.encode(), view, &terms, 2).unwrap(), token);
+        assert!(Token::decode(&token.encode(), view, &["LastName^=L".parse().unwrap()], 2).is_err());
+        assert!(Token::decode(&token.encode(), view, &terms, 3).is_err());
+        assert!(Token::decode("nonsense", view, &terms, 2).is_err());
     }
 }

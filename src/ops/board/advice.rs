@@ -1,8 +1,8 @@
 //! What to change where a partition or queue is asked for more than it takes. Pure.
 
-use crate::catalog::{Catalog, Rows, View, ViewKind};
-use crate::model::AccountName;
+use crate::catalog::{Catalog, DatedRef, Rows, View, ViewKind};
 use crate::model::template::Template;
+use crate::model::{AccountName, TableName, ViewName};
 use crate::reconcile::footprint;
 
 /// Entities per second that one bucket should be left with: half of what a partition takes.
@@ -14,12 +14,13 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
         let shards = buckets(peak);
         return format!("Spread the jobs over more queues: shards = {shards} under [[queues]], and senders that choose the shard by key.");
     };
-    if name == footprint::table().as_str() {
+    if name.starts_with(footprint::FOOTPRINTS) {
         let source = partition.split('~').next().unwrap_or_default();
         return format!("These are the footprints of one partition of {source}: they spread as its partition keys do.");
     }
-    let targets: Vec<(&View, &Template)> =
-        catalog.views.values().filter_map(|view| partition_key(view, account, name).map(|key| (&**view, key))).collect();
+    let of_one = catalog.views.values().filter_map(|view| Some((&view.name, partition_key(view, account, name)?)));
+    let of_dated = catalog.dated_views.values().filter_map(|view| Some((&view.name, partition_key_by_date(view, account, name)?)));
+    let targets: Vec<(&ViewName, &Template)> = of_one.chain(of_dated).collect();
     let near = catalog.views.values().find(|view| {
         let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
         matches!(view.kind, ViewKind::IndexEntity(_)) && there && view.rows().is_some_and(|rows| *rows.target == view.source)
@@ -34,12 +35,11 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
         [(view, key)] => {
             let buckets = buckets(peak);
             format!(
-                "The view {} puts its items there by partition_key = \"{key}\": add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then asks {buckets} partitions at once.",
-                view.name
+                "The view {view} puts its items there by partition_key = \"{key}\": add a bucket, for example \"{key}_{{RowKey|bucket:{buckets}}}\". A lookup then asks {buckets} partitions at once."
             )
         }
         several => {
-            let names: Vec<&str> = several.iter().map(|(view, _)| view.name.as_str()).collect();
+            let names: Vec<&str> = several.iter().map(|(view, _)| view.as_str()).collect();
             format!("The views {} put items into this table: give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
         }
     }
@@ -49,6 +49,14 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
     let Rows { target, partition_key, .. } = view.rows()?;
     let there = target.account == *account && target.table.as_str().eq_ignore_ascii_case(name) && *target != view.source;
+    there.then_some(partition_key)
+}
+
+/// As [`partition_key`], of tables by date.
+fn partition_key_by_date<'v>(view: &'v View<DatedRef>, account: &AccountName, name: &str) -> Option<&'v Template> {
+    let Rows { target, partition_key, .. } = view.rows()?;
+    let name = TableName::new(name).ok()?;
+    let there = target.account == *account && target.tables.period(&name).is_some() && *target != view.source;
     there.then_some(partition_key)
 }
 
@@ -67,7 +75,6 @@ mod tests {
 
     use super::*;
     use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
-    use crate::model::{TableName, ViewName};
 
     fn catalog() -> Catalog {
         let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };

@@ -227,7 +227,7 @@ impl Board {
 
     /// How many views there are.
     pub fn view_count(&self) -> usize {
-        self.catalog().views.len()
+        self.catalog().views.len() + self.catalog().dated_views.len()
     }
 
     /// Views in the order of their names, after the one with this name; at most so many.
@@ -236,13 +236,13 @@ impl Board {
         let mut series = lock(&self.views);
         let after = after.and_then(|after| ViewName::new(after).ok()).map_or(Bound::Unbounded, Bound::Excluded);
         let catalog = self.catalog();
-        let views = catalog.views.range((after, Bound::Unbounded));
+        let views = catalog.declared();
         views
+            .range::<&ViewName, _>((after.as_ref(), Bound::Unbounded))
             .take(most)
-            .map(|(_, view)| {
-                let text = |text: &str| text.to_owned();
-                let (name, kind, source) = (text(view.name.as_str()), text(view.kind_name()), view.source.to_string());
-                series.entry(view.name.clone()).or_default().now(number, running, name, kind, source)
+            .map(|(view, (kind, source))| {
+                let (name, kind, source) = (view.to_string(), (*kind).to_owned(), source.to_string());
+                series.entry((*view).clone()).or_default().now(number, running, name, kind, source)
             })
             .collect()
     }
@@ -251,7 +251,7 @@ impl Board {
     pub(super) fn audited(&self, records: &[AuditRecord]) {
         let catalog = self.catalog();
         let mut series = lock(&self.views);
-        for record in records.iter().filter(|record| catalog.views.contains_key(&record.view)) {
+        for record in records.iter().filter(|record| catalog.declares(&record.view)) {
             series.entry(record.view.clone()).or_default().audited(record.drift, record.completed);
             count::audit(&record.view, record.drift, record.completed);
         }

@@ -56,10 +56,10 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
 /// Takes over what audits, whoever ran them, have found: one request for each account with sources.
 async fn audits(board: &Board, stores: &Stores) {
     let catalog = board.catalog();
-    let accounts: BTreeSet<&AccountName> = catalog.views.values().map(|view| &view.source.account).collect();
+    let accounts: BTreeSet<AccountName> = catalog.declared().into_values().map(|(_, source)| source.account().clone()).collect();
     for name in accounts {
-        let Ok(account) = stores.account(name) else { continue };
-        match audit_records(account.tables.as_ref()).await {
+        let Ok(account) = stores.account(&name) else { continue };
+        match audit_records(account.tables.as_ref(), &catalog).await {
             Ok(records) => board.audited(&records),
             // What was not migrated yet was not audited either.
             Err(error) => tracing::debug!(account = %name, %error, "what audits found cannot be read"),

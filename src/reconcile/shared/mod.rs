@@ -17,4 +17,4 @@ mod turn;
 mod write;
 
 pub(super) use turn::{Held, Turns};
-pub(super) use write::{Answer, Document, Prepared, operation};
+pub(super) use write::{Answer, Document, Prepared, operation, store_error};

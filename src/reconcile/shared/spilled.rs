@@ -64,7 +64,7 @@ impl<'e> Document<'e> {
     pub(super) async fn move_out(&self, row: &Row, base: Entity, mut list: BlockedList) -> Result<Wrote, Failure> {
         let step = || format!("moving the list of {} into a blob", self.site);
         let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
-        let name = spilled::fresh_name(list.view(), &self.site, &row.etag, self.chance.next_u64());
+        let name = spilled::fresh_name(self.catalog, list.view(), &self.site, &row.etag, self.chance.next_u64());
         let name = name.ok_or_else(|| permanent(step(), "no blob name can be made for it"))?;
         let place = Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name };
         // Everything is there, so that nothing has to be read.
@@ -90,7 +90,7 @@ impl<'e> Document<'e> {
     /// Deletes blobs that no row will ever name again. They are listed before the row is read.
     async fn tidy(&self, list: &BlockedList, container: &ContainerName) -> Result<(), Failure> {
         let step = || format!("tidying up after {}", self.site);
-        let prefix = spilled::prefix(list.view(), &self.site);
+        let prefix = spilled::prefix(self.catalog, list.view(), &self.site);
         let page = self.target.blobs.list(container, &prefix, None).await.map_err(|error| storage(step(), error))?;
         let row = self.row().await?;
         let named = match &row {

@@ -9,7 +9,7 @@ use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
 use crate::model::{AccountName, ETag, Entity, EntityKey, ItemAddress, Row, Site};
-use crate::ports::{Account, BlobCondition, Chance, Condition, TableOperation};
+use crate::ports::{Account, BlobCondition, Chance, Condition, StoreError, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent};
 use crate::shared::blocks::BlockedList;
@@ -66,6 +66,12 @@ impl Error for Cause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.cause.source()
     }
+}
+
+/// What the store said that a failure is of, everybody's or one's own.
+pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError> {
+    let cause = failure.cause.as_ref();
+    cause.downcast_ref().or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
 }
 
 /// What makes changes of a row, for a transaction.

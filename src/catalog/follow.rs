@@ -1,0 +1,75 @@
+//! Tables by date that follow others: what views derive from the tables of a retention, and the footprints of their primaries.
+//!
+//! ```text
+//!   LoginAttempts20261120                          a primary's table, of [retention.logins]
+//!     ├─ LoginsByUser20261120                      what a view derives from it
+//!     └─ EvenkeelFootprintsLoginAttempts20261120   what its primaries own
+//! ```
+//!
+//! They are created before their table and dropped before it, so that none outlives it.
+
+use std::collections::BTreeSet;
+
+use super::{Catalog, DatedRef, Retention, View, ViewKind};
+use crate::model::ViewName;
+
+/// The tables by date that follow those of a retention.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Followers {
+    /// What views write, by the catalog.
+    pub targets: BTreeSet<DatedRef>,
+    /// What views wrote that are gone, or that have other targets now. They are dropped with their table, and not created any more.
+    pub former: BTreeSet<DatedRef>,
+    /// The footprints, where anything was ever derived.
+    pub footprints: Option<DatedRef>,
+}
+
+impl Followers {
+    /// Those that are to be there while their table is.
+    pub fn wanted(&self) -> impl Iterator<Item = &DatedRef> {
+        self.targets.iter().chain(&self.footprints)
+    }
+
+    /// All of them, in the order in which they are dropped: the footprints tell of the others until these are gone.
+    pub fn all(&self) -> impl Iterator<Item = &DatedRef> {
+        self.targets.iter().chain(&self.former).chain(&self.footprints)
+    }
+}
+
+impl Catalog {
+    /// The tables by date that follow those of a retention.
+    pub fn followers(&self, retention: &Retention) -> Followers {
+        let source = retention.source();
+        let targets: BTreeSet<DatedRef> = self.targets_of(&source).map(|(_, target)| target.clone()).collect();
+        let recorded = self.generations.followed.iter().filter(|(of, _)| *of == source).flat_map(|(_, followed)| followed);
+        // What the catalog knows as something else by now is not this retention's to drop.
+        let former = recorded.filter(|former| !targets.contains(former) && !self.is_of_another(former, &source)).cloned().collect();
+        let sample = source.at(jiff::Timestamp::UNIX_EPOCH);
+        let footprints = if self.has_views(&sample) { retention.footprints() } else { None };
+        Followers { targets, former, footprints }
+    }
+
+    /// The views of tables by date that write into other tables than their source, and into which.
+    fn targets_of<'a>(&'a self, source: &'a DatedRef) -> impl Iterator<Item = (&'a ViewName, &'a DatedRef)> {
+        let views = self.dated_views.values().filter(move |view| view.source == *source);
+        views.filter_map(move |view| Some((&view.name, target(view)?))).filter(move |(_, target)| *target != source)
+    }
+
+    fn is_of_another(&self, tables: &DatedRef, source: &DatedRef) -> bool {
+        let kept = self.retentions.values().any(|retention| retention.tables == tables.tables);
+        let followed = self.dated_views.values().any(|view| view.source != *source && target(view).is_some_and(|target| target == tables));
+        let named = self.tables.keys().any(|name| tables.tables.period(name).is_some());
+        kept || followed || named
+    }
+
+    /// The views whose lists lie in tables of this pattern, where any do: these may outgrow their rows.
+    pub fn has_lists_in(&self, tables: &DatedRef) -> bool {
+        let lists = |view: &View<DatedRef>| matches!(view.kind, ViewKind::IndexEntity(_) | ViewKind::Aggregate(_));
+        self.dated_views.values().any(|view| lists(view) && target(view) == Some(tables))
+    }
+}
+
+/// The tables that a view of tables by date writes into.
+fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
+    view.rows().map(|rows| rows.target)
+}

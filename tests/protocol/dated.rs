@@ -1,0 +1,209 @@
+//! Views of tables by date under disturbance: a drop that stops anywhere is ended by the next, what comes late brings nothing back, and
+//! another date's tables are as they were.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel::catalog::{Aggregate, Catalog, DatedRef, Figure, OnConflict, Retention, SecondaryIndex, View, ViewKind};
+use evenkeel::model::dated::DatedTables;
+use evenkeel::model::job::Primary;
+use evenkeel::model::template::Template;
+use evenkeel::model::{AccountName, Entity, EntityKey, Job, ViewName};
+use evenkeel::ports::{TableOperation, all_tables};
+use evenkeel::reconcile::{FailureClass, Outcome};
+use serde_json::json;
+
+use crate::DISTURBANCES;
+use crate::world::{Disturbance, Lab, SMALL, job, table};
+
+/// Two days that are over, so that nobody creates their tables anew.
+const DAYS: [&str; 2] = ["20200101", "20200102"];
+const TABLES: [&str; 4] = ["ByUser", "Counts", "EvenkeelFootprintsLogins", "Logins"];
+
+fn dated(pattern: &str) -> DatedRef {
+    DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+}
+
+fn catalog() -> Catalog {
+    let template = |text: &str| Template::parse(text).unwrap();
+    let view = |name: &str, kind: ViewKind<DatedRef>| {
+        let name = ViewName::new(name).unwrap();
+        let view = View { name: name.clone(), source: dated("Logins%Y%m%d"), when: None, kind, on_conflict: OnConflict::Reject };
+        (name, Arc::new(view))
+    };
+    let index = SecondaryIndex {
+        target: dated("ByUser%Y%m%d"),
+        partition_key: template("{User}"),
+        row_key: template("{PartitionKey}_{RowKey}"),
+        select: None,
+    };
+    let groups = Aggregate {
+        target: dated("Counts%Y%m%d"),
+        partition_key: template("user"),
+        row_key: template("{User}"),
+        set: BTreeMap::from([("Logins".to_owned(), Figure::Count)]),
+    };
+    let name = ViewName::new("logins").unwrap();
+    let retention = Retention {
+        name: name.clone(),
+        account: AccountName::main(),
+        tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
+        keep: Duration::from_hours(24),
+        ahead: 1,
+        archive_to: None,
+    };
+    Catalog {
+        dated_views: [view("by_user", ViewKind::SecondaryIndex(index)), view("counts", ViewKind::Aggregate(groups))].into(),
+        retentions: [(name, retention.into())].into(),
+        ..Catalog::default()
+    }
+}
+
+fn about(op: &str, rk: &str) -> Job {
+    job(&json!({"op": op, "table": format!("Logins{}", DAYS[0]), "pk": "web", "rk": rk}))
+}
+
+fn drop_table() -> Job {
+    job(&json!({"op": "drop_table", "table": format!("Logins{}", DAYS[0])}))
+}
+
+async fn write(lab: &Lab, day: &str, rk: &str, user: &str) {
+    let login = Entity::new(EntityKey::new("web", rk).unwrap()).with("User", user);
+    lab.account.tables.apply(&table(&format!("Logins{day}")), &TableOperation::InsertOrReplace(login)).await.unwrap();
+}
+
+/// Two days with two logins each, in step.
+async fn filled() -> Lab {
+    let lab = Lab::with(SMALL, catalog());
+    for day in DAYS {
+        for name in TABLES {
+            lab.account.tables.create_table(&table(&format!("{name}{day}"))).await.unwrap();
+        }
+        for (rk, user) in [("1", "jun"), ("2", "ada")] {
+            write(&lab, day, rk, user).await;
+            let sync = job(&json!({"op": "sync", "table": format!("Logins{day}"), "pk": "web", "rk": rk}));
+            assert!(matches!(lab.work(&sync).await, Ok(Outcome::Done(_))));
+        }
+    }
+    lab
+}
+
+/// The tables of one day are gone, and those of the other are as they were.
+async fn dropped(lab: &Lab, story: &str) {
+    lab.weather.calm();
+    lab.finish().await;
+    let tables: BTreeSet<String> = all_tables(lab.account.tables.as_ref())
+        .await
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .filter(|name| name.ends_with(DAYS[0]))
+        .collect();
+    assert!(tables.is_empty(), "{story}: {tables:?}");
+    for (rk, user) in [("1", "jun"), ("2", "ada")] {
+        assert!(lab.read(&format!("ByUser{}", DAYS[1]), user, &format!("web_{rk}")).await.is_some(), "{story}");
+        let primary = Primary { table: table(&format!("Logins{}", DAYS[1])), key: EntityKey::new("web", rk).unwrap() };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: {plan}");
+    }
+}
+
+#[tokio::test]
+async fn a_drop_that_stops_anywhere_is_ended_by_the_next() {
+    let lab = filled().await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    assert!(matches!(lab.deliver(&drop_table(), 1).await.unwrap().unwrap(), Outcome::Done(_)));
+    let operations = lab.weather.counted();
+    dropped(&lab, "undisturbed").await;
+    assert!(operations >= 4, "only {operations} operations");
+    for disturbance in DISTURBANCES {
+        for at in 1..=operations {
+            let lab = filled().await;
+            lab.weather.arm(at, disturbance);
+            lab.deliver_until_done(&drop_table()).await;
+            dropped(&lab, &format!("{disturbance:?} at operation {at}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
+    for op in ["sync", "delete"] {
+        for at in 1..=12 {
+            let lab = filled().await;
+            let other = lab.of_another_worker();
+            lab.weather.arm(at, Disturbance::Meddle);
+            lab.weather.meddle(Box::pin(async move {
+                if op == "sync" {
+                    drop(other.account.tables.apply(&table("Logins20200101"), &changed()).await);
+                }
+                // Whichever tables are there still, it ends in order or is tried again.
+                match other.work(&about(op, "1")).await {
+                    Ok(_) => {}
+                    Err(failure) => assert!(matches!(failure.class, FailureClass::Transient { .. }), "{}", failure.chain()),
+                }
+            }));
+            lab.deliver_until_done(&drop_table()).await;
+            dropped(&lab, &format!("a {op} at operation {at} of the drop")).await;
+        }
+    }
+}
+
+fn changed() -> TableOperation {
+    let login = Entity::new(EntityKey::new("web", "1").unwrap()).with("User", "kim");
+    TableOperation::Replace(login, evenkeel::ports::Condition::Any)
+}
+
+#[tokio::test]
+async fn a_table_that_is_dropped_under_a_job_ends_it() {
+    for at in 1..=20 {
+        let lab = filled().await;
+        write(&lab, DAYS[0], "1", "kim").await;
+        let other = lab.of_another_worker();
+        lab.weather.arm(at, Disturbance::Meddle);
+        lab.weather.meddle(Box::pin(async move {
+            assert!(matches!(other.work(&drop_table()).await, Ok(Outcome::Done(_))));
+        }));
+        let ended = lab.work(&about("sync", "1")).await;
+        assert!(ended.is_ok(), "dropped at operation {at}: {}", ended.unwrap_err().chain());
+        lab.weather.calm();
+        drop(lab.work(&drop_table()).await);
+        dropped(&lab, &format!("dropped at operation {at} of a sync that ended as {ended:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_arrive_after_the_drop_bring_nothing_back() {
+    for at in 1..=20 {
+        for later in [1, 6] {
+            let lab = filled().await;
+            write(&lab, DAYS[0], "1", "kim").await;
+            lab.weather.arm(at, Disturbance::ArriveLater(later));
+            drop(lab.deliver(&about("sync", "1"), 1).await);
+            assert!(lab.work(&drop_table()).await.is_ok());
+            let late = lab.work(&about("sync", "1")).await;
+            assert!(matches!(&late, Ok(Outcome::Skipped { reason, .. }) if reason.contains("does not exist")), "{late:?}");
+            let put = json!({"op": "put", "table": "Logins20200101", "entity": {"PartitionKey": "web", "RowKey": "1", "User": "kim"}});
+            let late = lab.work(&job(&put)).await;
+            assert!(late.is_err_and(|failure| failure.class == FailureClass::Permanent), "what a put carries would be lost");
+            dropped(&lab, &format!("the request at operation {at} arrives {later} later")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_follows_a_table_and_is_not_there_is_waited_for() {
+    for missing in ["ByUser", "EvenkeelFootprintsLogins"] {
+        let lab = filled().await;
+        let name = table(&format!("{missing}{}", DAYS[0]));
+        lab.account.tables.delete_table(&name).await.unwrap();
+        write(&lab, DAYS[0], "1", "kim").await;
+        let failure = lab.work(&about("sync", "1")).await.unwrap_err();
+        assert!(matches!(failure.class, FailureClass::Transient { .. }), "{}", failure.chain());
+        assert!(failure.chain().contains("is about to create it, or"), "{}", failure.chain());
+        lab.account.tables.create_table(&name).await.unwrap();
+        assert!(matches!(lab.work(&about("sync", "1")).await, Ok(Outcome::Done(_))));
+        assert!(lab.read(&format!("ByUser{}", DAYS[0]), "kim", "web_1").await.is_some());
+    }
+}
