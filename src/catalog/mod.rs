@@ -5,6 +5,7 @@
 
 mod archive;
 mod figure;
+mod filing;
 mod follow;
 mod generation;
 mod known;
@@ -14,6 +15,7 @@ mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use figure::{Figure, FigureError, contributed};
+pub use filing::{FILING_PREFIX, Filing};
 pub use follow::Followers;
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
@@ -44,6 +46,8 @@ pub struct Catalog {
     pub dated_views: BTreeMap<ViewName, Arc<View<DatedRef>>>,
     /// The archives, by name.
     pub archives: BTreeMap<ViewName, Arc<Archive>>,
+    /// Those of documents whose entities have large values, by the tables that these are primaries of.
+    pub filings: BTreeMap<TableName, Filing>,
     /// The retentions, by name.
     pub retentions: BTreeMap<ViewName, Arc<Retention>>,
     /// Their tables, as far as they were named.
@@ -124,8 +128,27 @@ impl Catalog {
         Some(retention.footprints()?.at(begins))
     }
 
+    /// Finds out which archives of documents have entities with large values.
+    #[must_use]
+    pub fn filed(self) -> Self {
+        Self { filings: Filing::all(self.archives.values(), &self.views), ..self }
+    }
+
+    /// The filing whose entities are primaries of this table.
+    pub fn filing(&self, table: &TableRef) -> Option<&Filing> {
+        self.filings.get(&table.table)
+    }
+
+    /// The filing of an archive: nothing where its entities have no large values beside a document.
+    pub fn filing_of(&self, archive: &ViewName) -> Option<&Filing> {
+        self.filings.values().find(|filing| filing.archive == *archive)
+    }
+
     /// The view that keeps large values of this table's primaries in blobs.
     pub fn large_values_of(&self, source: &TableRef) -> Option<(&ViewName, &LargeEntity)> {
+        if let Some(filing) = self.filing(source) {
+            return Some((&filing.view, &filing.large));
+        }
         let of = |view: &'_ Arc<View>| view.source == *source && matches!(view.kind, ViewKind::LargeEntity(_));
         let view = self.views.values().find(|view| of(view))?;
         match &view.kind {
@@ -136,7 +159,7 @@ impl Catalog {
 
     /// Whether a primary of this table has footprints: a view has it as its source, or once had.
     pub fn has_views(&self, source: &TableRef) -> bool {
-        self.views_of(source).next().is_some() || self.generations.retired_source(source)
+        self.views_of(source).next().is_some() || self.generations.retired_source(source) || self.filing(source).is_some()
     }
 
     /// The views that keep properties on ranges of this table's entities, in order of their names.

@@ -67,12 +67,14 @@ impl Client {
         Ok(Some(content.len() as u64))
     }
 
-    /// The account of a container that a view keeps large values in.
+    /// The account of a container that a view keeps large values in, or an archive of documents.
     pub(super) fn account_of(&self, container: &ContainerName) -> Option<&AccountName> {
-        self.catalog.views.values().find_map(|view| match &view.kind {
+        let of_a_view = self.catalog.views.values().find_map(|view| match &view.kind {
             ViewKind::LargeEntity(large) if large.container == *container => Some(&large.account),
             _ => None,
-        })
+        });
+        let filings = || self.catalog.filings.values().find(|filing| filing.large.container == *container);
+        of_a_view.or_else(|| filings().map(|filing| &filing.large.account))
     }
 
     /// One entity with all its rows, pointers and lists as they are.

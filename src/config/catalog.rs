@@ -57,10 +57,12 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
         views: views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(view(draft, &tables)?)))).collect(),
         dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
+        filings: BTreeMap::new(),
         retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
         dated: DatedRefs::default(),
         generations: Generations::default(),
-    };
+    }
+    .filed();
     retention::check(&retentions, &declared);
     catalog_rules::check(&catalog, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);

@@ -3,7 +3,7 @@
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, Tables, ViewDraft};
-use crate::catalog::{Catalog, FOOTPRINTS, Figure};
+use crate::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure};
 use crate::model::nearest::nearest;
 use crate::model::template::{Crowding, Part, Template};
 use crate::model::{TableName, ViewName};
@@ -47,10 +47,10 @@ fn reserved(table: &TableName, section: &Section<'_>, key: &str) {
     }
 }
 
-/// Whether a name is one of evenkeel's own tables, or could be that of footprints of tables by date.
+/// Whether a name is one of evenkeel's own tables, or could be that of footprints of tables by date or of entities kept as documents.
 pub(super) fn is_reserved(name: &str) -> bool {
-    let begins = name.get(..FOOTPRINTS.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(FOOTPRINTS));
-    begins || RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
+    let begins = |with: &str| name.get(..with.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(with));
+    begins(FOOTPRINTS) || begins(FILING_PREFIX) || RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
 }
 
 /// What a view's keys are made of.
@@ -280,10 +280,12 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                 "table",
                 format!("{source} has large values in blobs (view {view}), and {target} would have none; expected a large_entity view with source = \"{target}\""),
             ),
-            TargetDraft::Table(..) => {}
-            TargetDraft::Blob(_) | TargetDraft::File(_) | TargetDraft::Log(_) => archive.to.error(
+            TargetDraft::Table(..) | TargetDraft::Blob(_) => {}
+            TargetDraft::File(_) | TargetDraft::Log(_) => archive.to.error(
                 "kind",
-                format!("{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables only"),
+                format!(
+                    "{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables and containers only"
+                ),
             ),
         }
     }

@@ -663,7 +663,9 @@ fn large_values_are_read_and_their_mistakes_found() {
         (format!("{text}on_conflict = \"reject\"\n"), "no conflicts"),
         (format!("{text}{second}"), "one such view for a table"),
         (archive("kind = \"table\", table = \"Former\""), "source = \"Former\""),
-        (archive("kind = \"blob\", container = \"former\""), "into tables only"),
+        (archive("kind = \"file\", dir = \"/mnt/former\""), "into tables and containers only"),
+        (archive("kind = \"append_blob\", container = \"former\""), "into tables and containers only"),
+        ("[tables.EvenkeelArchiveA]\n".to_owned(), "evenkeel's own records"),
     ] {
         let errors = mistakes(&wrong);
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
@@ -671,6 +673,10 @@ fn large_values_are_read_and_their_mistakes_found() {
     let both =
         format!("{}{}", archive("kind = \"table\", table = \"Former\""), text.replace("photos", "former").replace("Employees", "Former"));
     assert!(load_text(&both).is_ok());
+    let documents = load_text(&archive("kind = \"blob\", container = \"former\"")).unwrap().catalog;
+    let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
+    assert_eq!((filing.view.as_str(), filing.large.container.as_str()), ("photos", "former"));
+    assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
 }
 
 #[test]

@@ -7,7 +7,12 @@
 //! employees/Sales/000223/Photo-9f86d081884c7d65…      table, PartitionKey, RowKey, property, SHA-256
 //! ```
 //!
-//! Keys are escaped as in paths of documents, and end in a hash where they are long.
+//! Keys are escaped as in paths of documents, and end in a hash where they are long. The values of an entity that is kept as a
+//! document lie beside it:
+//!
+//! ```text
+//! former/Sales/000223.json%values/Photo-9f86d081884c7d65…     the document's name, property, SHA-256
+//! ```
 
 use std::fmt;
 
@@ -45,10 +50,28 @@ struct Wire {
     sha256: String,
 }
 
+/// Where the values of one entity lie: what the names of its blobs begin with, and no other's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(String);
+
+impl Folder {
+    /// Of an entity in a table.
+    pub fn of(primary: &Primary) -> Self {
+        let Primary { table, key } = primary;
+        Self(format!("{}/{}/{}/", table.canonical(), segment(key.pk.as_str()), segment(key.rk.as_str())))
+    }
+
+    /// Of an entity that is kept as a document. No document's name has such a segment: where a value is escaped, two digits follow
+    /// the `%`.
+    pub fn beside(document: &BlobName) -> Self {
+        Self(format!("{document}%values/"))
+    }
+}
+
 impl Pointer {
-    /// The pointer that stands for a property's content in the blob that its primary has for it.
-    pub fn to(primary: &Primary, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
-        let name = BlobName::new(format!("{}{property}-{sha256}", folder(primary)))?;
+    /// The pointer that stands for a property's content in the blob that its entity has for it.
+    pub fn to(folder: &Folder, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+        let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
         Ok(Self { container: container.clone(), name, bytes, sha256 })
     }
 
@@ -61,17 +84,10 @@ impl Pointer {
         hex.then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256 })
     }
 
-    /// Whether the blob is this primary's own: one that goes when nothing of it points there any more.
-    pub fn is_of(&self, primary: &Primary) -> bool {
-        let property = self.name.as_str().strip_prefix(folder(primary).as_str()).and_then(|rest| rest.strip_suffix(&self.sha256));
+    /// Whether the blob is this entity's own: one that goes when nothing of it points there any more.
+    pub fn is_of(&self, folder: &Folder) -> bool {
+        let property = self.name.as_str().strip_prefix(folder.0.as_str()).and_then(|rest| rest.strip_suffix(&self.sha256));
         property.and_then(|property| property.strip_suffix('-')).is_some_and(|property| !property.contains('/'))
-    }
-
-    /// The same content as a value of another primary.
-    pub fn moved(&self, from: &Primary, to: &Primary, container: &ContainerName) -> Option<Result<Self, NameError>> {
-        let rest = self.name.as_str().strip_prefix(folder(from).as_str()).filter(|_| self.is_of(from))?;
-        let name = BlobName::new(format!("{}{rest}", folder(to)));
-        Some(name.map(|name| Self { container: container.clone(), name, ..self.clone() }))
     }
 }
 
@@ -84,9 +100,9 @@ impl fmt::Display for Pointer {
 }
 
 /// The pointers of an entity to blobs of its own, by property.
-pub fn pointers<'a>(primary: &'a Primary, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
+pub fn pointers<'a>(folder: &'a Folder, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
     let own = entity.user_properties().filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?)));
-    own.filter(|(_, pointer)| pointer.is_of(primary))
+    own.filter(|(_, pointer)| pointer.is_of(folder))
 }
 
 /// The hash of a content, as pointers carry it.
@@ -100,11 +116,6 @@ pub fn place(text: &str) -> Option<(ContainerName, BlobName)> {
     Some((ContainerName::new(container).ok()?, BlobName::new(name).ok()?))
 }
 
-/// What the names of a primary's blobs begin with.
-fn folder(primary: &Primary) -> String {
-    format!("{}/{}/{}/", primary.table.canonical(), segment(primary.key.pk.as_str()), segment(primary.key.rk.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +127,7 @@ mod tests {
     }
 
     fn pointer(primary: &Primary, property: &str) -> Pointer {
-        Pointer::to(primary, &ContainerName::new("large").unwrap(), property, 3, hash(b"abc")).unwrap()
+        Pointer::to(&Folder::of(primary), &ContainerName::new("large").unwrap(), property, 3, hash(b"abc")).unwrap()
     }
 
     #[test]
@@ -146,17 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn blobs_belong_to_one_primary() {
-        let (sales, other) = (primary("Sales", "7"), primary("Sales", "77"));
-        let own = pointer(&sales, "Photo");
-        assert!(own.is_of(&sales) && !own.is_of(&other));
+    fn blobs_belong_to_one_entity() {
+        let sales = primary("Sales", "7");
         let archived = Primary { table: TableName::new("FormerEmployees").unwrap(), key: sales.key.clone() };
-        assert!(!own.is_of(&archived));
-        let container = ContainerName::new("former").unwrap();
-        let moved = own.moved(&sales, &archived, &container).unwrap().unwrap();
-        assert!(moved.is_of(&archived) && moved.container == container && moved.sha256 == own.sha256);
-        assert_eq!(own.moved(&other, &archived, &container), None);
-        assert_eq!(moved.moved(&archived, &sales, &own.container), Some(Ok(own)));
+        let document = |name: &str| Folder::beside(&BlobName::new(name).unwrap());
+        let own = pointer(&sales, "Photo");
+        assert!(own.is_of(&Folder::of(&sales)));
+        for other in [Folder::of(&primary("Sales", "77")), Folder::of(&archived), document("employees/Sales/7")] {
+            assert!(!own.is_of(&other), "{other:?}");
+        }
+        let filed = Pointer::to(&document("former/Sales/7.json"), &own.container, "Photo", 3, own.sha256.clone()).unwrap();
+        assert_eq!(filed.name.as_str(), format!("former/Sales/7.json%values/Photo-{}", own.sha256));
+        assert!(filed.is_of(&document("former/Sales/7.json")) && !filed.is_of(&document("former/Sales/7")));
     }
 
     proptest! {
@@ -166,8 +178,8 @@ mod tests {
             prop_assume!(keys.len() == 2);
             let primaries: Vec<_> = keys.into_iter().map(|key| Primary { key, ..primary("p", "r") }).collect();
             let pointer = pointer(&primaries[0], &"P".repeat(255));
-            prop_assert!(pointer.is_of(&primaries[0]));
-            prop_assert_eq!(pointer.is_of(&primaries[1]), primaries[0] == primaries[1]);
+            prop_assert!(pointer.is_of(&Folder::of(&primaries[0])));
+            prop_assert_eq!(pointer.is_of(&Folder::of(&primaries[1])), primaries[0] == primaries[1]);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
-use crate::model::large::Pointer;
+use crate::model::large::{Folder, Pointer};
 use crate::model::template::{RenderError, Template};
 use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, Site, ViewName, limits};
 
@@ -275,6 +275,26 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));
     }
     Ok(items)
+}
+
+/// The items of an archived entity that is kept as a document: its large values, which lie in this folder, and nothing else.
+pub fn values(
+    catalog: &Catalog,
+    primary: &Primary,
+    (view, large): (&ViewName, &LargeEntity),
+    folder: &Folder,
+    entity: Option<&Entity>,
+) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
+    let pointers = entity.map(|entity| large_entity::owned(folder, entity)).unwrap_or_default();
+    if pointers.len() > limits::ITEMS_PER_PRIMARY {
+        return Err(Box::new(DeriveError::TooMany { primary: primary.clone(), count: pointers.len() }));
+    }
+    let generation = catalog.generations.of(view);
+    let item = |pointer| {
+        let Derived { account, site, part, content } = value(large, pointer);
+        (ItemAddress { view: view.clone(), account, site, part }, Item { content, generation, on_conflict: OnConflict::default() })
+    };
+    Ok(pointers.into_iter().map(item).collect())
 }
 
 /// Whether two items cannot both lie where they would. Properties of two views get along on one entity.

@@ -9,12 +9,17 @@ use bytes::Bytes;
 
 use super::derive::Deriving;
 use crate::catalog::LargeEntity;
-use crate::model::large::{self, Pointer};
+use crate::model::large::{self, Folder, Pointer};
 use crate::model::{EdmValue, Entity, limits};
 
 /// The blobs of a primary, each once. Whatever the view says by now: they are its own as long as it points to them.
 pub(super) fn blobs(of: &Deriving<'_>) -> BTreeSet<Pointer> {
-    large::pointers(of.primary, of.entity).map(|(_, pointer)| pointer).collect()
+    owned(&Folder::of(of.primary), of.entity)
+}
+
+/// The blobs that an entity points to and that lie in its folder, each once.
+pub(super) fn owned(folder: &Folder, entity: &Entity) -> BTreeSet<Pointer> {
+    large::pointers(folder, entity).map(|(_, pointer)| pointer).collect()
 }
 
 /// The properties of an entity whose values are to lie in blobs: those declared, above the threshold, and whatever would

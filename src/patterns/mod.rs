@@ -13,4 +13,4 @@ pub mod large_entity;
 pub mod lookup;
 mod secondary_index;
 
-pub use derive::{Content, DeriveError, Item, derive};
+pub use derive::{Content, DeriveError, Item, derive, values};

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::document::Filed;
 use super::execute::Failure;
 use super::failure::storage;
 use super::group::{Done, Group};
@@ -115,13 +116,18 @@ impl Pass<'_> {
         let Some(mut written) = self.upload_values(&plan).await? else { return Ok(Commit::Lost) };
 
         let Some(group) = self.group(own, &plan).await? else { return Ok(Commit::Lost) };
-        let etags = match self.send(self.tables()?, &group.operations).await {
-            Ok(etags) => {
-                self.may_have_written = true;
-                etags
-            }
-            Err(error) => return self.lost(&group, error),
+        let etags = match &self.document {
+            Some(document) => match document.carry_out(change).await? {
+                Filed::Done(etag) => vec![etag],
+                Filed::Lost => return Ok(Commit::Lost),
+                Filed::Unanswered => return Ok(self.without_answer()),
+            },
+            None => match self.send(self.tables()?, &group.operations).await {
+                Ok(etags) => etags,
+                Err(error) => return self.lost(&group, error),
+            },
         };
+        self.may_have_written = true;
         // The version of the whole is its first row's.
         let state = match etags.first().cloned().flatten() {
             Some(etag) => State::Present(Some(etag)),
@@ -207,15 +213,19 @@ impl Pass<'_> {
             return Ok(Commit::Lost);
         }
         if error.class == ErrorClass::Ambiguous {
-            self.may_have_written = true;
             self.touched.extend(group.addresses().cloned());
-            // It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag.
-            // Then nobody may be there to derive what follows from it. And it may arrive just after the looks and before
-            // the primary is read, which have then missed the items that it inserts.
-            self.unanswered = true;
-            return Ok(Commit::Unanswered);
+            return Ok(self.without_answer());
         }
         Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))
+    }
+
+    /// It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag. Then nobody may be
+    /// there to derive what follows from it. And it may arrive just after the looks and before the primary is read, which have
+    /// then missed the items that it inserts.
+    const fn without_answer(&mut self) -> Commit {
+        self.may_have_written = true;
+        self.unanswered = true;
+        Commit::Unanswered
     }
 }
 

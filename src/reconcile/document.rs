@@ -1,7 +1,8 @@
 //! An entity kept as a document: in a container, or in a folder that every worker shares.
 //!
 //! It is written and deleted under conditions, as a row is: a blob's ETag is the service's, a file's is that of its
-//! content. Nothing is derived from a document, so it has no footprint.
+//! content. What has large values beside its document is a primary with a footprint, whose pass has the document in the place of a
+//! row; from any other document nothing is derived.
 
 use bytes::Bytes;
 
@@ -11,15 +12,16 @@ use super::execute::Failure;
 use super::failure::{lost_race, permanent, storage};
 use super::observation::Observation;
 use super::pass::ROUNDS;
-use crate::catalog::{Archive, BlobTarget, FileTarget};
+use crate::catalog::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 use crate::model::document::{self, PlaceError};
+use crate::model::large::{self, Folder};
 use crate::model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError};
 
 /// The document of one entity.
 pub(super) struct Document<'e> {
     archive: &'e ViewName,
-    key: &'e EntityKey,
+    key: EntityKey,
     sink: Sink<'e>,
     rounds: u32,
 }
@@ -27,6 +29,25 @@ pub(super) struct Document<'e> {
 enum Sink<'e> {
     Blob { blobs: &'e dyn BlobStore, target: &'e BlobTarget, name: BlobName },
     File { files: &'e dyn FileStore, place: FilePlace },
+}
+
+/// How a write or a deletion of a document ended.
+pub(super) enum Filed {
+    /// It is done; a write with the new version.
+    Done(Option<ETag>),
+    /// It was not at the version named.
+    Lost,
+    /// Nobody knows.
+    Unanswered,
+}
+
+/// Large values lie beside a document, and nobody would take them along.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "large values lie beside it ({property:?} is one), and no large_entity view has the archive's source as its source: declare it again"
+)]
+struct Beside {
+    property: String,
 }
 
 /// The metadata of a document is more than a blob can have.
@@ -40,18 +61,47 @@ struct MetadataTooLarge {
 }
 
 impl<'e> Document<'e> {
+    /// Of an archive that is one of documents.
+    pub(super) fn filed(engine: &'e Engine, archive: &'e Archive, key: &EntityKey) -> Result<Self, Failure> {
+        match &archive.target {
+            ArchiveTarget::Blob(target) => Self::blob(engine, archive, target, key),
+            ArchiveTarget::File(target) => Self::file(engine, archive, target, key),
+            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => {
+                Err(permanent(format!("finding the place of {key} in archive {}", archive.name), "it is no archive of documents"))
+            }
+        }
+    }
+
     /// In a container.
-    pub(super) fn blob(engine: &'e Engine, archive: &'e Archive, target: &'e BlobTarget, key: &'e EntityKey) -> Result<Self, Failure> {
+    pub(super) fn blob(engine: &'e Engine, archive: &'e Archive, target: &'e BlobTarget, key: &EntityKey) -> Result<Self, Failure> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
-        Ok(Self { archive: &archive.name, key, sink: Sink::Blob { blobs: account.blobs.as_ref(), target, name }, rounds: 0 })
+        let sink = Sink::Blob { blobs: account.blobs.as_ref(), target, name };
+        Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
     }
 
     /// In a shared folder.
-    pub(super) fn file(engine: &'e Engine, archive: &'e Archive, target: &'e FileTarget, key: &'e EntityKey) -> Result<Self, Failure> {
+    pub(super) fn file(engine: &'e Engine, archive: &'e Archive, target: &'e FileTarget, key: &EntityKey) -> Result<Self, Failure> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
-        Ok(Self { archive: &archive.name, key, sink: Sink::File { files, place: FilePlace { dir: target.dir.clone(), name } }, rounds: 0 })
+        let sink = Sink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
+        Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
+    }
+
+    /// Where its entity's large values lie.
+    pub(super) fn folder(&self) -> Folder {
+        Folder::beside(match &self.sink {
+            Sink::Blob { name, .. } => name,
+            Sink::File { place, .. } => &place.name,
+        })
+    }
+
+    /// Refuses an entity whose large values would stay behind.
+    pub(super) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
+        match large::pointers(&self.folder(), entity).next() {
+            Some((property, _)) => Err(permanent(self.doing("bringing back"), Beside { property: property.to_owned() })),
+            None => Ok(()),
+        }
     }
 
     /// Counts a round.
@@ -64,8 +114,13 @@ impl<'e> Document<'e> {
         format!("{what} the document of {} in archive {}", self.key, self.archive)
     }
 
-    /// Reads the document.
+    /// Reads the document, as something that nothing is derived from.
     pub(super) async fn observe(&self) -> Result<Observation, Failure> {
+        Ok(Observation { row: self.read().await?, ..Observation::blank() })
+    }
+
+    /// Reads the document.
+    pub(super) async fn read(&self) -> Result<Option<Row>, Failure> {
         let found = match &self.sink {
             Sink::Blob { blobs, target, name } => {
                 let blob = blobs.get(&target.container, name, None).await;
@@ -74,17 +129,25 @@ impl<'e> Document<'e> {
             Sink::File { files, place } => files.read(place).await.map(|file| file.map(|file| (file.content, file.etag))),
         };
         let found = found.map_err(|error| storage(self.doing("reading"), error))?;
-        let row = found.map(|(content, etag)| self.row(&content, etag)).transpose()?;
-        Ok(Observation { row, ..Observation::blank() })
+        found.map(|(content, etag)| self.row(&content, etag)).transpose()
     }
 
     fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {
-        let entity = document::decode(content, self.key).map_err(|error| permanent(self.doing("reading"), error))?;
+        let entity = document::decode(content, &self.key).map_err(|error| permanent(self.doing("reading"), error))?;
         Ok(Row { entity, etag, timestamp: None })
     }
 
-    /// Writes or deletes the document.
+    /// Writes or deletes the document, where nothing is derived from it.
     pub(super) async fn commit(&self, change: &Change) -> Result<Commit, Failure> {
+        Ok(match self.carry_out(change).await? {
+            Filed::Done(_) => Commit::Closed,
+            Filed::Lost => Commit::Lost,
+            Filed::Unanswered => Commit::Unanswered,
+        })
+    }
+
+    /// Writes or deletes the document.
+    pub(super) async fn carry_out(&self, change: &Change) -> Result<Filed, Failure> {
         let ended = match change {
             Change::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
             Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => {
@@ -93,30 +156,31 @@ impl<'e> Document<'e> {
             Change::Delete(_, etag) => self.delete(etag).await,
         };
         match ended {
-            Ok(true) => Ok(Commit::Closed),
-            Ok(false) => Ok(Commit::Lost),
-            Err(error) if error.is_lost_race() => Ok(Commit::Lost),
-            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
+            Ok(filed) => Ok(filed),
+            Err(error) if error.is_lost_race() => Ok(Filed::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Filed::Unanswered),
             Err(error) => Err(storage(self.doing("writing"), error)),
         }
     }
 
-    async fn write(&self, entity: &Entity, condition: BlobCondition) -> Result<Result<bool, StoreError>, Failure> {
+    async fn write(&self, entity: &Entity, condition: BlobCondition) -> Result<Result<Filed, StoreError>, Failure> {
         let content = document::encode(entity);
-        Ok(match &self.sink {
+        let written = match &self.sink {
             Sink::Blob { blobs, target, name } => {
                 let upload = self.upload(target, entity, condition)?;
-                blobs.put(&target.container, name, content, &upload).await.map(|_| true)
+                blobs.put(&target.container, name, content, &upload).await
             }
-            Sink::File { files, place } => files.write(place, Bytes::clone(&content), &condition).await.map(|_| true),
-        })
+            Sink::File { files, place } => files.write(place, Bytes::clone(&content), &condition).await,
+        };
+        Ok(written.map(|etag| Filed::Done(Some(etag))))
     }
 
-    async fn delete(&self, etag: &ETag) -> Result<bool, StoreError> {
-        match &self.sink {
-            Sink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await,
-            Sink::File { files, place } => files.delete(place, etag).await,
-        }
+    async fn delete(&self, etag: &ETag) -> Result<Filed, StoreError> {
+        let deleted = match &self.sink {
+            Sink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await?,
+            Sink::File { files, place } => files.delete(place, etag).await?,
+        };
+        Ok(if deleted { Filed::Done(None) } else { Filed::Lost })
     }
 
     fn upload(&self, target: &BlobTarget, entity: &Entity, condition: BlobCondition) -> Result<BlobUpload, Failure> {

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use tokio::sync::Semaphore;
 
+use super::document::Document;
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
 use super::log::Lanes;
@@ -104,10 +105,7 @@ impl Engine {
 
     /// What reconciling a primary would do now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
-        let source = self.table(&primary.table)?;
-        self.check_key(source, &primary.key)?;
-        let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-        Pass::new(self, source, primary, None).report().await
+        self.pass_over(primary, None)?.report().await
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
@@ -138,10 +136,24 @@ impl Engine {
 
     /// A pass over one primary on behalf of a delivery.
     pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Pass<'e>, Failure> {
-        let source = self.table(&primary.table)?;
-        self.check_key(source, &primary.key)?;
-        let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-        Ok(Pass::new(self, source, primary, Some(delivery)))
+        self.table(&primary.table)?;
+        self.pass_over(primary, Some(delivery))
+    }
+
+    /// As [`pass`](Self::pass), also over an archived entity that has a document in the place of a row.
+    pub(super) fn pass_over<'e>(&'e self, primary: &Primary, delivery: Option<&'e Delivery>) -> Result<Pass<'e>, Failure> {
+        let Some(filing) = self.catalog.filings.get(&primary.table) else {
+            let source = self.table(&primary.table)?;
+            self.check_key(source, &primary.key)?;
+            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            return Ok(Pass::new(self, source, primary, delivery));
+        };
+        let document = Document::filed(self, self.archive(&filing.archive)?, &primary.key)?;
+        let primary = Primary { table: filing.table.table.clone(), key: primary.key.clone() };
+        let mut pass = Pass::new(self, &filing.table, primary, delivery);
+        pass.folder = document.folder();
+        pass.document = Some(document);
+        Ok(pass)
     }
 
     /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and
@@ -190,7 +202,7 @@ impl Engine {
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         match work {
             Work::Job(Job::Sync { primary, looks }) => {
-                let mut pass = self.pass(primary, delivery)?;
+                let mut pass = self.pass_over(primary, Some(delivery))?;
                 pass.looks = *looks;
                 pass.reconcile().await.map(Outcome::Done)
             }
@@ -205,7 +217,7 @@ impl Engine {
             Work::Job(Job::Audit(audit)) => Box::pin(audit::run(self, audit, delivery)).await,
             Work::Job(Job::Carry(carry)) => Box::pin(carry::run(self, carry, delivery)).await,
             Work::Job(Job::DropTable(job)) => Box::pin(drop_table::run(self, job, delivery)).await,
-            Work::Recheck(recheck) => self.pass(&recheck.primary, delivery)?.recheck(recheck).await.map(Outcome::Done),
+            Work::Recheck(recheck) => self.pass_over(&recheck.primary, Some(delivery))?.recheck(recheck).await.map(Outcome::Done),
         }
     }
 
@@ -216,7 +228,8 @@ impl Engine {
         let Some(source) = self.primary_of(job) else { return Ok(()) };
         let kept = match job {
             Job::Archive { archive, key, .. } | Job::Restore { archive, key } => {
-                let target = self.archive(archive)?.target.table();
+                let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
+                let target = filing.or(self.archive(archive)?.target.table());
                 target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
             }
             Job::Move { to, .. } => Some(to.clone()),
@@ -225,7 +238,7 @@ impl Engine {
             Job::Sync { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Ok(()),
         };
         for primary in [Some(source), kept].into_iter().flatten() {
-            let pass = self.pass(&primary, delivery)?;
+            let pass = self.pass_over(&primary, Some(delivery))?;
             if pass.has_views() || pass.receives() {
                 pass.queue_recheck(&[]).await?;
             }

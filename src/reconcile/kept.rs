@@ -1,4 +1,4 @@
-//! Where a relocated entity is kept: a row with items of its own, a row that moved, a document, a line of a log.
+//! Where a relocated entity is kept: a row or a document with items of its own, a row that moved, a mere document, a line of a log.
 
 use super::commit::{Change, Commit};
 use super::document::Document;
@@ -7,13 +7,14 @@ use super::execute::{Delivery, Failure, Summary};
 use super::log::Log;
 use super::observation::Observation;
 use super::pass::Pass;
-use crate::catalog::{Archive, ArchiveTarget, TableRef};
+use super::value::Origin;
+use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::Primary;
 use crate::model::{Entity, EntityKey};
 
 /// The place that an entity goes to, or comes back from.
 pub(super) enum Kept<'e> {
-    /// A row of an archive. Its items are in step before the source is deleted.
+    /// A row of an archive, or a document with large values. Its items are in step before the source is deleted.
     Row(Pass<'e>),
     /// A row under another key, whose items follow when those of the source are gone.
     Moved(Pass<'e>),
@@ -25,12 +26,11 @@ pub(super) enum Kept<'e> {
 
 impl<'e> Kept<'e> {
     /// The place of an entity in an archive.
-    pub(super) fn in_archive(
-        engine: &'e Engine,
-        archive: &'e Archive,
-        key: &'e EntityKey,
-        delivery: &'e Delivery,
-    ) -> Result<Self, Failure> {
+    pub(super) fn in_archive(engine: &'e Engine, archive: &'e Archive, key: &EntityKey, delivery: &'e Delivery) -> Result<Self, Failure> {
+        if let Some(filing) = engine.catalog.filing_of(&archive.name) {
+            let primary = Primary { table: filing.table.table.clone(), key: key.clone() };
+            return engine.pass_over(&primary, Some(delivery)).map(Self::Row);
+        }
         Ok(match &archive.target {
             ArchiveTarget::Table(target) => Self::Row(engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?),
             ArchiveTarget::Blob(target) => Self::Document(Document::blob(engine, archive, target, key)?),
@@ -47,8 +47,8 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Takes in an entity with its large values; what is no row keeps none.
-    pub(super) fn take_in(&mut self, from: (&TableRef, &Primary), entity: Entity) -> Result<Entity, Failure> {
+    /// Takes in an entity with its large values; what has no items keeps none.
+    pub(super) fn take_in(&mut self, from: Option<&Origin>, entity: Entity) -> Result<Entity, Failure> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.take_in(from, entity),
             Self::Document(_) | Self::Log(_) => Ok(entity),

@@ -86,7 +86,10 @@ impl Pass<'_> {
     }
 
     async fn read_primary(&self) -> Result<Stored, Failure> {
-        self.engine.read_primary(self.source, &self.primary.key, self.rows_in_the_way).await
+        match &self.document {
+            Some(document) => Ok(Stored { row: document.read().await?, ..Stored::default() }),
+            None => self.engine.read_primary(self.source, &self.primary.key, self.rows_in_the_way).await,
+        }
     }
 
     /// Looks at what some pass has announced and at what this run has touched, or at everything.

@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::document::Document;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
 use super::failure::{lost_race, permanent, storage};
@@ -24,6 +25,7 @@ use super::receive::Said;
 use super::value::{self, Supply};
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
+use crate::model::large::Folder;
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site, TableName};
 use crate::patterns::{self, Item};
 use crate::planted::{Bug, planted};
@@ -49,6 +51,10 @@ pub(super) struct Pass<'e> {
     /// The table that keeps its footprint.
     pub(super) footprints: TableName,
     pub(super) delivery: Option<&'e Delivery>,
+    /// What is in the place of the primary's row, where it is an archived one.
+    pub(super) document: Option<Document<'e>>,
+    /// Where its large values lie.
+    pub(super) folder: Folder,
     /// Keys to look at before the primary is read.
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Which others.
@@ -80,6 +86,8 @@ impl<'e> Pass<'e> {
         Self {
             engine,
             source,
+            folder: Folder::of(&primary),
+            document: None,
             primary,
             footprints: footprint::table_of(&engine.catalog, source),
             delivery,
@@ -158,9 +166,13 @@ impl<'e> Pass<'e> {
 
     /// Derives the items of a state of the primary.
     pub(super) fn derive(&mut self, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Failure> {
-        self.referred = entity.into_iter().flat_map(|entity| value::sites(&self.primary, entity)).collect();
-        patterns::derive(&self.engine.catalog, self.source, entity)
-            .map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))
+        self.referred = entity.into_iter().flat_map(|entity| value::sites(&self.folder, entity)).collect();
+        let catalog = &self.engine.catalog;
+        let derived = match catalog.filing(self.source) {
+            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.large), &self.folder, entity),
+            None => patterns::derive(catalog, self.source, entity),
+        };
+        derived.map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))
     }
 
     /// The situation that a plan is for.

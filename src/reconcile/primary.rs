@@ -70,6 +70,10 @@ impl Pass<'_> {
     /// the others. Checked against every limit.
     pub(super) fn operations(&self, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
         let step = || format!("writing the primary {}", self.primary);
+        if self.document.is_some() {
+            // A document holds whatever a row does, and is no part of a transaction.
+            return Ok(Vec::new());
+        }
         let plain = change.operation();
         let wide = self.engine.catalog.wide.contains(self.source);
         match change.result() {

@@ -234,7 +234,7 @@ impl<'e> Relocation<'e> {
         {
             entity = entity.with(ARCHIVED_AT, now);
         }
-        self.kept.take_in((self.source.source, &self.source.primary), self.delivery.stamp.on(entity))
+        self.kept.take_in(self.source.origin().as_ref(), self.delivery.stamp.on(entity))
     }
 }
 

@@ -73,8 +73,10 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         if let Some(archived_by) = Stamp::of(&row.entity) {
             entity = entity.with(SOURCE_JOB, archived_by.to_string());
         }
-        if let Kept::Row(archived) = &kept {
-            entity = source.take_in((archived.source, &archived.primary), entity)?;
+        match &kept {
+            Kept::Row(archived) => entity = source.take_in(archived.origin().as_ref(), entity)?,
+            Kept::Document(document) => document.refuse_values(&entity)?,
+            Kept::Moved(_) | Kept::Log(_) => {}
         }
         let entity = || entity;
         let change = match (&seen.row, mine) {

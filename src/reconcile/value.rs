@@ -26,9 +26,7 @@ use super::items::{Deed, ItemFailure};
 use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::{Look, Plan, Write};
-use crate::catalog::TableRef;
-use crate::model::job::Primary;
-use crate::model::large::{self, Pointer};
+use crate::model::large::{self, Folder, Pointer};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
 use crate::patterns::{Content, large_entity};
 use crate::ports::{BlobCopy, BlobStore, BlobUpload, BlockId, StoreError};
@@ -81,6 +79,12 @@ pub(super) struct Staged {
     pub(super) content_type: String,
 }
 
+/// Where an entity comes from that brings large values along.
+pub(super) struct Origin {
+    account: AccountName,
+    folder: Folder,
+}
+
 /// A footprint that lists large values which were copied before their row; nothing where there are none.
 pub(super) struct Announced(Option<Footprint>);
 
@@ -107,7 +111,7 @@ impl Pass<'_> {
         let Some(whole) = change.result() else { return Ok(change) };
         let mut pointers: BTreeMap<String, (Pointer, Supply)> = BTreeMap::new();
         let to = |property: &str, bytes: u64, sha256: String| {
-            Pointer::to(&self.primary, &large.container, property, bytes, sha256).map_err(|error| permanent(self.writing(), error))
+            Pointer::to(&self.folder, &large.container, property, bytes, sha256).map_err(|error| permanent(self.writing(), error))
         };
         let mut rest = whole.clone();
         for (property, (staged, sha256)) in staged {
@@ -135,12 +139,18 @@ impl Pass<'_> {
         Ok(change.with_texts(&texts))
     }
 
+    /// Where this primary's large values come from, for whom it goes to; nothing where it can have none.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        let (_, large) = self.engine.catalog.large_values_of(self.source)?;
+        Some(Origin { account: large.account.clone(), folder: self.folder.clone() })
+    }
+
     /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
     /// contents.
-    pub(super) fn take_in(&mut self, from: (&TableRef, &Primary), mut entity: Entity) -> Result<Entity, Failure> {
-        let (source, from) = from;
-        let Some((_, had)) = self.engine.catalog.large_values_of(source) else { return Ok(entity) };
-        let found: Vec<(String, Pointer)> = large::pointers(from, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
+    pub(super) fn take_in(&mut self, from: Option<&Origin>, mut entity: Entity) -> Result<Entity, Failure> {
+        let Some(from) = from else { return Ok(entity) };
+        let found: Vec<(String, Pointer)> =
+            large::pointers(&from.folder, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
         if found.is_empty() {
             return Ok(entity);
         }
@@ -149,12 +159,12 @@ impl Pass<'_> {
         };
         let mut values = BTreeMap::new();
         for (property, pointer) in found {
-            let Some(moved) = pointer.moved(from, &self.primary, &large.container) else { continue };
+            let moved = Pointer::to(&self.folder, &large.container, &property, pointer.bytes, pointer.sha256.clone());
             let moved = moved.map_err(|error| permanent(self.writing(), error))?;
             entity.properties.insert(property, moved.to_string().into());
             let site = Site::Blob { container: moved.container, name: moved.name };
             let address = ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None };
-            values.insert(address, Supply::Copy { account: had.account.clone(), pointer });
+            values.insert(address, Supply::Copy { account: from.account.clone(), pointer });
         }
         self.supply(values);
         Ok(entity)
@@ -234,7 +244,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let foreign = entity.into_iter().flat_map(Entity::user_properties).find_map(|(property, value)| {
-            let Pointer { container, name, .. } = Pointer::of(value).filter(|pointer| !pointer.is_of(&self.primary))?;
+            let Pointer { container, name, .. } = Pointer::of(value).filter(|pointer| !pointer.is_of(&self.folder))?;
             Some(PointerError::Foreign { property: property.clone(), container, name })
         });
         foreign.map_or(Ok(()), |error| Err(permanent(self.writing(), error)))
@@ -247,7 +257,7 @@ impl Pass<'_> {
     /// Whether the pointers that a change writes lead somewhere: a blob that this run does not bring must be there. `false`
     /// where that is to be looked at first.
     pub(super) fn pointers_lead(&mut self, seen: &Observation, plan: &Plan) -> Result<bool, Failure> {
-        let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| sites(&self.primary, &row.entity)).collect();
+        let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| sites(&self.folder, &row.entity)).collect();
         // What led nowhere before is no worse now.
         let new = plan.waiting.iter().filter(|address| address.site.blob().is_some() && !before.contains(&address.site));
         let mut lead = true;
@@ -333,10 +343,10 @@ impl Pass<'_> {
     }
 }
 
-/// The sites of the blobs that an entity points to.
-pub(super) fn sites(primary: &Primary, entity: &Entity) -> Vec<Site> {
+/// The sites of the blobs that an entity points to and that lie in its folder.
+pub(super) fn sites(folder: &Folder, entity: &Entity) -> Vec<Site> {
     let site = |(_, pointer): (&str, Pointer)| Site::Blob { container: pointer.container, name: pointer.name };
-    large::pointers(primary, entity).map(site).collect()
+    large::pointers(folder, entity).map(site).collect()
 }
 
 /// Carries one version of a blob to where it is to be, some blocks at a time.

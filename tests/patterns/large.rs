@@ -38,6 +38,10 @@ kind = "large_entity"
 source = "Former§"
 container = "former-§"
 
+[archives.papers]
+source = "Staff§"
+to = { kind = "blob", container = "papers-§", path = "former/{PartitionKey}/{RowKey}.json" }
+
 [tables.Plain§]
 "#;
 
@@ -258,6 +262,79 @@ pub(crate) async fn a_large_value_goes_into_the_archive_and_comes_back(site: &Si
     holds(site, "Former§", "former-§", &[]).await;
 }
 
+/// What the archive's container should hold: the document of one entity, and these values beside it.
+async fn filed(site: &Site, values: &[(&str, &[u8])]) {
+    const DOCUMENT: &str = "former/Sales/%ED%95%9C 7.json";
+    let document = site.blob("papers-§", DOCUMENT).await.expect("the document");
+    assert_eq!(document.properties.content_type, "application/json");
+    let document: Value = serde_json::from_slice(&document.content).unwrap();
+    let mut names = vec![DOCUMENT.to_owned()];
+    for (property, content) in values {
+        let name = format!("{DOCUMENT}%values/{property}-{}", sha256(content));
+        let blob = site.name(&format!("papers-§/{name}"));
+        let pointer = format!(r#"{{"$blob":"{blob}","bytes":{},"sha256":"{}"}}"#, content.len(), sha256(content));
+        assert_eq!(document[property], pointer);
+        assert!(site.blob("papers-§", &name).await.expect("the value").content == **content);
+        names.push(name);
+    }
+    names.sort();
+    assert_eq!(site.blobs("papers-§").await, names);
+}
+
+pub(crate) async fn large_values_lie_beside_the_document_of_their_entity_and_come_back(site: &Site) {
+    let (photo, resume) = (text('a', 2_000), text('b', 3_000));
+    let on = |op: &str| json!({"op": op, "archive": "papers", "pk": "Sales", "rk": "한 7"});
+    let hire = |properties: Value| put_at("Sales", "한 7", &properties);
+    site.work(hire(json!({"Photo": photo, "Email": "ada@contoso.com"}))).await;
+    site.work(on("archive")).await;
+    holds(site, "Staff§", "large-§", &[]).await;
+    filed(site, &[("Photo", photo.as_bytes())]).await;
+
+    // Hired again and leaving again, with another photo and one value more: the first photo goes.
+    site.work(hire(json!({"Photo": resume, "Resume": resume, "Email": "again@contoso.com"}))).await;
+    site.work(on("archive")).await;
+    filed(site, &[("Photo", resume.as_bytes()), ("Resume", resume.as_bytes())]).await;
+    site.work(hire(json!({"Photo": "small", "Resume": resume}))).await;
+    site.work(on("archive")).await;
+    filed(site, &[("Resume", resume.as_bytes())]).await;
+
+    site.work(on("restore")).await;
+    assert_eq!(site.blobs("papers-§").await, [] as [&str; 0]);
+    let key = "%ED%95%9C 7";
+    let name = format!("{}/Sales/{key}/Resume-{}", site.name("Staff§").to_lowercase(), sha256(resume.as_bytes()));
+    assert_eq!(site.blobs("large-§").await, [name]);
+    let row = site.row("Staff§", "Sales", "한 7").await.expect("back");
+    assert_eq!(row.entity.text("Photo"), Some("small"));
+    site.in_step("Staff§").await;
+    site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "한 7"})).await;
+    assert_eq!(site.blobs("large-§").await, [] as [&str; 0]);
+}
+
+pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought_in_step(site: &Site) {
+    let photo = text('a', 2_000);
+    let on = |op: &str| json!({"op": op, "archive": "papers", "pk": "Sales", "rk": "한 7"});
+    site.work(put_at("Sales", "한 7", &json!({"Photo": photo}))).await;
+    site.work(on("archive")).await;
+    // Somebody deletes the document, as a rule of the account may.
+    site.delete_blob("papers-§", "former/Sales/%ED%95%9C 7.json").await;
+    let archive = evenkeel::model::ViewName::new("papers").unwrap();
+    let table = site.engine.catalog().filing_of(&archive).unwrap().table.table.clone();
+    let sync = json!({"op": "sync", "table": table, "pk": "Sales", "rk": "한 7"});
+    site.work(sync.clone()).await;
+    assert_eq!(site.blobs("papers-§").await, [] as [&str; 0]);
+    // Somebody deletes a value: the document is brought back by nobody without it.
+    site.work(put_at("Sales", "한 7", &json!({"Photo": photo}))).await;
+    site.work(on("archive")).await;
+    site.delete_blob("papers-§", &format!("former/Sales/%ED%95%9C 7.json%values/Photo-{}", sha256(photo.as_bytes()))).await;
+    let failed = site.attempt(&on("restore")).await.expect_err("it has lost its photo");
+    assert!(failed.chain().contains("Photo-"), "{}", failed.chain());
+    assert!(site.row("Staff§", "Sales", "한 7").await.is_none() && site.blobs("papers-§").await.len() == 1);
+    // Nobody else writes there.
+    let mut put = put_at("Sales", "한 7", &json!({"Photo": "x"}));
+    put["table"] = json!(table);
+    assert!(site.refused(put).await.contains("the catalog has no table"));
+}
+
 pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says(site: &Site) {
     let with = |letter| put(&json!({"Photo": text(letter, 2_000)}));
     // Footprint, primary; announce, blob, primary, close.
@@ -271,4 +348,10 @@ pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says
     // And of the staged blob: its properties, its hash, its content, its deletion.
     assert_eq!(site.requests_of(staged).await, 11);
     assert_eq!(site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "7"})).await, 7);
+    // Into the container of an archive: both footprints and both entities read, announced, the value copied, the document written,
+    // closed; and the source's announcement, deletion, recheck, value and close.
+    site.work(with('d')).await;
+    let on = |op: &str| json!({"op": op, "archive": "papers", "pk": "Sales", "rk": "7"});
+    assert_eq!(site.requests_of(on("archive")).await, 13);
+    assert_eq!(site.requests_of(on("restore")).await, 13);
 }

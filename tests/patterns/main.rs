@@ -77,6 +77,8 @@ patterns! {
         pointers_that_lead_nowhere_are_refused
         a_large_value_moves_with_its_entity
         a_large_value_goes_into_the_archive_and_comes_back
+        large_values_lie_beside_the_document_of_their_entity_and_come_back
+        what_a_document_left_behind_goes_when_its_archive_is_brought_in_step
         large_values_take_as_many_requests_as_the_documentation_says;
     lists:
         a_list_in_a_blob_follows_its_primaries_through_their_lives

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::large::{self, Pointer, STAGING};
-use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, Job, odata};
+use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::BlobUpload;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -40,6 +40,10 @@ to = { kind = "table", table = "Former" }
 kind = "large_entity"
 source = "Former"
 container = "former"
+
+[archives.papers]
+source = "Staff"
+to = { kind = "blob", container = "papers" }
 "#;
 
 const FIRST: &str = "the first value, which is large";
@@ -54,7 +58,7 @@ async fn lab() -> Lab {
     std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
     let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
-    for name in ["large", "former", STAGING] {
+    for name in ["large", "former", "papers", STAGING] {
         lab.account.blobs.create_container(&container(name)).await.unwrap();
     }
     lab
@@ -76,6 +80,8 @@ fn put(entity: &Entity, mode: &str) -> Job {
 fn on(op: &str) -> Job {
     match op {
         "archive" | "restore" => job(&json!({"op": op, "archive": "former", "pk": "p", "rk": "1"})),
+        "file" => job(&json!({"op": "archive", "archive": "papers", "pk": "p", "rk": "1"})),
+        "unfile" => job(&json!({"op": "restore", "archive": "papers", "pk": "p", "rk": "1"})),
         "move" => job(&json!({"op": op, "table": "Staff", "pk": "p", "rk": "1", "to_pk": "q", "to_rk": "2"})),
         _ => job(&json!({"op": op, "table": "Staff", "pk": "p", "rk": "1"})),
     }
@@ -159,6 +165,25 @@ fn scenarios() -> Vec<Scenario> {
             job: || on("restore"),
             after: Some(("Staff", here, photo(FIRST))),
         },
+        Scenario { name: "it is filed", before: settled, job: || on("file"), after: Some(("Papers", here, photo(FIRST))) },
+        Scenario {
+            name: "it is filed over an earlier filing",
+            before: || {
+                vec![
+                    put(&person("Old").with("Photo", SECOND), "replace"),
+                    on("file"),
+                    put(&person("Ada").with("Photo", FIRST).with("Resume", SECOND), "replace"),
+                ]
+            },
+            job: || on("file"),
+            after: Some(("Papers", here, vec![("Photo", FIRST.as_bytes().to_vec()), ("Resume", SECOND.as_bytes().to_vec())])),
+        },
+        Scenario {
+            name: "it comes back from the files",
+            before: || vec![put(&person("Ada").with("Photo", FIRST), "replace"), on("file")],
+            job: || on("unfile"),
+            after: Some(("Staff", here, photo(FIRST))),
+        },
         Scenario { name: "it moves", before: settled, job: || on("move"), after: Some(("Staff", ("q", "2"), photo(FIRST))) },
     ]
 }
@@ -175,6 +200,23 @@ async fn prepared(scenario: &Scenario) -> Lab {
     lab
 }
 
+/// Every entity that is no copy, with its table and its primary: those of the tables, and the documents.
+async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
+    let mut entities = Vec::new();
+    for name in ["Staff", "Former"] {
+        let rows = lab.sim.rows(&table(name)).into_iter().filter(|row| row.entity.get("ek_view").is_none());
+        entities.extend(rows.map(|row| (name, Primary { table: table(name), key: row.entity.key.clone() }, row.entity)));
+    }
+    let filing = lab.engine.catalog().filing_of(&ViewName::new("papers").unwrap()).unwrap().table.table.clone();
+    for name in names(lab, "papers").await.into_iter().filter(|name| name.ends_with(".json")) {
+        let name = BlobName::new(name.strip_prefix("papers/").unwrap()).unwrap();
+        let blob = lab.account.blobs.get(&container("papers"), &name, None).await.unwrap().unwrap();
+        let entity = odata::decode(&serde_json::from_slice(&blob.content).unwrap()).unwrap();
+        entities.push(("Papers", Primary { table: filing.clone(), key: entity.key.clone() }, entity));
+    }
+    entities
+}
+
 async fn names(lab: &Lab, of: &str) -> Vec<String> {
     let page = lab.account.blobs.list(&container(of), "", None).await.unwrap();
     page.blobs.into_iter().map(|blob| format!("{of}/{}", blob.name)).collect()
@@ -184,24 +226,24 @@ async fn names(lab: &Lab, of: &str) -> Vec<String> {
 async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
     let mut wanted = BTreeSet::new();
     let mut found = Vec::new();
-    for name in ["Staff", "Former"] {
-        for row in lab.sim.rows(&table(name)).into_iter().filter(|row| row.entity.get("ek_view").is_none()) {
-            let primary = Primary { table: table(name), key: row.entity.key.clone() };
-            let plan = lab.engine.plan(&primary).await.unwrap();
-            assert!(plan.in_step && plan.waiting.is_empty(), "{story}: {plan}");
-            let mut values = Vec::new();
-            for (property, value) in row.entity.user_properties() {
-                let Some(pointer) = Pointer::of(value) else { continue };
-                let blob = lab.account.blobs.get(&pointer.container, &pointer.name, None).await.unwrap();
-                let content = blob.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere")).content;
-                assert_eq!(large::hash(&content), pointer.sha256, "{story}");
-                wanted.insert(format!("{}/{}", pointer.container, pointer.name));
-                values.push((property.clone(), content.to_vec()));
-            }
-            found.push((name, (primary.key.pk.to_string(), primary.key.rk.to_string()), values));
+    for (name, primary, entity) in entities(lab).await {
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step && plan.waiting.is_empty(), "{story}: {plan}");
+        let mut values = Vec::new();
+        for (property, value) in entity.user_properties() {
+            let Some(pointer) = Pointer::of(value) else { continue };
+            let blob = lab.account.blobs.get(&pointer.container, &pointer.name, None).await.unwrap();
+            let content = blob.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere")).content;
+            assert_eq!(large::hash(&content), pointer.sha256, "{story}");
+            wanted.insert(format!("{}/{}", pointer.container, pointer.name));
+            values.push((property.clone(), content.to_vec()));
         }
+        found.push((name, (primary.key.pk.to_string(), primary.key.rk.to_string()), values));
     }
-    let there: BTreeSet<String> = names(lab, "large").await.into_iter().chain(names(lab, "former").await).collect();
+    let mut there = BTreeSet::new();
+    for container in ["large", "former", "papers"] {
+        there.extend(names(lab, container).await.into_iter().filter(|name| !name.ends_with(".json")));
+    }
     assert_eq!(there, wanted, "{story}: blobs that belong to nobody, or are missing");
     assert_eq!(names(lab, STAGING).await, Vec::<String>::new(), "{story}: what was staged is left behind");
     let expected = scenario.after.iter().map(|(table, (pk, rk), values)| {
@@ -247,7 +289,8 @@ type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 /// Somebody else brings everything in step that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        for (name, pk, rk) in [("Staff", "p", "1"), ("Former", "p", "1"), ("Staff", "q", "2")] {
+        let filing = other.engine.catalog().filing_of(&ViewName::new("papers").unwrap()).unwrap().table.table.to_string();
+        for (name, pk, rk) in [("Staff", "p", "1"), ("Former", "p", "1"), ("Staff", "q", "2"), (filing.as_str(), "p", "1")] {
             drop(other.work(&job(&json!({"op": "sync", "table": name, "pk": pk, "rk": rk}))).await);
         }
     })

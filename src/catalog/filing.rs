@@ -1,0 +1,72 @@
+//! Archives of documents whose entities have large values: each entity is a primary there, of a table that is no table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Archive, ArchiveTarget, LargeEntity, TableRef, View, ViewKind};
+use crate::model::{TableName, ViewName};
+
+/// What the names of such tables begin with. (No table of theirs exists: footprints lie under these names, and values say by them
+/// whose they are.)
+pub const FILING_PREFIX: &str = "EvenkeelArchive";
+/// Letters and digits of the archive's name in the table's.
+const NAME_KEPT: usize = 32;
+
+/// The large values of an archive of documents.
+#[derive(Debug, Clone)]
+pub struct Filing {
+    /// The archive.
+    pub archive: ViewName,
+    /// The table that its entities are primaries of, in the account of the archive's source.
+    pub table: TableRef,
+    /// The view that they are items of: the one of the archive's source.
+    pub view: ViewName,
+    /// Where the values lie: beside the documents.
+    pub large: LargeEntity,
+}
+
+impl Filing {
+    /// The filings of these archives, by their tables.
+    pub(super) fn all<'a>(
+        archives: impl Iterator<Item = &'a Arc<Archive>>,
+        views: &BTreeMap<ViewName, Arc<View>>,
+    ) -> BTreeMap<TableName, Self> {
+        let filings = archives.filter_map(|archive| Self::of(archive, views.values()));
+        filings.map(|filing| (filing.table.table.clone(), filing)).collect()
+    }
+
+    fn of<'a>(archive: &Archive, mut views: impl Iterator<Item = &'a Arc<View>>) -> Option<Self> {
+        let ArchiveTarget::Blob(target) = &archive.target else { return None };
+        let (view, large) = views.find_map(|view| match &view.kind {
+            ViewKind::LargeEntity(large) if view.source == archive.source => Some((view.name.clone(), large.clone())),
+            _ => None,
+        })?;
+        let table = TableRef { account: archive.source.account.clone(), table: table(&archive.name)? };
+        let large = LargeEntity { account: target.account.clone(), container: target.container.clone(), ..large };
+        Some(Self { archive: archive.name.clone(), table, view, large })
+    }
+}
+
+/// The name that people recognise, and a hash so that no two archives share it.
+fn table(archive: &ViewName) -> Option<TableName> {
+    let words = archive.as_str().split(|c: char| !c.is_ascii_alphanumeric());
+    let capital = |word: &str| word.chars().enumerate().map(|(at, c)| if at == 0 { c.to_ascii_uppercase() } else { c }).collect::<String>();
+    let name: String = words.map(capital).collect::<String>().chars().take(NAME_KEPT).collect();
+    let hash = hex::encode(&Sha256::digest(archive.as_str())[..4]);
+    TableName::new(format!("{FILING_PREFIX}{name}{hash}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_archive_has_a_name_of_a_table() {
+        let name = |text: &str| table(&ViewName::new(text).unwrap()).unwrap().to_string();
+        assert!(name("former_employees").starts_with("EvenkeelArchiveFormerEmployees"));
+        assert_ne!(name("former_employees"), name("formeremployees"));
+        assert!(name(&"a".repeat(60)).len() <= 63);
+    }
+}
