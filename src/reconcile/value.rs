@@ -19,7 +19,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 
 use super::commit::Change;
-use super::execute::{Action, Failure};
+use super::execute::{Action, Failure, FailureClass};
 use super::failure::{permanent, storage};
 use super::footprint::{Entry, Footprint};
 use super::items::{Deed, ItemFailure};
@@ -317,15 +317,16 @@ impl Pass<'_> {
             }
             Supply::Copy { account, pointer } if *account == address.account => {
                 let copying = BlobCopy { condition: upload.condition, metadata: Some(upload.metadata) };
-                Ok(blobs.copy((&pointer.container, &pointer.name), to, &copying).await)
+                match blobs.copy((&pointer.container, &pointer.name), to, &copying).await {
+                    Err(error) if error.is_missing_item() => Err(gone(address, pointer)),
+                    copied => Ok(copied),
+                }
             }
             Supply::Copy { account, pointer } => {
                 let from = self.target(account)?.blobs.as_ref();
                 let found = from.properties(&pointer.container, &pointer.name).await;
                 let found = found.map_err(|error| storage(format!("reading {}/{}", pointer.container, pointer.name), error))?;
-                let Some(found) = found else {
-                    return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
-                };
+                let Some(found) = found else { return Err(gone(address, pointer)) };
                 upload.content_type = Some(found.content_type.clone());
                 let (container, name) = (pointer.container.clone(), pointer.name.clone());
                 let staged = Staged {
@@ -341,6 +342,12 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+/// What is to be copied is not there: its entity may just have gone, which the next delivery sees.
+fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
+    let site = Site::Blob { container: pointer.container.clone(), name: pointer.name.clone() };
+    Failure::new(FailureClass::Transient { retry_after: None }, format!("writing {address}"), PointerError::Dangling(site))
 }
 
 /// The sites of the blobs that an entity points to and that lie in its folder.
