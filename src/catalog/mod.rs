@@ -113,11 +113,11 @@ impl Catalog {
     }
 
     /// A view, as it is of the table that its rows lie in where that is one of many by date.
-    pub fn view_in(&self, name: &ViewName, target: &TableName) -> Option<Arc<View>> {
-        self.views.get(name).cloned().or_else(|| {
+    pub fn view_in(&self, name: &ViewName, target: &TableName) -> Option<&Arc<View>> {
+        self.views.get(name).or_else(|| {
             let view = self.dated_views.get(name)?;
             let (begins, _) = view.rows()?.target.tables.period(target)?;
-            Some(Arc::new(view.at(begins)))
+            self.dated_views_of(&view.source.at(begins)).iter().find(|view| view.name == *name)
         })
     }
 

@@ -70,6 +70,8 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>) -> Result<Loaded, Conf
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));
     let catalog = catalog::read(&root, &names);
+    queues::check(&queues, &catalog);
+    let queues = queues.into_iter().map(|draft| draft.queue).collect();
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
+use crate::catalog::Catalog;
 use crate::model::nearest::nearest;
 use crate::model::{AccountName, QueueName, job};
 use crate::settings::QueueSettings;
@@ -12,16 +13,22 @@ const MAX_CONCURRENCY: u32 = 10_000;
 /// Shards are numbered with two digits.
 const MAX_SHARDS: u32 = 100;
 
+/// A queue without mistakes of its own.
+pub(super) struct QueueDraft<'a> {
+    section: Section<'a>,
+    pub(super) queue: QueueSettings,
+}
+
 /// Reads every queue, and checks that no two queues share a name, those derived from it included.
-pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
+pub(super) fn read<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<QueueDraft<'a>> {
     let sections = root.listed("queues");
     if root.has("queues") && sections.is_empty() {
         root.error("queues", "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"");
     }
     let mut taken: BTreeMap<(AccountName, QueueName), String> = BTreeMap::new();
     let mut queues = Vec::new();
-    for section in &sections {
-        let Some(queue) = queue(section, accounts) else { continue };
+    for section in sections {
+        let Some(queue) = queue(&section, accounts) else { continue };
         let derived = |suffix: &str| queue.name.with_suffix(suffix).ok();
         let mut names = queue.shard_names();
         names.extend([derived("-poison"), derived("-recheck")].into_iter().flatten());
@@ -40,9 +47,27 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSet
                 break;
             }
         }
-        queues.push(queue);
+        queues.push(QueueDraft { section, queue });
     }
     queues
+}
+
+/// Says where a job that a job queues would be poisoned: it goes to the queue that the first one came from.
+pub(super) fn check(queues: &[QueueDraft<'_>], catalog: &Catalog) {
+    let ranges = catalog.views.values().find(|view| view.range().is_some());
+    for QueueDraft { section, queue } in queues {
+        let Some(allow) = queue.allow.as_ref().filter(|allow| !allow.contains("sync")) else { continue };
+        let who = match (["backfill", "audit", "carry"].into_iter().find(|op| allow.contains(*op)), ranges) {
+            (Some(op), _) => format!("{op} jobs queue"),
+            // Its jobs bring about others that carry what the one says to the many.
+            (None, Some(view)) => format!("jobs that carry what [views.{}] says to its range queue", view.name),
+            (None, None) => continue,
+        };
+        section.warning(
+            "allow",
+            format!("{who} a sync of what they cannot bring in step, on this queue, and it would be poisoned for its operation; better allow \"sync\" as well"),
+        );
+    }
 }
 
 fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSettings> {

@@ -74,7 +74,8 @@ impl<'c> Keeper<'c> {
 
     async fn tend_one(&self, retention: &Retention, there: &mut There) -> Result<(), KeeperError> {
         let followers = self.catalog.followers(retention);
-        for account in followers.all().map(|follower| &follower.account).chain([&retention.account]) {
+        let former = followers.former.iter().map(|former| &former.account).filter(|account| self.stores.account(account).is_ok());
+        for account in followers.wanted().map(|follower| &follower.account).chain(former).chain([&retention.account]) {
             if !there.contains_key(account) {
                 let tables = all_tables(self.stores.account(account)?.tables.as_ref()).await;
                 let doing = || format!("listing tables for [retention.{}]", retention.name);

@@ -11,7 +11,6 @@
 //! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::Nonsense;
 use super::pieces;
@@ -67,11 +66,8 @@ impl Description {
 
     /// What the catalog says of a view counts, or what its list says of itself where the view is gone.
     pub(super) fn for_list(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Self, Nonsense> {
-        let of = |view: Arc<View>| Self::of(&view);
-        let declared = match site.row() {
-            Some((table, _)) => catalog.view_in(view, table).and_then(of),
-            None => catalog.views.get(view).cloned().and_then(of),
-        };
+        let declared = site.row().map_or_else(|| catalog.views.get(view), |(table, _)| catalog.view_in(view, table));
+        let declared = declared.and_then(|view| Self::of(view));
         let description = declared.or_else(|| entity.and_then(Self::read));
         description.ok_or_else(|| Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") })
     }

@@ -12,7 +12,7 @@ use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
-use crate::ports::{Query, Stores};
+use crate::ports::{Query, Stores, all_tables};
 use crate::shared::{self, Owned};
 use crate::wide;
 
@@ -42,12 +42,14 @@ impl Findings {
 
 /// Compares all derived data with what it should be.
 pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result<Findings> {
-    let sources: BTreeSet<&TableRef> = catalog.views.values().map(|view| &view.source).collect();
+    let by_date = by_date(stores, catalog).await?;
+    let of_one = catalog.views.values().map(|view| &view.source);
+    let sources: BTreeSet<&TableRef> = of_one.chain(by_date.iter().filter(|table| catalog.has_views(table))).collect();
     let mut tables = BTreeMap::new();
     let ranges = catalog.views.values().filter_map(|view| view.range());
     let claims: BTreeSet<TableRef> =
         ranges.map(|range| TableRef { account: range.target.account.clone(), table: claim::table() }).collect();
-    for table in catalog.tables.values().chain(&claims) {
+    for table in catalog.tables.values().chain(&claims).chain(&by_date) {
         let mut rows = scan(stores, table).await?;
         if catalog.wide.contains(table) {
             rows = wide::whole(rows);
@@ -78,6 +80,23 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     Ok(Findings { primaries, ..compare(expected, found) })
 }
 
+/// The tables by date that there are, and those that follow them.
+async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<TableRef>> {
+    let accounts: BTreeSet<&AccountName> = catalog
+        .dated_views
+        .values()
+        .flat_map(|view| [Some(&view.source), view.rows().map(|rows| rows.target)])
+        .flatten()
+        .map(|tables| &tables.account)
+        .collect();
+    let mut found = BTreeSet::new();
+    for account in accounts {
+        let there = all_tables(stores.account(account)?.tables.as_ref()).await?;
+        found.extend(there.iter().filter_map(|table| catalog.table_by_date(table)).filter(|table| table.account == *account).cloned());
+    }
+    Ok(found)
+}
+
 /// Where an item lies, which part of what lies there it is, and whose properties: several views may keep some on one entity.
 type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
 /// Derived items: whose each is, and what it says where it is a whole row. A member names its primary; a large value is known by its name.
@@ -104,7 +123,7 @@ async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: E
     if let Some(owner) = Owner::of(&entity) {
         return Ok(Found::from([((table.account.clone(), site, None, None), Some((owner, entity)))]));
     }
-    if !catalog.views.keys().any(|view| shared::is_list_of(view, &entity)) {
+    if !catalog.declared().into_keys().any(|view| shared::is_list_of(view, &entity)) {
         return Ok(Found::new());
     }
     let (list, _) = lists::of_row(stores.account(&table.account)?, &site, &entity).await?;

@@ -107,7 +107,7 @@ impl Story<'_> {
     pub(super) async fn visitors(&mut self) -> anyhow::Result<()> {
         self.begin("Visitors of long ago are forgotten")?;
         self.tell(
-            "A table for each day is created ahead. When its time is over it is dropped whole: one request, however many rows it has.",
+            "A table for each day is created ahead, with that of a view of it. When its time is over both are dropped whole: one request each, however many rows they have.",
         )?;
         let today = self.stage.now().to_zoned(TimeZone::UTC).date();
         let table = |day: jiff::civil::Date| format!("Visits{}", day.strftime("%Y%m%d"));
@@ -123,6 +123,7 @@ impl Story<'_> {
         self.stage.send(&json!({"op": "drop_table", "table": old})).await?;
         self.stage.settled().await?;
         self.present(&table(today), "lobby", "1").await?;
+        self.present(&format!("VisitsByName{}", today.strftime("%Y%m%d")), "grace", "lobby_1").await?;
         let gone = !self.stage.tables().await?.contains(&old);
         self.check(format_args!("the table {old} is gone, with its 100 rows"), gone)?;
         let kept = self.stage.blobs("old-visits").await?;
