@@ -21,6 +21,7 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::{Map, json};
 
+use super::dated;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::storage;
@@ -104,7 +105,10 @@ impl Engine {
         }
         let walk = Walk { engine: self, source, delivery };
         let mut run = Run { walk, repair: audit.repair, cursor: audit.cursor.clone(), findings: Vec::new(), summary: Summary::default() };
-        let ended = run.part().await?;
+        let ended = match run.part().await {
+            Ok(ended) => ended,
+            Err(failure) => return Err(dated::explained(self, &source.table, failure).await),
+        };
         if ended {
             records::write(self, source, &run.cursor).await?;
         }

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
 
+use super::dated;
 use super::engine::{Engine, Unknown};
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::permanent;
@@ -45,7 +46,10 @@ impl Engine {
         if !self.catalog.has_views(source) && self.catalog.ranges_over(source).next().is_none() {
             return Ok(None);
         }
-        part(&Walk { engine: self, source, delivery }, backfill.cursor.clone()).await.map(Some)
+        match part(&Walk { engine: self, source, delivery }, backfill.cursor.clone()).await {
+            Ok(pass) => Ok(Some(pass)),
+            Err(failure) => Err(dated::explained(self, &source.table, failure).await),
+        }
     }
 }
 

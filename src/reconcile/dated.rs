@@ -57,24 +57,14 @@ fn missing(failure: &Failure) -> Option<&TableName> {
 /// Ends work that has failed, where that was for want of a table by date, or of one that follows it.
 pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
     let (tables, without) = subjects(work);
-    let Some(missing) = missing(&failure).cloned() else { return Err(failure) };
+    let Some(missing) = missing(&failure).filter(|_| failure.class == FailureClass::Permanent).cloned() else { return Err(failure) };
     for table in tables {
-        let Some((source, retention)) = engine.catalog.dated_table(table).zip(engine.catalog.retention_of(table)) else { continue };
-        let is_there = if missing == source.table {
-            false
-        } else if follows(engine, retention, source, &missing) {
-            exists(engine, source).await?
-        } else {
+        let Some((source, retention)) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing)) else {
             continue;
         };
-        if is_there {
-            let step = format!(
-                "{}: {missing} goes with {source}, and is not there: [retention.{}] is about to create it, or {source} is being dropped",
-                failure.step, retention.name
-            );
-            return Err(Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure });
-        }
+        let failure = explained(engine, table, failure).await;
         return match without {
+            _ if failure.class != FailureClass::Permanent => Err(failure),
             Without::Skips => Ok(Outcome::Skipped {
                 reason: format!("the table {source} does not exist: nothing is derived from it"),
                 summary: Summary::default(),
@@ -87,6 +77,33 @@ pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Res
         };
     }
     Err(failure)
+}
+
+/// A failure of work about a table, which passes where that is there and one that follows it is missing.
+pub(super) async fn explained(engine: &Engine, table: &TableName, failure: Failure) -> Failure {
+    let Some(missing) = missing(&failure).cloned() else { return failure };
+    let Some((source, retention)) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing)) else {
+        return failure;
+    };
+    // Where that cannot be found out now, the next try will.
+    if missing == source.table || !exists(engine, source).await.unwrap_or(true) {
+        return failure;
+    }
+    let step = format!(
+        "bringing {source} in step: {missing}, which goes with it, is not there; a worker creates it for [retention.{}] at its start and every \
+         hour, or {source} is being dropped",
+        retention.name
+    );
+    Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure }
+}
+
+fn dated<'e>(engine: &'e Engine, table: &TableName) -> Option<(&'e TableRef, &'e Retention)> {
+    engine.catalog.dated_table(table).zip(engine.catalog.retention_of(table))
+}
+
+/// Whether a table is this one, or goes with it.
+fn goes(engine: &Engine, retention: &Retention, source: &TableRef, table: &TableName) -> bool {
+    *table == source.table || follows(engine, retention, source, table)
 }
 
 /// Whether a table goes with this one.

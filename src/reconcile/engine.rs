@@ -105,7 +105,10 @@ impl Engine {
 
     /// What reconciling a primary would do now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
-        self.pass_over(primary, None)?.report().await
+        match self.pass_over(primary, None)?.report().await {
+            Ok(report) => Ok(report),
+            Err(failure) => Err(dated::explained(self, &primary.table, failure).await),
+        }
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
