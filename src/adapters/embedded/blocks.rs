@@ -1,7 +1,10 @@
 //! Blocks: those that wait to become a part of a blob, and the blobs that are made of them.
 //!
-//! A block that waits lies in a row of its own. A list of blocks becomes a version like any other, in pieces of the
-//! length in which contents are kept, and its header says what blocks it is made of. One block is in memory at a time.
+//! A block that waits lies in a row of its own. A list of blocks becomes a version whose header says what blocks it is made of, and where
+//! each lies: those that the version before had stay where they are. One block is in memory at a time.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -10,7 +13,7 @@ use crate::model::{ETag, limits};
 use crate::ports::{BlobUpload, Block, BlockId, BlockList, ErrorClass};
 
 use super::blobs::{Place, Slot};
-use super::contents::{self, Header};
+use super::contents::{self, Header, Part};
 use super::fault::Fault;
 use super::stamp;
 use super::writer::Writing;
@@ -57,29 +60,33 @@ pub(super) fn commit(
     let slot = place.slot(writing.connection)?;
     slot.admits(&upload.condition)?;
     slot.needs_blocks()?;
-    let had = match slot.version {
-        Some(version) => offsets(contents::blocks(writing.connection, version.stamp)?),
-        None => Vec::new(),
-    };
-    let stamp = writing.stamp();
     let connection = writing.connection;
-    let mut pieces = contents::Pieces::of(connection, stamp);
-    let mut made_of = Vec::with_capacity(blocks.len());
+    let had = match slot.version {
+        Some(version) => held(connection, version.stamp)?,
+        None => BTreeMap::new(),
+    };
+    let (mut made_of, mut parts) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
     for id in blocks {
-        let bytes = match (waiting(connection, &slot, *id)?, slot.version) {
-            (Some(bytes), _) => bytes,
-            (None, Some(version)) => {
-                let (start, block) = had.iter().find(|(_, block)| block.id == *id).copied().ok_or_else(no_such_block)?;
-                contents::read(connection, version.stamp, version.length, Some(start..start + block.length))?.into()
+        let part = match (waiting(connection, &slot, *id)?, had.get(id), slot.version) {
+            (Some(bytes), _, _) => contents::write_part(connection, writing.stamp(), &bytes)?,
+            (None, Some((_, Some(part))), _) => *part,
+            // Of a version that lies in one piece.
+            (None, Some((range, None)), Some(version)) => {
+                let bytes = contents::read(connection, version.stamp, version.length, Some(range.clone()))?;
+                contents::write_part(connection, writing.stamp(), &bytes)?
             }
-            (None, None) => return Err(no_such_block()),
+            (None, _, _) => return Err(Fault::new(ErrorClass::Precondition, "a block of the list neither waits nor is in the blob")),
         };
-        made_of.push(Block { id: *id, length: bytes.len() as u64 });
-        pieces.add(&bytes)?;
+        made_of.push(Block { id: *id, length: part.length });
+        parts.push(part);
     }
-    let length = pieces.end()?;
+    let stamp = writing.stamp();
     contents::write_header(connection, stamp, header, &made_of)?;
-    slot.set(writing, stamp, length, false)
+    contents::set_parts(connection, stamp, &parts)?;
+    if let Some(version) = slot.version {
+        contents::hand_on(connection, version.stamp, &parts)?;
+    }
+    slot.set(writing, stamp, parts.iter().map(|part| part.length).sum(), false)
 }
 
 /// What a blob is made of. Nothing where it does not exist.
@@ -103,17 +110,16 @@ fn waiting(connection: &Connection, slot: &Slot<'_>, id: BlockId) -> Result<Opti
     Ok(statement.query_row((slot.container, slot.name, id.0.as_slice()), |row| row.get(0)).optional()?)
 }
 
-/// Each block with where it begins.
-fn offsets(blocks: Vec<Block>) -> Vec<(u64, Block)> {
-    let mut start = 0;
-    let placed = blocks.into_iter().map(|block| {
-        let at = start;
-        start += block.length;
-        (at, block)
-    });
-    placed.collect()
-}
+/// Where each block of a version lies in it, and its part, where it is one.
+type Held = BTreeMap<BlockId, (Range<u64>, Option<Part>)>;
 
-fn no_such_block() -> Fault {
-    Fault::new(ErrorClass::Precondition, "a block of the list neither waits nor is in the blob")
+fn held(connection: &Connection, stamp: i64) -> Result<Held, Fault> {
+    let parts = contents::parts(connection, stamp)?;
+    let mut start = 0;
+    let placed = contents::blocks(connection, stamp)?.into_iter().enumerate().map(|(number, block)| {
+        let range = start..start + block.length;
+        start = range.end;
+        (block.id, (range, parts.get(number).copied()))
+    });
+    Ok(placed.collect())
 }

@@ -1,11 +1,14 @@
-//! The contents of blobs: a header row and blocks of at most 256 KiB, under the stamp of the write that made
+//! The contents of blobs: a header row and pieces of at most 256 KiB, under the stamp of the write that made
 //! them, so that no version is ever changed and a reader's snapshot holds one whole version.
+//!
+//! What is made of blocks has them as parts: each lies under a stamp of its own, which the header names, and is handed on from one version
+//! to the next. A version that changes one block of a hundred writes one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::ports::{BlobProperties, Block, BlockId};
 
@@ -61,6 +64,43 @@ fn unpacked(bytes: &[u8; PACKED]) -> Block {
     id.copy_from_slice(&bytes[..16]);
     length.copy_from_slice(&bytes[16..]);
     Block { id: BlockId(id), length: u64::from_be_bytes(length) }
+}
+
+/// A block of a version, under a stamp of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) stamp: i64,
+    pub(super) length: u64,
+}
+
+/// The parts of a version; none where its bytes lie under its own stamp.
+pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<Part>> {
+    let mut statement = connection.prepare_cached("SELECT parts FROM blob_headers WHERE stamp = ?1")?;
+    let packed: Option<Vec<u8>> = statement.query_row([stamp], |row| row.get(0)).optional()?.flatten();
+    let numbers: Vec<i64> = packed.unwrap_or_default().as_chunks::<8>().0.iter().map(|number| i64::from_be_bytes(*number)).collect();
+    Ok(numbers.as_chunks::<2>().0.iter().map(|[stamp, length]| Part { stamp: *stamp, length: length.cast_unsigned() }).collect())
+}
+
+/// Says of which parts a version is made.
+pub(super) fn set_parts(connection: &Connection, stamp: i64, parts: &[Part]) -> rusqlite::Result<()> {
+    let packed: Option<Vec<u8>> = (!parts.is_empty())
+        .then(|| parts.iter().flat_map(|part| [part.stamp, part.length.cast_signed()]).flat_map(i64::to_be_bytes).collect());
+    connection.prepare_cached("UPDATE blob_headers SET parts = ?2 WHERE stamp = ?1")?.execute((stamp, packed))?;
+    Ok(())
+}
+
+/// Writes a part.
+pub(super) fn write_part(connection: &Connection, stamp: i64, content: &[u8]) -> Result<Part, Fault> {
+    let mut pieces = Pieces::of(connection, stamp);
+    pieces.add(content)?;
+    Ok(Part { stamp, length: pieces.end()? })
+}
+
+/// Takes these parts out of a version that is about to be removed: another one has them.
+pub(super) fn hand_on(connection: &Connection, from: i64, kept: &[Part]) -> rusqlite::Result<()> {
+    let kept: BTreeSet<i64> = kept.iter().map(|part| part.stamp).collect();
+    let left: Vec<Part> = parts(connection, from)?.into_iter().filter(|part| !kept.contains(&part.stamp)).collect();
+    set_parts(connection, from, &left)
 }
 
 /// Bytes on their way into the file, cut into pieces of one length as they come.
@@ -120,6 +160,14 @@ pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), Fa
     let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) \
                SELECT ?2, content_type, cache_control, metadata, blocks FROM blob_headers WHERE stamp = ?1";
     connection.prepare_cached(sql)?.execute((from, to))?;
+    let parts = parts(connection, from)?;
+    if !parts.is_empty() {
+        let mut pieces = Pieces::of(connection, to);
+        for part in parts {
+            pieces.add(&read_pieces(connection, part.stamp, 0..part.length)?)?;
+        }
+        return pieces.end().map(drop);
+    }
     let sql = "INSERT INTO blob_blocks (stamp, number, content) SELECT ?2, number, content FROM blob_blocks WHERE stamp = ?1";
     connection.prepare_cached(sql)?.execute((from, to))?;
     Ok(())
@@ -166,6 +214,9 @@ fn renew(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
 
 /// Removes a version.
 pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()> {
+    for part in parts(connection, stamp)? {
+        connection.prepare_cached("DELETE FROM blob_blocks WHERE stamp = ?1")?.execute([part.stamp])?;
+    }
     connection.prepare_cached("DELETE FROM blob_headers WHERE stamp = ?1")?.execute([stamp])?;
     connection.prepare_cached("DELETE FROM blob_blocks WHERE stamp = ?1")?.execute([stamp])?;
     Ok(())
@@ -189,6 +240,23 @@ pub(super) fn read(connection: &Connection, stamp: i64, length: u64, range: Opti
     if start == end {
         return Ok(Bytes::new());
     }
+    let parts = parts(connection, stamp)?;
+    if parts.is_empty() {
+        return Ok(read_pieces(connection, stamp, start..end)?.into());
+    }
+    let (mut bytes, mut at) = (Vec::new(), 0);
+    for part in parts {
+        let (from, to) = (start.max(at), end.min(at + part.length));
+        if from < to {
+            bytes.append(&mut read_pieces(connection, part.stamp, from - at..to - at)?);
+        }
+        at += part.length;
+    }
+    Ok(bytes.into())
+}
+
+/// Reads some of the bytes that lie under a stamp; at least one.
+fn read_pieces(connection: &Connection, stamp: i64, Range { start, end }: Range<u64>) -> Result<Vec<u8>, Fault> {
     let size = |bytes: u64| usize::try_from(bytes).map_err(|_| Fault::too_large("a blob that does not fit in memory"));
     let sql = "SELECT content FROM blob_blocks WHERE stamp = ?1 AND number BETWEEN ?2 AND ?3 ORDER BY number";
     let mut statement = connection.prepare_cached(sql)?;
@@ -204,5 +272,5 @@ pub(super) fn read(connection: &Connection, stamp: i64, length: u64, range: Opti
         bytes.extend_from_slice(&part[..part.len().min(total - bytes.len())]);
         skip = 0;
     }
-    if bytes.len() == total { Ok(bytes.into()) } else { Err(Fault::corrupt("a blob without some of its blocks")) }
+    if bytes.len() == total { Ok(bytes) } else { Err(Fault::corrupt("a blob without some of its blocks")) }
 }

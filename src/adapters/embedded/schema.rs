@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// The version of the layout below, in `PRAGMA user_version`.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
 const APPLICATION: i64 = 0x6576_6b6c;
 
@@ -64,6 +64,10 @@ CREATE TABLE waiting_blocks (
     UNIQUE (container_id, name, block)
 ) STRICT;
 ";
+
+/// What version 4 adds: the blocks of a blob lie apart, each under a stamp of its own (the stamp and the length of each), so that the next
+/// version has those that stay without writing them again.
+const FOURTH: &str = "ALTER TABLE blob_headers ADD COLUMN parts BLOB;";
 
 /// Why a file cannot be opened as an embedded store.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +188,9 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     }
     if found < 3 {
         transaction.execute_batch(THIRD).map_err(sqlite)?;
+    }
+    if found < 4 {
+        transaction.execute_batch(FOURTH).map_err(sqlite)?;
     }
     transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
     transaction.commit().map_err(sqlite)

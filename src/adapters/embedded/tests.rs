@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::{EmbeddedStore, OpenError};
 use crate::model::{AccountName, BlobName, ContainerName, EdmValue, Entity, EntityKey, Key, QueueName, TableName};
-use crate::ports::{Account, BlobUpload, Clock, Condition, ErrorClass, MessageText, Query, TableOperation, Ttl};
+use crate::ports::{Account, BlobCopy, BlobUpload, BlockId, Clock, Condition, ErrorClass, MessageText, Query, TableOperation, Ttl};
 
 /// A clock that only moves when told to.
 #[derive(Debug, Default)]
@@ -148,7 +148,7 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date_and_keeps_what_it_hold
     store.blobs.create_container(&container()).await.unwrap();
     let etag = store.blobs.put(&container(), &old, Bytes::from_static(b"old"), &BlobUpload::default()).await.unwrap();
     drop(store);
-    Connection::open(file.path()).unwrap().execute_batch("ALTER TABLE blobs DROP COLUMN append; ALTER TABLE blob_headers DROP COLUMN blocks; DROP TABLE waiting_blocks; PRAGMA user_version = 1;").unwrap();
+    Connection::open(file.path()).unwrap().execute_batch("ALTER TABLE blobs DROP COLUMN append; ALTER TABLE blob_headers DROP COLUMN blocks; ALTER TABLE blob_headers DROP COLUMN parts; DROP TABLE waiting_blocks; PRAGMA user_version = 1;").unwrap();
     let store = file.open();
     let blob = store.blobs.get(&container(), &old, None).await.unwrap().unwrap();
     assert_eq!((blob.content.as_ref(), blob.properties.etag), (b"old".as_slice(), etag));
@@ -165,7 +165,7 @@ fn files_of_others_and_of_newer_versions_are_refused_by_name() {
     open(&newer).unwrap();
     Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(&newer).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 3, .. }));
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 4, .. }));
     assert!(error.to_string().contains("newer.db"), "{error}");
 
     let foreign = file.folder.path().join("foreign.db");
@@ -264,6 +264,79 @@ async fn what_is_replaced_leaves_nothing_behind() {
     store.tables.apply(&table(), &TableOperation::Delete(entity("r").key, Condition::Any)).await.unwrap();
     store.blobs.delete(&container(), &name, None).await.unwrap();
     assert_eq!((file.rows("large_entities"), file.rows("blob_headers"), file.rows("blob_blocks")), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again() {
+    let file = File::new();
+    let store = file.open();
+    store.blobs.create_container(&container()).await.unwrap();
+    let (name, copy) = (BlobName::new("a").unwrap(), BlobName::new("copy").unwrap());
+    let content = |number: u8| Bytes::from(vec![number; 300_000]);
+    let put = async |number: u8| store.blobs.put_block(&container(), &name, BlockId([number; 16]), content(number)).await.unwrap();
+    let commit = async |numbers: &[u8]| {
+        let blocks: Vec<BlockId> = numbers.iter().map(|number| BlockId([*number; 16])).collect();
+        store.blobs.put_block_list(&container(), &name, &blocks, &BlobUpload::default()).await.unwrap();
+        let whole: Vec<u8> = numbers.iter().flat_map(|number| content(*number)).collect();
+        let blob = store.blobs.get(&container(), &name, None).await.unwrap().unwrap();
+        assert!(blob.content == whole && blob.properties.length == whole.len() as u64, "{numbers:?}");
+    };
+    for number in [1, 2, 3] {
+        put(number).await;
+    }
+    commit(&[1, 2, 3]).await;
+    let stamps = || -> Vec<i64> {
+        let connection = Connection::open(file.path()).unwrap();
+        let mut statement = connection.prepare("SELECT DISTINCT stamp FROM blob_blocks ORDER BY stamp").unwrap();
+        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let before = stamps();
+    put(4).await;
+    commit(&[1, 4, 3]).await;
+    let after = stamps();
+    assert_eq!(after.iter().filter(|stamp| before.contains(stamp)).count(), 2, "{before:?} {after:?}");
+    assert_eq!((after.len(), file.rows("blob_blocks")), (3, 6));
+    // In another order, one of them twice.
+    commit(&[3, 3, 1]).await;
+    assert_eq!(file.rows("blob_blocks"), 4);
+    let range = store.blobs.get(&container(), &name, Some(299_999..600_001)).await.unwrap().unwrap().content;
+    assert!(range.len() == 300_002 && range[0] == 3 && range[300_001] == 1);
+    // A copy has bytes of its own.
+    store.blobs.copy((&container(), &name), (&container(), &copy), &BlobCopy::default()).await.unwrap();
+    store.blobs.delete(&container(), &name, None).await.unwrap();
+    assert_eq!(store.blobs.get(&container(), &copy, Some(899_999..900_000)).await.unwrap().unwrap().content, [1].as_slice());
+    store.blobs.delete(&container(), &copy, None).await.unwrap();
+    assert_eq!((file.rows("blob_headers"), file.rows("blob_blocks")), (0, 0));
+}
+
+#[tokio::test]
+async fn blocks_of_a_file_of_the_third_layout_are_kept() {
+    let file = File::new();
+    let name = BlobName::new("a").unwrap();
+    let store = file.open();
+    store.blobs.create_container(&container()).await.unwrap();
+    let block = |number: u8| BlockId([number; 16]);
+    for number in [1, 2] {
+        store.blobs.put_block(&container(), &name, block(number), Bytes::from(vec![number; 200_000])).await.unwrap();
+    }
+    store.blobs.put_block_list(&container(), &name, &[block(1), block(2)], &BlobUpload::default()).await.unwrap();
+    drop(store);
+    // As it lay then: in pieces of 256 KiB under the stamp of the whole.
+    let connection = Connection::open(file.path()).unwrap();
+    let stamp: i64 = connection.query_row("SELECT stamp FROM blobs", [], |row| row.get(0)).unwrap();
+    let whole = [vec![1; 200_000], vec![2; 200_000]].concat();
+    connection.execute("DELETE FROM blob_blocks", []).unwrap();
+    for (number, piece) in (0_i64..).zip(whole.chunks(262_144)) {
+        connection.execute("INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)", (stamp, number, piece)).unwrap();
+    }
+    connection.execute_batch("ALTER TABLE blob_headers DROP COLUMN parts; PRAGMA user_version = 3;").unwrap();
+    drop(connection);
+    let store = file.open();
+    assert!(store.blobs.get(&container(), &name, None).await.unwrap().unwrap().content == whole);
+    store.blobs.put_block_list(&container(), &name, &[block(2), block(1)], &BlobUpload::default()).await.unwrap();
+    let turned = store.blobs.get(&container(), &name, None).await.unwrap().unwrap().content;
+    assert!(turned == [vec![2; 200_000], vec![1; 200_000]].concat());
+    assert_eq!(file.rows("blob_blocks"), 2);
 }
 
 #[tokio::test]
