@@ -13,6 +13,7 @@ use evenkeel::model::template::Template;
 use evenkeel::model::{Entity, EntityKey, TableName, body, document, odata};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::Footprint;
+use evenkeel::shared::blocks::{BlockedList, Opened, Written};
 
 /// A target: its name, which is its corpus's, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
@@ -27,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     ("footprint", footprint),
     ("recheck", recheck),
     ("document", archived),
+    ("list", list),
 ];
 
 fn key() -> EntityKey {
@@ -108,4 +110,21 @@ pub fn recheck(data: &[u8]) {
 /// An archived entity, as the blob or file that it lies in.
 pub fn archived(data: &[u8]) {
     drop(document::decode(data, &key()));
+}
+
+/// A list in a blob, read as a whole. Brought into shape and written in one piece, it says the same.
+pub fn list(data: &[u8]) {
+    let Ok(Opened::List(mut list)) = BlockedList::open(data, data.len() as u64) else { return };
+    assert!(list.unread().is_empty(), "all of it was read");
+    let members = list.to_list();
+    assert!(list.reshape().is_empty(), "there is nothing more to read");
+    let mut id = 0;
+    let written = list.write(|| {
+        id += 1;
+        id
+    });
+    if let Written::Whole(content) = written {
+        let Ok(Opened::List(again)) = BlockedList::open(&content, content.len() as u64) else { panic!("what was written is read") };
+        assert_eq!(again.to_list(), members);
+    }
 }

@@ -64,8 +64,9 @@ impl Head {
         if blocks.is_empty() || (blocks.len() > 1 && blocks.iter().any(|block| block.id.is_none())) {
             return Err("its head does not name its blocks".to_owned());
         }
-        let members: u64 = blocks.iter().map(|block| block.members).sum();
-        if members != wire.count {
+        let members = blocks.iter().try_fold(0_u64, |members, block| members.checked_add(block.members));
+        if members != Some(wire.count) {
+            let members = members.map_or_else(|| "too many".to_owned(), |members| members.to_string());
             return Err(format!("its blocks have {members} members, and ek_count says {}", wire.count));
         }
         Ok(Self { view: wire.view, source, blocks })
