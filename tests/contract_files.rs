@@ -54,4 +54,8 @@ suite! {
     a_file_is_deleted_at_its_version_only
     of_concurrent_writes_under_one_condition_one_wins
     readers_see_whole_files
+    a_file_is_written_in_pieces_and_read_in_ranges
+    a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one
+    pieces_that_end_in_an_error_leave_no_file
+    of_concurrent_writers_of_pieces_one_wins
 }

@@ -8,19 +8,25 @@
 //! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock, so that a crash leaves at most 64 of them,
 //! and the next write uses them again.
 //!
+//! What may be too large for memory is told by its mark: inode, time and length. It is written piece by piece, under the lock from the first
+//! to the last, and never changed; a new mark is a time two seconds later.
+//!
 //! Work is done on threads of their own, since file systems wait. A caller that goes away does not stop it: a write that
 //! has begun ends, under its lock and its condition.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::{AccountName, ETag};
-use crate::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, StoreError, Subject, What};
+use crate::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject, What};
 
 /// How many locks a folder has: writes of as many files go side by side.
 const LOCKS: u8 = 64;
@@ -89,6 +95,148 @@ impl FileStore for SharedFiles {
             Ok(true)
         })
         .await
+    }
+
+    async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError> {
+        on_a_thread("Find File", place, |place| Ok(found(&target(place)?)?.map(|(_, found)| found))).await
+    }
+
+    async fn read_at(&self, place: &FilePlace, range: Range<u64>, mark: &ETag) -> Result<Bytes, StoreError> {
+        let wanted = mark.clone();
+        on_a_thread("Read File", place, move |place| {
+            let (mut file, _) = at_mark(&target(place)?, &wanted)?;
+            file.seek(SeekFrom::Start(range.start))?;
+            let mut bytes = Vec::new();
+            file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes)?;
+            Ok(bytes.into())
+        })
+        .await
+    }
+
+    async fn write_pieces(&self, place: &FilePlace, mut pieces: Pieces<'_>) -> Result<ETag, StoreError> {
+        const NAME: &str = "Write File";
+        let mut begun = on_a_thread(NAME, place, |place| {
+            let target = target(place)?;
+            let lock = Lock::take(place)?;
+            if found(&target)?.is_some() {
+                return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
+            }
+            let file = OpenOptions::new().create(true).truncate(true).write(true).open(&lock.temporary)?;
+            Ok(Begun { lock, file, target })
+        })
+        .await?;
+        while let Some(piece) = pieces.next().await {
+            let written = match piece {
+                Ok(piece) => on_a_thread(NAME, place, move |_| begun.add(&piece)).await,
+                Err(error) => Err(error),
+            };
+            begun = written?;
+        }
+        on_a_thread(NAME, place, move |place| begun.end(place)).await
+    }
+
+    async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError> {
+        let wanted = mark.clone();
+        on_a_thread("Renew File", place, move |place| {
+            let target = target(place)?;
+            let _lock = Lock::take(place)?;
+            at_mark(&target, &wanted)?;
+            let file = OpenOptions::new().write(true).open(&target)?;
+            file.set_modified(file.metadata()?.modified()? + RENEWED)?;
+            file.sync_all()?;
+            Ok(mark_of(&file.metadata()?)?)
+        })
+        .await
+    }
+
+    async fn remove(&self, place: &FilePlace, mark: &ETag) -> Result<bool, StoreError> {
+        let wanted = mark.clone();
+        on_a_thread("Delete File", place, move |place| {
+            let target = target(place)?;
+            let _lock = Lock::take(place)?;
+            if found(&target)?.is_none() {
+                return Ok(false);
+            }
+            at_mark(&target, &wanted)?;
+            fs::remove_file(&target)?;
+            flush_folder(target.parent())?;
+            if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
+                // Not where something else lies in it. Who writes there meanwhile tries again.
+                drop(fs::remove_dir(parent));
+            }
+            Ok(true)
+        })
+        .await
+    }
+}
+
+/// How much later a file with a new mark is: as much as the coarsest of file systems tells apart.
+const RENEWED: Duration = Duration::from_secs(2);
+
+/// A file that is there, opened, and what it is.
+fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    let found = FoundFile { mark: mark_of(&metadata)?, length: metadata.len() };
+    Ok(Some((file, found)))
+}
+
+fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), Fault> {
+    match found(path)? {
+        Some((file, found)) if found.mark == *wanted => Ok((file, found)),
+        Some(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is another one")),
+        None => Err(Fault::Lost(ErrorClass::Precondition, "the file does not exist")),
+    }
+}
+
+fn mark_of(metadata: &fs::Metadata) -> io::Result<ETag> {
+    let modified = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
+    ETag::new(format!("\"{}-{}-{}\"", number(metadata), modified.as_nanos(), metadata.len())).map_err(io::Error::other)
+}
+
+/// The inode, where files have some.
+#[cfg(unix)]
+fn number(metadata: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+#[cfg(not(unix))]
+fn number(_: &fs::Metadata) -> u64 {
+    0
+}
+
+/// A file of which some pieces are written.
+struct Begun {
+    lock: Lock,
+    file: fs::File,
+    target: PathBuf,
+}
+
+impl Begun {
+    fn add(mut self, piece: &[u8]) -> Result<Self, Fault> {
+        match self.file.write_all(piece) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // What was written of it takes room on a disk that may be full.
+                drop(fs::remove_file(&self.lock.temporary));
+                Err(error.into())
+            }
+        }
+    }
+
+    fn end(self, place: &FilePlace) -> Result<ETag, Fault> {
+        self.file.sync_all()?;
+        make_folders(Path::new(&place.dir), &self.target)?;
+        fs::rename(&self.lock.temporary, &self.target)?;
+        flush_folder(self.target.parent())?;
+        Ok(mark_of(&self.file.metadata()?)?)
     }
 }
 

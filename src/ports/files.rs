@@ -1,7 +1,10 @@
 //! Files in a folder that every worker shares.
 
+use std::ops::Range;
+
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::stream::BoxStream;
 
 use super::{BlobCondition, StoreError};
 use crate::model::{BlobName, ETag};
@@ -24,6 +27,18 @@ pub struct File {
     pub etag: ETag,
 }
 
+/// A file that may be too large to be read at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFile {
+    /// Tells it from whatever lies under its name before and afterwards, without reading it. Not the version of [`File`].
+    pub mark: ETag,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// The bytes of a file, in their order.
+pub type Pieces<'a> = BoxStream<'a, Result<Bytes, StoreError>>;
+
 /// Files that are written whole: a reader sees the old or the new one, and what was answered for is on the disk.
 ///
 /// A folder that is not there is `Transient` (a share that is not mounted must not be taken for an empty one), and so
@@ -39,4 +54,21 @@ pub trait FileStore: Send + Sync {
 
     /// Deletes a file at a version. `false` where it does not exist; `Precondition` where it is at another one.
     async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError>;
+
+    /// Finds a file without reading it. `None` where it does not exist.
+    async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError>;
+
+    /// Reads a range of a file, cut at its end. `Precondition` where it is at another mark, or absent.
+    async fn read_at(&self, place: &FilePlace, range: Range<u64>, mark: &ETag) -> Result<Bytes, StoreError>;
+
+    /// Writes a file piece by piece, one of which is in memory. `Conflict` where one exists. An error of the pieces ends it, and leaves no
+    /// file.
+    async fn write_pieces(&self, place: &FilePlace, pieces: Pieces<'_>) -> Result<ETag, StoreError>;
+
+    /// Gives a file another mark. `Precondition` where it is at another one, or absent.
+    async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError>;
+
+    /// Deletes a file at a mark, and its folder where that is empty then. `false` where it does not exist; `Precondition` where it is at
+    /// another one.
+    async fn remove(&self, place: &FilePlace, mark: &ETag) -> Result<bool, StoreError>;
 }

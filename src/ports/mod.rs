@@ -15,7 +15,7 @@ pub mod tables;
 pub use blobs::{Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList};
 pub use clock::{Chance, Clock};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
-pub use files::{File, FilePlace, FileStore};
+pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
 pub use stores::{Account, Stores};

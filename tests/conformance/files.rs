@@ -1,9 +1,11 @@
 //! The rules of shared files.
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ETag};
-use evenkeel::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore};
+use evenkeel::model::{AccountName, BlobName, ETag};
+use evenkeel::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, StoreError, Subject, What};
+use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::stream;
 
 use super::class;
 
@@ -90,4 +92,61 @@ pub(crate) async fn readers_see_whole_files(shared: &Shared) {
         assert!(texts.iter().any(|text| read.content == text.as_bytes()), "a mixture of {} bytes", read.content.len());
     }));
     futures::future::join(writes, reads).await;
+}
+
+async fn pieces(shared: &Shared, name: &str, pieces: &[&'static str]) -> Result<ETag, StoreError> {
+    let pieces = pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
+    shared.files.write_pieces(&shared.place(name), stream::iter(pieces.collect::<Vec<_>>()).boxed()).await
+}
+
+pub(crate) async fn a_file_is_written_in_pieces_and_read_in_ranges(shared: &Shared) {
+    let place = shared.place("a%values/Photo");
+    assert_eq!(shared.files.find(&place).await.unwrap(), None);
+    let mark = pieces(shared, "a%values/Photo", &["first ", "second ", "third"]).await.unwrap();
+    let found = shared.files.find(&place).await.unwrap().unwrap();
+    assert_eq!((&found.mark, found.length), (&mark, 18));
+    assert_eq!(shared.read("a%values/Photo").await.unwrap().content, "first second third");
+    assert_eq!(shared.files.read_at(&place, 6..12, &mark).await.unwrap(), "second");
+    assert_eq!(shared.files.read_at(&place, 13..99, &mark).await.unwrap(), "third");
+    assert_eq!(shared.files.read_at(&place, 0..0, &mark).await.unwrap(), "");
+    assert_eq!(class(pieces(shared, "a%values/Photo", &["x"]).await), ErrorClass::Conflict);
+    // Nothing at all is a file too.
+    let empty = pieces(shared, "empty", &[]).await.unwrap();
+    assert_eq!(shared.files.find(&shared.place("empty")).await.unwrap().map(|found| (found.mark, found.length)), Some((empty, 0)));
+}
+
+pub(crate) async fn a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one(shared: &Shared) {
+    let place = shared.place("a%values/Photo");
+    let first = pieces(shared, "a%values/Photo", &["content"]).await.unwrap();
+    let second = shared.files.renew(&place, &first).await.unwrap();
+    assert_ne!(first, second);
+    assert_eq!(class(shared.files.remove(&place, &first).await), ErrorClass::Precondition);
+    assert_eq!(class(shared.files.renew(&place, &first).await), ErrorClass::Precondition);
+    assert_eq!(class(shared.files.read_at(&place, 0..1, &first).await), ErrorClass::Precondition);
+    assert_eq!(shared.files.read_at(&place, 0..99, &second).await.unwrap(), "content");
+    assert!(shared.files.remove(&place, &second).await.unwrap());
+    assert!(!shared.files.remove(&place, &second).await.unwrap());
+    assert_eq!(class(shared.files.renew(&place, &second).await), ErrorClass::Precondition);
+    assert_eq!(class(shared.files.read_at(&place, 0..1, &second).await), ErrorClass::Precondition);
+    // Written anew it is another one.
+    let third = pieces(shared, "a%values/Photo", &["content"]).await.unwrap();
+    assert!(third != first && third != second);
+    assert_eq!(class(shared.files.remove(&place, &second).await), ErrorClass::Precondition);
+}
+
+pub(crate) async fn pieces_that_end_in_an_error_leave_no_file(shared: &Shared) {
+    let place = shared.place("a");
+    let about = Subject { account: AccountName::main(), what: What::File(place.dir.clone(), place.name.clone()) };
+    let broken = StoreError::new(ErrorClass::Refused, "Get Blob", about, "the source is away");
+    let halfway = stream::iter([Ok(Bytes::from_static(b"half")), Err(broken)]).boxed();
+    assert_eq!(class(shared.files.write_pieces(&place, halfway).await), ErrorClass::Refused);
+    assert_eq!(shared.files.find(&place).await.unwrap(), None);
+    pieces(shared, "a", &["whole"]).await.unwrap();
+    assert_eq!(shared.read("a").await.unwrap().content, "whole");
+}
+
+pub(crate) async fn of_concurrent_writers_of_pieces_one_wins(shared: &Shared) {
+    let won = join_all((0..8).map(|_| pieces(shared, "a", &["same ", "content"]))).await.into_iter().flatten().count();
+    assert_eq!(won, 1);
+    assert_eq!(shared.read("a").await.unwrap().content, "same content");
 }
