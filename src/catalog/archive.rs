@@ -1,6 +1,6 @@
 //! Archives: where entities go when they leave their table, and come back from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::TableRef;
 use crate::model::document::DocumentPath;
@@ -74,6 +74,15 @@ pub struct LogTarget {
 }
 
 impl ArchiveTarget {
+    /// The properties of an entity that say what becomes of it there.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        match self {
+            Self::Table(_) | Self::File(_) => BTreeSet::new(),
+            Self::Blob(target) => target.metadata.values().flat_map(Template::properties).collect(),
+            Self::Log(target) => target.time.iter().map(String::as_str).collect(),
+        }
+    }
+
     /// The table, where it is one.
     pub const fn table(&self) -> Option<&TableRef> {
         match self {

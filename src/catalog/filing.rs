@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Archive, ArchiveTarget, LargeEntity, TableRef, View, ViewKind};
-use crate::model::{TableName, ViewName};
+use super::{Archive, ArchiveTarget, TableRef, View, ViewKind};
+use crate::model::large::{Folder, Pointer};
+use crate::model::names::NameError;
+use crate::model::{AccountName, ContainerName, Site, TableName, ViewName};
 
 /// What the names of such tables begin with. (No table of theirs exists: footprints lie under these names, and values say by them
 /// whose they are.)
@@ -24,7 +26,53 @@ pub struct Filing {
     /// The view that they are items of: the one of the archive's source.
     pub view: ViewName,
     /// Where the values lie: beside the documents.
-    pub large: LargeEntity,
+    pub shelf: Shelf,
+}
+
+/// Where the large values of a table's entities lie, or those of an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shelf {
+    /// In a container.
+    Blobs {
+        /// The account.
+        account: AccountName,
+        /// The container.
+        container: ContainerName,
+    },
+    /// In a folder that every worker shares.
+    Files {
+        /// The account of the primaries.
+        account: AccountName,
+        /// The folder.
+        dir: String,
+    },
+}
+
+impl Shelf {
+    /// The account that values are items in.
+    pub const fn account(&self) -> &AccountName {
+        match self {
+            Self::Blobs { account, .. } | Self::Files { account, .. } => account,
+        }
+    }
+
+    /// The pointer to a content there.
+    pub fn pointer(&self, folder: &Folder, property: &str, bytes: u64, sha256: String) -> Result<Pointer, NameError> {
+        match self {
+            Self::Blobs { container, .. } => Pointer::to(folder, container, property, bytes, sha256),
+            Self::Files { .. } => Pointer::to_file(folder, property, bytes, sha256),
+        }
+    }
+
+    /// Where a pointer leads; nothing for one that leads to another kind of place.
+    pub fn site(&self, pointer: &Pointer) -> Option<Site> {
+        let name = pointer.name.clone();
+        match (self, &pointer.container) {
+            (Self::Blobs { .. }, Some(container)) => Some(Site::Blob { container: container.clone(), name }),
+            (Self::Files { dir, .. }, None) => Some(Site::File { dir: dir.clone(), name }),
+            (Self::Blobs { .. }, None) | (Self::Files { .. }, Some(_)) => None,
+        }
+    }
 }
 
 impl Filing {
@@ -38,14 +86,15 @@ impl Filing {
     }
 
     fn of<'a>(archive: &Archive, mut views: impl Iterator<Item = &'a Arc<View>>) -> Option<Self> {
-        let ArchiveTarget::Blob(target) = &archive.target else { return None };
-        let (view, large) = views.find_map(|view| match &view.kind {
-            ViewKind::LargeEntity(large) if view.source == archive.source => Some((view.name.clone(), large.clone())),
-            _ => None,
-        })?;
+        let shelf = match &archive.target {
+            ArchiveTarget::Blob(target) => Shelf::Blobs { account: target.account.clone(), container: target.container.clone() },
+            ArchiveTarget::File(target) => Shelf::Files { account: archive.source.account.clone(), dir: target.dir.clone() },
+            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => return None,
+        };
+        let large = |view: &&Arc<View>| view.source == archive.source && matches!(view.kind, ViewKind::LargeEntity(_));
+        let view = views.find(large)?.name.clone();
         let table = TableRef { account: archive.source.account.clone(), table: table(&archive.name)? };
-        let large = LargeEntity { account: target.account.clone(), container: target.container.clone(), ..large };
-        Some(Self { archive: archive.name.clone(), table, view, large })
+        Some(Self { archive: archive.name.clone(), table, view, shelf })
     }
 }
 

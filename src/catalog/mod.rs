@@ -15,7 +15,7 @@ mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use figure::{Figure, FigureError, contributed};
-pub use filing::{FILING_PREFIX, Filing};
+pub use filing::{FILING_PREFIX, Filing, Shelf};
 pub use follow::Followers;
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
@@ -146,15 +146,36 @@ impl Catalog {
 
     /// The view that keeps large values of this table's primaries in blobs.
     pub fn large_values_of(&self, source: &TableRef) -> Option<(&ViewName, &LargeEntity)> {
-        if let Some(filing) = self.filing(source) {
-            return Some((&filing.view, &filing.large));
-        }
         let of = |view: &'_ Arc<View>| view.source == *source && matches!(view.kind, ViewKind::LargeEntity(_));
         let view = self.views.values().find(|view| of(view))?;
         match &view.kind {
             ViewKind::LargeEntity(large) => Some((&view.name, large)),
             _ => None,
         }
+    }
+
+    /// Where large values of this table's primaries lie, or of an archive's documents, and the view that they are items of.
+    pub fn shelf_of(&self, source: &TableRef) -> Option<(&ViewName, Shelf)> {
+        if let Some(filing) = self.filing(source) {
+            return Some((&filing.view, filing.shelf.clone()));
+        }
+        let (view, large) = self.large_values_of(source)?;
+        Some((view, Shelf::Blobs { account: large.account.clone(), container: large.container.clone() }))
+    }
+
+    /// The properties that stay in the rows of this table, whatever else leaves them: views and archives name them, or views keep
+    /// them there.
+    pub fn kept_in_rows(&self, table: &TableRef) -> BTreeSet<String> {
+        let mut names: BTreeSet<String> = self.views_of(table).flat_map(|view| view.properties()).map(str::to_owned).collect();
+        for (target, set) in self.views.values().filter_map(|view| view.sets()) {
+            if target == table {
+                names.extend(set.cloned());
+            }
+        }
+        for archive in self.archives.values().filter(|archive| archive.source == *table) {
+            names.extend(archive.target.properties().into_iter().map(str::to_owned));
+        }
+        names
     }
 
     /// Whether a primary of this table has footprints: a view has it as its source, or once had.

@@ -100,6 +100,8 @@ pub struct LargeEntity {
     pub properties: BTreeSet<String>,
     /// In bytes: of UTF-8 for a string.
     pub threshold: u64,
+    /// Whether half of an entity's properties go into one blob together when there are more than its row takes.
+    pub spill: bool,
 }
 
 /// The rows that a view's items are, or lie in.
@@ -207,7 +209,10 @@ impl<P: Place> View<P> {
             ViewKind::SecondaryIndex(index) => format!("select {:?} {:?}", index.select, self.on_conflict),
             ViewKind::IndexEntity(index) => format!("member {:?} in {}", member(&index.member), index.property),
             ViewKind::BlobLists(lists) => format!("member {:?}", member(&lists.member)),
-            ViewKind::LargeEntity(large) => format!("properties {:?} above {}", large.properties, large.threshold),
+            ViewKind::LargeEntity(large) => {
+                let spilling = if large.spill { " spilling" } else { "" };
+                format!("properties {:?} above {}{spilling}", large.properties, large.threshold)
+            }
             ViewKind::Denormalize(denormalize) => format!("set {:?} {:?}", texts(&denormalize.set), self.on_conflict),
             ViewKind::DenormalizeRange(range) => format!("set {:?}", texts(&range.set)),
             ViewKind::Aggregate(aggregate) => format!("set {:?} {:?}", texts(&aggregate.set), self.on_conflict),
@@ -244,6 +249,44 @@ impl<P> View<P> {
     pub const fn range(&self) -> Option<&DenormalizeRange<P>> {
         match &self.kind {
             ViewKind::DenormalizeRange(range) => Some(range),
+            _ => None,
+        }
+    }
+
+    /// The properties that it has to see in a primary's row, PartitionKey and RowKey among them where it names those.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        let mut names = self.when.as_ref().map(Condition::properties).unwrap_or_default();
+        let rows = self.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
+        let own: Vec<&Template> = match &self.kind {
+            ViewKind::SecondaryIndex(_) | ViewKind::LargeEntity(_) | ViewKind::Aggregate(_) => Vec::new(),
+            ViewKind::IndexEntity(index) => index.member.iter().collect(),
+            ViewKind::BlobLists(lists) => lists.member.iter().collect(),
+            ViewKind::Denormalize(denormalize) => denormalize.set.values().collect(),
+            ViewKind::DenormalizeRange(range) => {
+                let ends = match &range.rows {
+                    RangeRows::All => Vec::new(),
+                    RangeRows::Prefix(prefix) => vec![prefix],
+                    RangeRows::Between { from, before } => from.iter().chain(before).collect(),
+                };
+                range.set.values().chain([&range.partition_key]).chain(ends).collect()
+            }
+        };
+        names.extend(rows.chain(own).flat_map(Template::properties));
+        match &self.kind {
+            ViewKind::SecondaryIndex(index) => names.extend(index.select.iter().flatten().map(String::as_str)),
+            ViewKind::LargeEntity(large) => names.extend(large.properties.iter().map(String::as_str)),
+            ViewKind::Aggregate(aggregate) => names.extend(aggregate.properties()),
+            ViewKind::BlobLists(lists) => names.extend(lists.name.properties()),
+            ViewKind::IndexEntity(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {}
+        }
+        names
+    }
+
+    /// The table on whose entities it keeps properties, and their names.
+    pub fn sets(&self) -> Option<(&P, impl Iterator<Item = &String>)> {
+        match &self.kind {
+            ViewKind::Denormalize(denormalize) => Some((&denormalize.target, denormalize.set.keys())),
+            ViewKind::DenormalizeRange(range) => Some((&range.target, range.set.keys())),
             _ => None,
         }
     }

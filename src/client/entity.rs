@@ -1,8 +1,8 @@
 //! Reading one entity.
 
-use super::resolve::{self, joined, resolve};
+use super::resolve::{self, joined, rejoined, resolve};
 use super::{Client, ClientError};
-use crate::catalog::{TableRef, ViewKind};
+use crate::catalog::{Shelf, TableRef, ViewKind};
 use crate::model::large::Pointer;
 use crate::model::{AccountName, ContainerName, EdmValue, EntityKey, Row, TableName};
 use crate::wide::{self, ReadError};
@@ -17,8 +17,8 @@ pub struct Whole {
 }
 
 impl Client {
-    /// One entity of a known table, resolved: the rows of a wide one joined, the content of blobs in the place of
-    /// properties that point there, the pieces of a list put together. `None` where it does not exist.
+    /// One entity of a known table, resolved: the rows of a wide one joined, what has left its row put back, the content of blobs in the
+    /// place of properties that point there, the pieces of a list put together. `None` where it does not exist.
     ///
     /// One request, and one more for an entity of several rows, and for each blob.
     ///
@@ -38,6 +38,7 @@ impl Client {
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
     pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        row.entity = rejoined(self, &table.account, row.entity).await?;
         resolve(self, &table.account, &mut row).await?;
         row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
         Ok(Some(row))
@@ -54,7 +55,10 @@ impl Client {
         property: &str,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
-        let Some(Whole { row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        if row.entity.get(property).is_none() {
+            row.entity = rejoined(self, &table.account, row.entity).await?;
+        }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
             return resolve::read(self, &table.account, property, &pointer, |part, _| take(part)).await.map(Some);
         }
@@ -73,8 +77,13 @@ impl Client {
             ViewKind::LargeEntity(large) if large.container == *container => Some(&large.account),
             _ => None,
         });
-        let filings = || self.catalog.filings.values().find(|filing| filing.large.container == *container);
-        of_a_view.or_else(|| filings().map(|filing| &filing.large.account))
+        let of_an_archive = || {
+            self.catalog.filings.values().find_map(|filing| match &filing.shelf {
+                Shelf::Blobs { account, container: of } if of == container => Some(account),
+                Shelf::Blobs { .. } | Shelf::Files { .. } => None,
+            })
+        };
+        of_a_view.or_else(of_an_archive)
     }
 
     /// One entity with all its rows, pointers and lists as they are.

@@ -1,11 +1,13 @@
 //! From a row as it lies in its table to what it means: blobs in the place of pointers, the pieces of a list put together.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest as _, Sha256};
 
 use super::{Client, ClientError, lists};
 use crate::catalog::TableRef;
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::large::Pointer;
+use crate::model::large::{self, Pointer, SPILLED};
 use crate::model::{AccountName, EdmValue, Entity, Row, Site, ViewName};
 use crate::ports::{Account, BlobProperties};
 use crate::shared;
@@ -19,6 +21,19 @@ pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) 
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
     let (list, _) = lists::of_row(account, &site, &entity).await?;
     Ok(list.join(entity))
+}
+
+/// Puts properties that have left their row back into it.
+pub(super) async fn rejoined(client: &Client, account: &AccountName, entity: Entity) -> Result<Entity, ClientError> {
+    let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok(large::rejoined(entity, BTreeMap::new())) };
+    let mut content = Vec::new();
+    let taken = read(client, account, SPILLED, &pointer, |part, _| {
+        content.extend_from_slice(part);
+        Ok(())
+    });
+    taken.await?;
+    let broken = |problem| ClientError::Broken(format!("property {SPILLED} points to {}: {problem}", pointer.name));
+    Ok(large::rejoined(entity, large::spilled(&pointer, &content).map_err(broken)?))
 }
 
 /// Puts the content of blobs where properties point to them. `account` is the one of the row, where no view says another.
@@ -54,7 +69,12 @@ pub(super) async fn read(
     pointer: &Pointer,
     mut take: impl FnMut(&[u8], &BlobProperties) -> std::io::Result<()> + Send,
 ) -> Result<u64, ClientError> {
-    let Pointer { container, name, .. } = pointer;
+    let name = &pointer.name;
+    let Some(container) = &pointer.container else {
+        return Err(ClientError::Broken(format!(
+            "property {property} points to the file {name}, which only its document knows where to find"
+        )));
+    };
     let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
     let failed = || ClientError::store(format!("reading the blob of property {property}"));
     let blobs = &client.account(client.account_of(container).unwrap_or(account))?.blobs;

@@ -119,10 +119,10 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         let (target, partition_key, rows, set) = (tables.place(target), partition_key.clone(), rows.clone(), set.clone());
         return Some(ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, set }));
     }
-    if let KindDraft::LargeEntity { account, container, properties, threshold } = &draft.kind {
+    if let KindDraft::LargeEntity { account, container, properties, threshold, spill } = &draft.kind {
         let account = account.clone().unwrap_or_else(|| tables.place(&draft.source).account);
-        let (container, properties, threshold) = (container.clone(), properties.clone(), *threshold);
-        return Some(ViewKind::LargeEntity(LargeEntity { account, container, properties, threshold }));
+        let (container, properties, threshold, spill) = (container.clone(), properties.clone(), *threshold, *spill);
+        return Some(ViewKind::LargeEntity(LargeEntity { account, container, properties, threshold, spill }));
     }
     let rows = draft.rows.as_ref()?;
     in_rows(&draft.kind, tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone())

@@ -36,6 +36,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     same_rows(views);
     ranges(views);
     large_values(views, archives);
+    spilling(tables, views);
     shared_archives(views, archives);
     circles(views);
     likely_typos(catalog, tables, views, archives);
@@ -280,13 +281,33 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                 "table",
                 format!("{source} has large values in blobs (view {view}), and {target} would have none; expected a large_entity view with source = \"{target}\""),
             ),
-            TargetDraft::Table(..) | TargetDraft::Blob(_) => {}
-            TargetDraft::File(_) | TargetDraft::Log(_) => archive.to.error(
+            TargetDraft::Table(..) | TargetDraft::Blob(_) | TargetDraft::File(_) => {}
+            TargetDraft::Log(_) => archive.to.error(
                 "kind",
                 format!(
-                    "{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables and containers only"
+                    "{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables, containers and folders only"
                 ),
             ),
+        }
+    }
+}
+
+/// What has left its row is seen by no view, so that every view has to say what it wants to see.
+fn spilling(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>]) {
+    for view in views.iter().filter(|view| matches!(view.kind, KindDraft::LargeEntity { spill: true, .. })) {
+        let source = &view.source;
+        if tables.iter().any(|table| table.wide && table.name == *source) {
+            view.section.error("spill", format!("{source} is wide, so that nothing has to leave its rows; expected one of the two"));
+        }
+        let whole = |other: &&ViewDraft<'_>| other.source == *source && matches!(other.kind, KindDraft::SecondaryIndex { select: None });
+        for other in views.iter().filter(whole) {
+            other.section.error(
+                "select",
+                format!(
+                    "missing: it would copy every property of {source}, and some of them leave its rows (view {}); expected the names of those to copy",
+                    view.name
+                ),
+            );
         }
     }
 }

@@ -663,8 +663,7 @@ fn large_values_are_read_and_their_mistakes_found() {
         (format!("{text}on_conflict = \"reject\"\n"), "no conflicts"),
         (format!("{text}{second}"), "one such view for a table"),
         (archive("kind = \"table\", table = \"Former\""), "source = \"Former\""),
-        (archive("kind = \"file\", dir = \"/mnt/former\""), "into tables and containers only"),
-        (archive("kind = \"append_blob\", container = \"former\""), "into tables and containers only"),
+        (archive("kind = \"append_blob\", container = \"former\""), "into tables, containers and folders only"),
         ("[tables.EvenkeelArchiveA]\n".to_owned(), "evenkeel's own records"),
     ] {
         let errors = mistakes(&wrong);
@@ -673,9 +672,29 @@ fn large_values_are_read_and_their_mistakes_found() {
     let both =
         format!("{}{}", archive("kind = \"table\", table = \"Former\""), text.replace("photos", "former").replace("Employees", "Former"));
     assert!(load_text(&both).is_ok());
+    let spilling = format!("{text}spill = true\n");
+    assert!(load_text(&spilling).unwrap().catalog.views[&ViewName::new("photos").unwrap()].definition().ends_with("above 8192 spilling"));
+    let copies = format!(
+        "{spilling}[views.v]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{{Name}}\"\nrow_key = \"{{RowKey}}\"\non_conflict = \"reject\"\n"
+    );
+    for (wrong, expected) in [
+        (format!("{text}spill = 1\n"), "spill"),
+        (format!("{spilling}[tables.Employees]\nwide = true\n"), "expected one of the two"),
+        (copies.clone(), "it would copy every property"),
+    ] {
+        let errors = mistakes(&wrong);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    let catalog = load_text(&format!("{copies}select = [\"H23\"]\n")).unwrap().catalog;
+    let kept = catalog.kept_in_rows(&catalog.tables[&TableName::new("Employees").unwrap()]);
+    assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), ["H23", "Name", "Photo", "RowKey"]);
     let documents = load_text(&archive("kind = \"blob\", container = \"former\"")).unwrap().catalog;
     let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
-    assert_eq!((filing.view.as_str(), filing.large.container.as_str()), ("photos", "former"));
+    let container = crate::model::ContainerName::new("former").unwrap();
+    assert_eq!(
+        (filing.view.as_str(), &filing.shelf),
+        ("photos", &crate::catalog::Shelf::Blobs { account: AccountName::main(), container })
+    );
     assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
 }
 

@@ -66,7 +66,8 @@ pub(super) fn large_entity(section: &Section<'_>, accounts: &[AccountName]) -> O
     }
     let properties = if section.has("properties") { large_properties(section) } else { Some(BTreeSet::new()) };
     let threshold = if section.has("threshold") { section.parsed("threshold", parse_size) } else { Some(DEFAULT_THRESHOLD) };
-    Some(KindDraft::LargeEntity { account: account.ok()?, container: container?, properties: properties?, threshold: threshold? })
+    let spill = section.truth("spill") == Some(true);
+    Some(KindDraft::LargeEntity { account: account.ok()?, container: container?, properties: properties?, threshold: threshold?, spill })
 }
 
 /// Above which declared properties go into blobs where the catalog does not say: half of what a property takes.

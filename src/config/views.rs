@@ -113,7 +113,7 @@ pub(super) enum KindDraft {
     SecondaryIndex { select: Option<Vec<String>> },
     IndexEntity { member: Vec<Template>, property: String },
     BlobLists { account: AccountName, container: ContainerName, name: BlobPath, member: Vec<Template> },
-    LargeEntity { account: Option<AccountName>, container: ContainerName, properties: BTreeSet<String>, threshold: u64 },
+    LargeEntity { account: Option<AccountName>, container: ContainerName, properties: BTreeSet<String>, threshold: u64, spill: bool },
     Denormalize { set: BTreeMap<String, Template> },
     DenormalizeRange(RangeDraft),
     Aggregate { set: BTreeMap<String, Figure> },

@@ -14,6 +14,9 @@ pub const SOURCE_PROPERTY: &str = "ek_source";
 /// The property of a derived row, or the metadata of a derived blob, that names its view.
 pub const VIEW_PROPERTY: &str = "ek_view";
 
+/// What the name of the property begins with that says whose properties of a view an entity has.
+pub const OWNER_PREFIX: &str = "ek_owner_";
+
 /// Where an item lies, and which view it belongs to.
 ///
 /// An item is the whole thing at its site, or a part of a document there that other primaries have parts of too.
@@ -49,6 +52,14 @@ pub enum Site {
         container: ContainerName,
         /// Its name.
         #[serde(rename = "blob")]
+        name: BlobName,
+    },
+    /// A file in a folder that every worker shares.
+    File {
+        /// The folder.
+        dir: String,
+        /// The path below it.
+        #[serde(rename = "file")]
         name: BlobName,
     },
 }
@@ -95,7 +106,7 @@ impl Site {
     pub const fn row(&self) -> Option<(&TableName, &EntityKey)> {
         match self {
             Self::Row { table, key } => Some((table, key)),
-            Self::Blob { .. } => None,
+            Self::Blob { .. } | Self::File { .. } => None,
         }
     }
 
@@ -103,7 +114,16 @@ impl Site {
     pub const fn blob(&self) -> Option<(&ContainerName, &BlobName)> {
         match self {
             Self::Blob { container, name } => Some((container, name)),
-            Self::Row { .. } => None,
+            Self::Row { .. } | Self::File { .. } => None,
+        }
+    }
+
+    /// What lies there, in a word.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Row { .. } => "row",
+            Self::Blob { .. } => "blob",
+            Self::File { .. } => "file",
         }
     }
 }
@@ -113,6 +133,7 @@ impl fmt::Display for Site {
         match self {
             Self::Row { table, key } => write!(f, "{table}{key}"),
             Self::Blob { container, name } => write!(f, "{container}/{name}"),
+            Self::File { dir, name } => write!(f, "{dir}/{name}"),
         }
     }
 }

@@ -14,40 +14,57 @@
 //! former/Sales/000223.json%values/Photo-9f86d081884c7d65…     the document's name, property, SHA-256
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::document::segment;
+use super::entity::RESERVED_PREFIX;
 use super::job::Primary;
 use super::names::NameError;
-use super::{BlobName, ContainerName, EdmValue, Entity};
+use super::{BlobName, ContainerName, EdmValue, Entity, odata};
 
 /// The container in which senders stage what is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
 
+/// The property that points to the blob with properties that have left their row: a series that outgrew it.
+pub const SPILLED: &str = "ek_spilled";
+/// The property that points to the next such blob while all that it has is in the row still.
+pub const SPILLING: &str = "ek_spilling";
+
+/// Bytes of a property in the name of a file, which has 255 at most, 65 of them for the hash.
+const FILE_PROPERTY_BYTES: usize = 128;
+
 /// What stands in an entity for a value in a blob.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer {
-    /// Its container.
-    pub container: ContainerName,
+    /// Its container; nothing where it is a file beside its entity's document, in the same shared folder.
+    pub container: Option<ContainerName>,
     /// Its name.
     pub name: BlobName,
     /// Its length in bytes.
     pub bytes: u64,
     /// The SHA-256 of its content, in lower-case hex digits.
     pub sha256: String,
+    /// Its content type, where it is a file: a blob has its own.
+    pub content_type: Option<String>,
 }
 
 /// A pointer as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
-    #[serde(rename = "$blob")]
-    blob: String,
+    #[serde(rename = "$blob", default, skip_serializing_if = "Option::is_none")]
+    blob: Option<String>,
+    #[serde(rename = "$file", default, skip_serializing_if = "Option::is_none")]
+    file: Option<BlobName>,
     bytes: u64,
     sha256: String,
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
 }
 
 /// Where the values of one entity lie: what the names of its blobs begin with, and no other's.
@@ -72,16 +89,30 @@ impl Pointer {
     /// The pointer that stands for a property's content in the blob that its entity has for it.
     pub fn to(folder: &Folder, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
-        Ok(Self { container: container.clone(), name, bytes, sha256 })
+        Ok(Self { container: Some(container.clone()), name, bytes, sha256, content_type: None })
+    }
+
+    /// The pointer that stands for a property's content in a file beside its entity's document. What would be too long for the name of
+    /// a file is hashed.
+    pub fn to_file(folder: &Folder, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+        let property = if property.len() <= FILE_PROPERTY_BYTES { property.to_owned() } else { hash(property.as_bytes()) };
+        let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
+        Ok(Self { container: None, name, bytes, sha256, content_type: None })
     }
 
     /// The pointer that a value is; nothing where it is a value of its own.
     pub fn of(value: &EdmValue) -> Option<Self> {
-        let text = value.as_str().filter(|text| text.starts_with('{') && text.contains("\"$blob\""))?;
+        let named = |text: &&str| text.contains("\"$blob\"") || text.contains("\"$file\"");
+        let text = value.as_str().filter(|text| text.starts_with('{')).filter(named)?;
         let wire: Wire = serde_json::from_str(text).ok()?;
-        let (container, name) = place(&wire.blob)?;
+        let (container, name) = match (wire.blob, wire.file) {
+            (Some(blob), None) => place(&blob).map(|(container, name)| (Some(container), name))?,
+            (None, Some(name)) => (None, name),
+            (Some(_), Some(_)) | (None, None) => return None,
+        };
         let hex = wire.sha256.len() == 64 && wire.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        hex.then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256 })
+        let content_type = wire.content_type.filter(|_| container.is_none());
+        hex.then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256, content_type })
     }
 
     /// Whether the blob is this entity's own: one that goes when nothing of it points there any more.
@@ -93,7 +124,11 @@ impl Pointer {
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wire = Wire { blob: format!("{}/{}", self.container, self.name), bytes: self.bytes, sha256: self.sha256.clone() };
+        let (bytes, sha256, content_type) = (self.bytes, self.sha256.clone(), self.content_type.clone());
+        let wire = match &self.container {
+            Some(container) => Wire { blob: Some(format!("{container}/{}", self.name)), file: None, bytes, sha256, content_type },
+            None => Wire { blob: None, file: Some(self.name.clone()), bytes, sha256, content_type },
+        };
         // Texts and numbers always serialise.
         f.write_str(&serde_json::to_string(&wire).unwrap_or_default())
     }
@@ -101,8 +136,39 @@ impl fmt::Display for Pointer {
 
 /// The pointers of an entity to blobs of its own, by property.
 pub fn pointers<'a>(folder: &'a Folder, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
-    let own = entity.user_properties().filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?)));
-    own.filter(|(_, pointer)| pointer.is_of(folder))
+    let may = |name: &str| !name.starts_with(RESERVED_PREFIX) || [SPILLED, SPILLING].contains(&name);
+    let own = entity.properties.iter().filter(move |(name, _)| may(name));
+    own.filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?))).filter(|(_, pointer)| pointer.is_of(folder))
+}
+
+/// What goes along when an entity moves: the user's properties, those that have left its row among them.
+pub fn travelling(entity: &Entity) -> BTreeMap<String, EdmValue> {
+    let goes = |name: &str| !name.starts_with(RESERVED_PREFIX) || name == SPILLED;
+    entity.properties.iter().filter(|(name, _)| goes(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The content of a blob that these properties go into: a JSON object, as messages carry it.
+pub fn spill(properties: &BTreeMap<String, EdmValue>) -> Bytes {
+    serde_json::Value::Object(odata::encode_properties(properties)).to_string().into()
+}
+
+/// The properties in such a blob; what is wrong, in words, where it is none.
+pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, EdmValue>, String> {
+    if hash(content) != pointer.sha256 {
+        return Err("its content is not what was written".to_owned());
+    }
+    let json = serde_json::from_slice(content).map_err(|error| format!("it is no JSON object: {error}"))?;
+    odata::decode_properties(&json).map_err(|error| error.to_string())
+}
+
+/// An entity as a whole, of its row and of what has left it. What the row says counts.
+#[must_use]
+pub fn rejoined(mut entity: Entity, spilled: BTreeMap<String, EdmValue>) -> Entity {
+    entity.properties.retain(|name, _| ![SPILLED, SPILLING].contains(&name.as_str()));
+    for (name, value) in spilled {
+        entity.properties.entry(name).or_insert(value);
+    }
+    entity
 }
 
 /// The hash of a content, as pointers carry it.
@@ -142,6 +208,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pointer_to_a_file_is_below_the_folder_of_its_document() {
+        let folder = Folder::beside(&BlobName::new("Sales/7.json").unwrap());
+        let pointer = Pointer::to_file(&folder, "Photo", 3, hash(b"abc")).unwrap();
+        let sha = hash(b"abc");
+        assert_eq!(pointer.to_string(), format!(r#"{{"$file":"Sales/7.json%values/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#));
+        assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer.clone()));
+        assert!(pointer.is_of(&folder));
+        let typed = Pointer { content_type: Some("image/png".to_owned()), ..pointer };
+        assert_eq!(Pointer::of(&typed.to_string().into()), Some(typed));
+        let long = Pointer::to_file(&folder, &"P".repeat(255), 3, hash(b"abc")).unwrap();
+        assert!(long.is_of(&folder) && long.name.as_str().len() < 160, "{long}");
+    }
+
+    #[test]
     fn what_is_no_pointer_is_a_value() {
         let sha = hash(b"abc");
         for text in [
@@ -166,9 +246,26 @@ mod tests {
         for other in [Folder::of(&primary("Sales", "77")), Folder::of(&archived), document("employees/Sales/7")] {
             assert!(!own.is_of(&other), "{other:?}");
         }
-        let filed = Pointer::to(&document("former/Sales/7.json"), &own.container, "Photo", 3, own.sha256.clone()).unwrap();
+        let filed = Pointer::to(&document("former/Sales/7.json"), own.container.as_ref().unwrap(), "Photo", 3, own.sha256.clone()).unwrap();
         assert_eq!(filed.name.as_str(), format!("former/Sales/7.json%values/Photo-{}", own.sha256));
         assert!(filed.is_of(&document("former/Sales/7.json")) && !filed.is_of(&document("former/Sales/7")));
+    }
+
+    #[test]
+    fn what_has_left_its_row_is_joined_again_and_the_row_counts() {
+        let properties = BTreeMap::from([("A".to_owned(), EdmValue::from(1)), ("B".to_owned(), EdmValue::from(2_i64))]);
+        let content = spill(&properties);
+        assert_eq!(content, r#"{"A":1,"B":"2","B@odata.type":"Edm.Int64"}"#);
+        let folder = Folder::of(&primary("p", "r"));
+        let pointer = Pointer::to(&folder, &ContainerName::new("large").unwrap(), SPILLED, content.len() as u64, hash(&content)).unwrap();
+        let found = spilled(&pointer, &content).unwrap();
+        assert_eq!(found, properties);
+        assert!(spilled(&pointer, b"{}").unwrap_err().contains("not what was written"));
+        let row = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 7).with(SPILLED, pointer.to_string()).with("ek_job", "x");
+        assert_eq!(pointers(&folder, &row).map(|(name, _)| name).collect::<Vec<_>>(), [SPILLED]);
+        assert_eq!(travelling(&row).into_keys().collect::<Vec<_>>(), ["A", SPILLED]);
+        let whole = rejoined(row, found);
+        assert_eq!((whole.get("A"), whole.get("B"), whole.get(SPILLED)), (Some(&7.into()), Some(&2_i64.into()), None));
     }
 
     proptest! {

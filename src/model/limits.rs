@@ -48,6 +48,8 @@ pub const BLOCK_BYTES: usize = 104_857_600;
 pub const BLOCKS: usize = 50_000;
 /// Largest entity that a `put` takes from a staged blob, in bytes of its JSON: it is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
+/// Largest blob that properties of one series go into, in bytes of its JSON: it is read and written as one, in memory.
+pub const SPILLED_BYTES: usize = 16_777_216;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, secondary_index};
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, LargeEntity, OnConflict, Rows, TableRef, View, ViewKind};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, OnConflict, Rows, Shelf, TableRef, View, ViewKind};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
@@ -198,7 +198,10 @@ impl Deriving<'_> {
     fn in_blobs(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
         match &self.view.kind {
             ViewKind::BlobLists(lists) => Ok(self.in_list(lists)?.into_iter().collect()),
-            ViewKind::LargeEntity(large) => Ok(large_entity::blobs(self).into_iter().map(|pointer| value(large, pointer)).collect()),
+            ViewKind::LargeEntity(large) => {
+                let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
+                Ok(large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect())
+            }
             ViewKind::SecondaryIndex(_)
             | ViewKind::IndexEntity(_)
             | ViewKind::Denormalize(_)
@@ -235,10 +238,9 @@ impl Deriving<'_> {
     }
 }
 
-/// A large value's blob.
-fn value(large: &LargeEntity, pointer: Pointer) -> Derived {
-    let site = Site::Blob { container: pointer.container.clone(), name: pointer.name.clone() };
-    Derived { account: large.account.clone(), site, part: None, content: Content::Value(pointer) }
+/// A large value's blob or file.
+fn value(shelf: &Shelf, pointer: Pointer) -> Option<Derived> {
+    Some(Derived { account: shelf.account().clone(), site: shelf.site(&pointer)?, part: None, content: Content::Value(pointer) })
 }
 
 /// The items that should exist because of a primary, by address; none for a primary that is absent.
@@ -281,7 +283,7 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
 pub fn values(
     catalog: &Catalog,
     primary: &Primary,
-    (view, large): (&ViewName, &LargeEntity),
+    (view, shelf): (&ViewName, &Shelf),
     folder: &Folder,
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
@@ -290,11 +292,10 @@ pub fn values(
         return Err(Box::new(DeriveError::TooMany { primary: primary.clone(), count: pointers.len() }));
     }
     let generation = catalog.generations.of(view);
-    let item = |pointer| {
-        let Derived { account, site, part, content } = value(large, pointer);
+    let item = |Derived { account, site, part, content }| {
         (ItemAddress { view: view.clone(), account, site, part }, Item { content, generation, on_conflict: OnConflict::default() })
     };
-    Ok(pointers.into_iter().map(item).collect())
+    Ok(pointers.into_iter().filter_map(|pointer| value(shelf, pointer)).map(item).collect())
 }
 
 /// Whether two items cannot both lie where they would. Properties of two views get along on one entity.

@@ -94,7 +94,7 @@ mod tests {
 
     fn view(properties: &[&str], threshold: u64) -> LargeEntity {
         let properties = properties.iter().map(|name| (*name).to_owned()).collect();
-        LargeEntity { account: AccountName::main(), container: ContainerName::new("large").unwrap(), properties, threshold }
+        LargeEntity { account: AccountName::main(), container: ContainerName::new("large").unwrap(), properties, threshold, spill: false }
     }
 
     fn entity() -> Entity {

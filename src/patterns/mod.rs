@@ -12,5 +12,6 @@ mod index_entity;
 pub mod large_entity;
 pub mod lookup;
 mod secondary_index;
+pub mod spill;
 
 pub use derive::{Content, DeriveError, Item, derive, values};

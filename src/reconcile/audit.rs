@@ -367,7 +367,7 @@ impl Pass<'_> {
         }
         problems.extend(plan.drops.iter().map(|(address, _)| (address.clone(), Problem::Unwanted)));
         // A pointer that leads nowhere: only who has the value can bring it back.
-        let dangling = plan.waiting.iter().filter(|address| address.site.blob().is_some());
+        let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
         problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
         problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
         Ok(Seen { problems, half_way })

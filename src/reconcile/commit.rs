@@ -106,7 +106,7 @@ impl Pass<'_> {
         let plan = self.plan(&self.situation(seen, &wanted, state))?;
         let Some(plan) = self.resolve(plan).await? else { return Ok(Commit::Lost) };
         // What is written before the primary, or with it, must be free.
-        if plan.taken.iter().any(|taken| self.is_own_partition(&taken.address) || taken.address.site.blob().is_some()) {
+        if plan.taken.iter().any(|taken| self.is_own_partition(&taken.address) || taken.address.site.row().is_none()) {
             return Err(self.refuse_taken(seen, &plan).await);
         }
         if !self.pointers_lead(seen, &plan)? {

@@ -88,6 +88,14 @@ impl<'e> Document<'e> {
         Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
     }
 
+    /// The folder that it lies in, where it is a file.
+    pub(super) fn dir(&self) -> Option<&str> {
+        match &self.sink {
+            Sink::File { place, .. } => Some(&place.dir),
+            Sink::Blob { .. } => None,
+        }
+    }
+
     /// Where its entity's large values lie.
     pub(super) fn folder(&self) -> Folder {
         Folder::beside(match &self.sink {

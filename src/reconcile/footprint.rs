@@ -102,7 +102,7 @@ pub enum FootprintError {
 /// One item in the format [`ROWS`]: view, generation, account, table, pk, rk, ETag, changing.
 type WireRow = (String, u32, String, String, String, String, Option<String>, u8);
 /// One item in the format [`ANY`]: view, generation, account, site, part, ETag or token, changing. A site is `["row", table,
-/// pk, rk]` or `["blob", container, name]`.
+/// pk, rk]`, `["blob", container, name]` or `["file", folder, name]`.
 type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
 
 /// The table that keeps the footprints of a source's primaries.
@@ -251,6 +251,7 @@ fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
     let site = match &address.site {
         Site::Row { table, key } => vec!["row".to_owned(), table.to_string(), key.pk.to_string(), key.rk.to_string()],
         Site::Blob { container, name } => vec!["blob".to_owned(), container.to_string(), name.to_string()],
+        Site::File { dir, name } => vec!["file".to_owned(), dir.clone(), name.to_string()],
     };
     (
         address.view.to_string(),
@@ -276,6 +277,7 @@ fn item_of((view, generation, account, site, part, etag, changing): WireItem) ->
         ["blob", container, name] => {
             Site::Blob { container: ContainerName::new(*container).map_err(text)?, name: BlobName::new(*name).map_err(text)? }
         }
+        ["file", dir, name] => Site::File { dir: (*dir).to_owned(), name: BlobName::new(*name).map_err(text)? },
         other => return Err(format!("{other:?} is no site that this version of evenkeel knows")),
     };
     let address = ItemAddress { view: view.try_into().map_err(text)?, account: account.try_into().map_err(text)?, site, part };

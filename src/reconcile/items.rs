@@ -13,7 +13,7 @@ use super::shared::{Answer, Document};
 use crate::model::{AccountName, ETag, ItemAddress, Site, TableName};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, ErrorClass, StoreError, TableOperation};
+use crate::ports::{Condition, ErrorClass, FilePlace, StoreError, TableOperation};
 use crate::shared::{self, Change};
 
 /// Requests of one pass under way at once.
@@ -164,6 +164,7 @@ impl<'e> Pass<'e> {
         let result = match &address.site {
             Site::Row { table, .. } => self.request_row(deed, table).await,
             Site::Blob { container, name } => self.request_blob(deed, (container, name)).await,
+            Site::File { dir, name } => self.request_file(deed, FilePlace { dir: dir.clone(), name: name.clone() }).await,
         };
         match (result.map_err(ItemFailure::Failed)?, deed) {
             (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),

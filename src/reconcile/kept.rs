@@ -48,9 +48,9 @@ impl<'e> Kept<'e> {
     }
 
     /// Takes in an entity with its large values; what has no items keeps none.
-    pub(super) fn take_in(&mut self, from: Option<&Origin>, entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(&mut self, from: Option<&Origin>, entity: Entity) -> Result<Entity, Failure> {
         match self {
-            Self::Row(pass) | Self::Moved(pass) => pass.take_in(from, entity),
+            Self::Row(pass) | Self::Moved(pass) => pass.take_in(from, entity).await,
             Self::Document(_) | Self::Log(_) => Ok(entity),
         }
     }

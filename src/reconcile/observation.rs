@@ -14,6 +14,7 @@ use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
 use crate::model::{AccountName, ETag, EdmDateTime, EntityKey, ItemAddress, Row, Site, TableName};
 use crate::planted::{Bug, planted};
+use crate::ports::FilePlace;
 use crate::wide::Rows;
 
 /// What a pass has seen.
@@ -128,6 +129,7 @@ impl Pass<'_> {
             seen.looks = match site {
                 Site::Row { table, key } => self.look_at_row(account, (table, key), whole).await?,
                 Site::Blob { container, name } => self.look_at_blob(account, (container, name), whole).await?,
+                Site::File { dir, name } => self.look_at_file(FilePlace { dir: dir.clone(), name: name.clone() }, whole).await?,
             };
         }
         if !parts.is_empty() {

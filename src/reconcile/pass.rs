@@ -22,7 +22,7 @@ use super::footprint::{self, Footprint};
 use super::observation::Observation;
 use super::plan::{self, Plan, Situation, State};
 use super::receive::Said;
-use super::value::{self, Supply};
+use super::value::Supply;
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
 use crate::model::large::Folder;
@@ -166,10 +166,10 @@ impl<'e> Pass<'e> {
 
     /// Derives the items of a state of the primary.
     pub(super) fn derive(&mut self, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Failure> {
-        self.referred = entity.into_iter().flat_map(|entity| value::sites(&self.folder, entity)).collect();
+        self.referred = entity.into_iter().flat_map(|entity| self.sites(entity)).collect();
         let catalog = &self.engine.catalog;
         let derived = match catalog.filing(self.source) {
-            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.large), &self.folder, entity),
+            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.shelf), &self.folder, entity),
             None => patterns::derive(catalog, self.source, entity),
         };
         derived.map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))

@@ -1,5 +1,6 @@
 //! `put`: writes a primary, and what lies in its own partition with it.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::commit::{Change, Commit};
@@ -9,6 +10,7 @@ use super::failure::permanent;
 use super::footprint::Settled;
 use super::observation::Observation;
 use super::pass::Pass;
+use super::spill::Step;
 use super::staging::Staging;
 use crate::model::filter::compare_values;
 use crate::model::job::{Primary, Put, PutMode, Stamp};
@@ -50,7 +52,8 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
         pass.next_round()?;
         let seen = pass.observe().await?;
         refuse_derived(&seen, &primary)?;
-        let change = match decided(staging, seen.row.as_ref(), delivery).await? {
+        let judged = pass.judged(seen.row.as_ref(), put.condition.newer_by.as_deref()).await?;
+        let change = match decided(staging, judged.as_deref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
                 if let (End::Mine, Some(row)) = (&end, &seen.row) {
@@ -74,6 +77,14 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
                     Some(reason) => Ok(Outcome::Skipped { reason, summary: pass.summary }),
                     None => Err(permanent(format!("putting {primary}"), gone)),
                 };
+            }
+        };
+        let change = match pass.spill(&seen, change).await? {
+            Step::Whole(change) => change,
+            Step::Room(change) => {
+                // However that ends: the next round sees what has become of it.
+                pass.commit(&seen, &change).await?;
+                continue;
             }
         };
         match pass.commit(&seen, &change).await? {
@@ -138,10 +149,21 @@ impl Pass<'_> {
             Ok(put) => row.entity.clone().merged(&put.entity),
             Err(_) => return Ok(()),
         };
-        if let Ok(values) = staging.values().await? {
-            self.take_out(Change::Replace(merged, row.etag.clone()), values)?;
+        if let Ok(values) = staging.values().await?
+            && let Change::Replace(whole, _) = self.take_out(Change::Replace(merged, row.etag.clone()), values)?
+        {
+            self.spill_again(row, whole);
         }
         Ok(())
+    }
+
+    /// The row that a job's conditions are judged by: with the property that they are about, where that has left it.
+    async fn judged<'r>(&self, stored: Option<&'r Row>, property: Option<&str>) -> Result<Option<Cow<'r, Row>>, Failure> {
+        let (Some(row), Some(property)) = (stored, property) else { return Ok(stored.map(Cow::Borrowed)) };
+        Ok(Some(match self.spilled_value(&row.entity, property).await? {
+            None => Cow::Borrowed(row),
+            Some(value) => Cow::Owned(Row { entity: row.entity.clone().with(property, value), ..row.clone() }),
+        }))
     }
 }
 

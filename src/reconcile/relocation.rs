@@ -21,6 +21,7 @@ use super::pass::Pass;
 use super::put::refuse_derived;
 use crate::model::item::{SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
+use crate::model::large;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
@@ -108,7 +109,7 @@ impl<'e> Relocation<'e> {
             }
             let copy = self.decide(row, found.row.as_ref(), if_match);
             // Also where it is there already: its large values may not be.
-            let entity = self.copy_of(row)?;
+            let entity = self.copy_of(row).await?;
             let change = match copy {
                 Copy::Insert => Some(Change::Insert(entity)),
                 // Skipped on the first delivery, nobody would ever hear that the entity was not moved.
@@ -219,11 +220,10 @@ impl<'e> Relocation<'e> {
     }
 
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
-    fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
+    async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
         // What others say to it under its old key is none of its own; an archive keeps it as it was.
         let source = if matches!(self.kept, Kept::Moved(_)) { shared::unclaimed(row.entity.clone()) } else { row.entity.clone() };
-        let properties = source.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let mut entity = Entity { key: self.to.clone(), properties }
+        let mut entity = Entity { key: self.to.clone(), properties: large::travelling(&source) }
             .with(SOURCE_PROPERTY, source_text(&self.source.primary))
             .with(SOURCE_ETAG, row.etag.as_str());
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
@@ -234,7 +234,7 @@ impl<'e> Relocation<'e> {
         {
             entity = entity.with(ARCHIVED_AT, now);
         }
-        self.kept.take_in(self.source.origin().as_ref(), self.delivery.stamp.on(entity))
+        self.kept.take_in(self.source.origin().as_ref(), self.delivery.stamp.on(entity)).await
     }
 }
 

@@ -122,7 +122,7 @@ impl fmt::Display for PlanReport {
         let presence = if self.present { "present" } else { "absent" };
         writeln!(f, "{}{} is {presence}", self.table, self.key)?;
         for item in &self.waiting {
-            let missing = if item.site.blob().is_some() { "blob" } else { "entity" };
+            let missing = if item.site.row().is_some() { "entity" } else { item.site.kind() };
             writeln!(f, "waiting {item}: the {missing} does not exist")?;
         }
         if self.in_step {

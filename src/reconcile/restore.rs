@@ -24,6 +24,7 @@ use super::put::refuse_derived;
 use super::relocation::{SOURCE_ETAG, SOURCE_JOB, joined};
 use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::{Primary, Stamp};
+use crate::model::large;
 use crate::model::{ETag, Entity, EntityKey, Row, ViewName};
 use crate::planted::{Bug, planted};
 
@@ -68,13 +69,13 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         }
         let Some(row) = &found.row else { continue };
         refuse_derived(&seen, &source.primary)?;
-        let properties = row.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let mut entity = delivery.stamp.on(Entity { key: key.clone(), properties }).with(SOURCE_ETAG, row.etag.as_str());
+        let mut entity =
+            delivery.stamp.on(Entity { key: key.clone(), properties: large::travelling(&row.entity) }).with(SOURCE_ETAG, row.etag.as_str());
         if let Some(archived_by) = Stamp::of(&row.entity) {
             entity = entity.with(SOURCE_JOB, archived_by.to_string());
         }
         match &kept {
-            Kept::Row(archived) => entity = source.take_in(archived.origin().as_ref(), entity)?,
+            Kept::Row(archived) => entity = source.take_in(archived.origin().as_ref(), entity).await?,
             Kept::Document(document) => document.refuse_values(&entity)?,
             Kept::Moved(_) | Kept::Log(_) => {}
         }

@@ -26,6 +26,7 @@ pub(super) const fn kind(address: &ItemAddress) -> &'static str {
     match address.site {
         Site::Row { .. } => "a row",
         Site::Blob { .. } => "a blob",
+        Site::File { .. } => "a file",
     }
 }
 

@@ -19,6 +19,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 
 use super::commit::Change;
+use super::document::Document;
 use super::execute::{Action, Failure, FailureClass};
 use super::failure::{permanent, storage};
 use super::footprint::{Entry, Footprint};
@@ -26,10 +27,11 @@ use super::items::{Deed, ItemFailure};
 use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::{Look, Plan, Write};
+use crate::catalog::Shelf;
 use crate::model::large::{self, Folder, Pointer};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
 use crate::patterns::{Content, large_entity};
-use crate::ports::{BlobCopy, BlobStore, BlobUpload, BlockId, StoreError};
+use crate::ports::{BlobCopy, BlobStore, BlobUpload, BlockId, FilePlace, StoreError};
 
 /// Bytes of a large value that are read or written in one request: a block of its blob.
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
@@ -57,8 +59,17 @@ pub(super) enum Supply {
     Copy {
         /// The account.
         account: AccountName,
+        /// Its container.
+        container: ContainerName,
         /// What it points to there.
         pointer: Pointer,
+    },
+    /// An archived entity's value, in a shared folder.
+    File {
+        /// Where.
+        place: FilePlace,
+        /// What it is.
+        content_type: Option<String>,
     },
 }
 
@@ -81,7 +92,7 @@ pub(super) struct Staged {
 
 /// Where an entity comes from that brings large values along.
 pub(super) struct Origin {
-    account: AccountName,
+    shelf: Shelf,
     folder: Folder,
 }
 
@@ -91,14 +102,25 @@ pub(super) struct Announced(Option<Footprint>);
 /// Why a pointer cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PointerError {
-    #[error("the property {property:?} points to {container}/{name}, which is no blob of this entity: send the value itself, or stage it")]
-    Foreign { property: String, container: ContainerName, name: BlobName },
+    #[error("the property {property:?} points to {to}, which is no blob of this entity: send the value itself, or stage it")]
+    Foreign { property: String, to: String },
     #[error("it points to {0}, which does not exist (any more): send the value itself, or stage it")]
     Dangling(Site),
     #[error("{0} is where its value would go, and evenkeel did not write it: delete it")]
     Taken(Site),
     #[error("no large_entity view has the table as its source, so that nothing can go into blobs: declare one")]
     NoView,
+}
+
+impl Origin {
+    /// Where the content comes from that a pointer of its leads to.
+    fn supply(&self, pointer: Pointer) -> Option<Supply> {
+        Some(match self.shelf.site(&pointer)? {
+            Site::Blob { container, .. } => Supply::Copy { account: self.shelf.account().clone(), container, pointer },
+            Site::File { dir, name } => Supply::File { place: FilePlace { dir, name }, content_type: pointer.content_type },
+            Site::Row { .. } => return None,
+        })
+    }
 }
 
 impl Pass<'_> {
@@ -131,7 +153,7 @@ impl Pass<'_> {
         let mut values = BTreeMap::new();
         let mut texts = BTreeMap::new();
         for (property, (pointer, supply)) in pointers {
-            let site = Site::Blob { container: pointer.container.clone(), name: pointer.name.clone() };
+            let site = Site::Blob { container: large.container.clone(), name: pointer.name.clone() };
             values.insert(ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None }, supply);
             texts.insert(property, pointer.to_string());
         }
@@ -141,30 +163,34 @@ impl Pass<'_> {
 
     /// Where this primary's large values come from, for whom it goes to; nothing where it can have none.
     pub(super) fn origin(&self) -> Option<Origin> {
-        let (_, large) = self.engine.catalog.large_values_of(self.source)?;
-        Some(Origin { account: large.account.clone(), folder: self.folder.clone() })
+        let (_, shelf) = self.engine.catalog.shelf_of(self.source)?;
+        Some(Origin { shelf, folder: self.folder.clone() })
     }
 
     /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
     /// contents.
-    pub(super) fn take_in(&mut self, from: Option<&Origin>, mut entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(&mut self, from: Option<&Origin>, mut entity: Entity) -> Result<Entity, Failure> {
         let Some(from) = from else { return Ok(entity) };
         let found: Vec<(String, Pointer)> =
             large::pointers(&from.folder, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
         if found.is_empty() {
             return Ok(entity);
         }
-        let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else {
+        let Some((view, shelf)) = self.engine.catalog.shelf_of(self.source) else {
             return Err(permanent(self.writing(), PointerError::NoView));
         };
         let mut values = BTreeMap::new();
         for (property, pointer) in found {
-            let moved = Pointer::to(&self.folder, &large.container, &property, pointer.bytes, pointer.sha256.clone());
-            let moved = moved.map_err(|error| permanent(self.writing(), error))?;
+            let moved = shelf.pointer(&self.folder, &property, pointer.bytes, pointer.sha256.clone());
+            let mut moved = moved.map_err(|error| permanent(self.writing(), error))?;
+            if let (Shelf::Files { .. }, Some(container)) = (&shelf, &pointer.container) {
+                // A file does not say what it is.
+                let version = self.version(from.shelf.account(), (container, &pointer.name)).await?;
+                moved.content_type = version.map(|version| version.content_type);
+            }
+            let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else { continue };
             entity.properties.insert(property, moved.to_string().into());
-            let site = Site::Blob { container: moved.container, name: moved.name };
-            let address = ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None };
-            values.insert(address, Supply::Copy { account: from.account.clone(), pointer });
+            values.insert(ItemAddress { view: view.clone(), account: shelf.account().clone(), site, part: None }, supply);
         }
         self.supply(values);
         Ok(entity)
@@ -244,8 +270,9 @@ impl Pass<'_> {
             return Ok(());
         }
         let foreign = entity.into_iter().flat_map(Entity::user_properties).find_map(|(property, value)| {
-            let Pointer { container, name, .. } = Pointer::of(value).filter(|pointer| !pointer.is_of(&self.folder))?;
-            Some(PointerError::Foreign { property: property.clone(), container, name })
+            let pointer = Pointer::of(value).filter(|pointer| !pointer.is_of(&self.folder) || pointer.container.is_none())?;
+            let to = pointer.container.iter().map(|container| format!("{container}/")).chain([pointer.name.to_string()]).collect();
+            Some(PointerError::Foreign { property: property.clone(), to })
         });
         foreign.map_or(Ok(()), |error| Err(permanent(self.writing(), error)))
     }
@@ -257,9 +284,9 @@ impl Pass<'_> {
     /// Whether the pointers that a change writes lead somewhere: a blob that this run does not bring must be there. `false`
     /// where that is to be looked at first.
     pub(super) fn pointers_lead(&mut self, seen: &Observation, plan: &Plan) -> Result<bool, Failure> {
-        let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| sites(&self.folder, &row.entity)).collect();
+        let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| self.sites(&row.entity)).collect();
         // What led nowhere before is no worse now.
-        let new = plan.waiting.iter().filter(|address| address.site.blob().is_some() && !before.contains(&address.site));
+        let new = plan.waiting.iter().filter(|address| address.site.row().is_none() && !before.contains(&address.site));
         let mut lead = true;
         for address in new {
             if seen.looks.contains_key(address) {
@@ -315,45 +342,97 @@ impl Pass<'_> {
                 let _one = self.engine.values_at_once.acquire().await;
                 Ok(carry(from, staged, blobs, to, &upload).await)
             }
-            Supply::Copy { account, pointer } if *account == address.account => {
+            Supply::Copy { account, container, pointer } if *account == address.account => {
                 let copying = BlobCopy { condition: upload.condition, metadata: Some(upload.metadata) };
-                match blobs.copy((&pointer.container, &pointer.name), to, &copying).await {
+                match blobs.copy((container, &pointer.name), to, &copying).await {
                     Err(error) if error.is_missing_item() => Err(gone(address, pointer)),
                     copied => Ok(copied),
                 }
             }
-            Supply::Copy { account, pointer } => {
+            Supply::Copy { account, container, pointer } => {
+                let staged = self.version(account, (container, &pointer.name)).await?;
+                let Some(staged) = staged else { return Err(gone(address, pointer)) };
+                upload.content_type = Some(staged.content_type.clone());
                 let from = self.target(account)?.blobs.as_ref();
-                let found = from.properties(&pointer.container, &pointer.name).await;
-                let found = found.map_err(|error| storage(format!("reading {}/{}", pointer.container, pointer.name), error))?;
-                let Some(found) = found else { return Err(gone(address, pointer)) };
-                upload.content_type = Some(found.content_type.clone());
-                let (container, name) = (pointer.container.clone(), pointer.name.clone());
-                let staged = Staged {
-                    account: account.clone(),
-                    container,
-                    name,
-                    etag: found.etag,
-                    length: found.length,
-                    content_type: found.content_type,
-                };
                 let _one = self.engine.values_at_once.acquire().await;
                 Ok(carry(from, &staged, blobs, to, &upload).await)
             }
+            Supply::File { place, content_type } => {
+                upload.content_type.clone_from(content_type);
+                let files = self.files()?;
+                let found = files.find(place).await;
+                let found = found.map_err(|error| storage(format!("reading {}/{}", place.dir, place.name), error))?;
+                let Some(found) = found else { return Err(gone_file(address, place)) };
+                let _one = self.engine.values_at_once.acquire().await;
+                let mark = &found.mark;
+                let read = |range: Range<u64>| files.read_at(place, range, mark);
+                Ok(carry_by(read, found.length, blobs, to, &upload).await)
+            }
         }
+    }
+
+    /// Brings a value into a file, only where none is.
+    pub(super) async fn bring_into_file(&self, address: &ItemAddress, place: &FilePlace) -> Result<Result<ETag, StoreError>, Failure> {
+        let files = self.files()?;
+        let Some(supply) = self.supplies.get(address) else {
+            return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
+        };
+        match supply {
+            Supply::Copy { account, container, pointer } => {
+                let Some(staged) = self.version(account, (container, &pointer.name)).await? else { return Err(gone(address, pointer)) };
+                let from = self.target(account)?.blobs.as_ref();
+                let _one = self.engine.values_at_once.acquire().await;
+                let staged = &staged;
+                let read = move |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
+                let pieces = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE).boxed();
+                Ok(files.write_pieces(place, pieces).await)
+            }
+            Supply::Bytes { content, .. } => Ok(files.write_pieces(place, stream::iter([Ok(content.clone())]).boxed()).await),
+            Supply::Staged(_) | Supply::File { .. } => Err(permanent(format!("writing {address}"), "no job brings that into a folder")),
+        }
+    }
+
+    /// The version of a blob that is to be carried elsewhere. Nothing where it is gone.
+    async fn version(&self, account: &AccountName, (container, name): (&ContainerName, &BlobName)) -> Result<Option<Staged>, Failure> {
+        let found = self.target(account)?.blobs.properties(container, name).await;
+        let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
+        Ok(found.map(|found| Staged {
+            account: account.clone(),
+            container: container.clone(),
+            name: name.clone(),
+            etag: found.etag,
+            length: found.length,
+            content_type: found.content_type,
+        }))
+    }
+
+    /// Where the blobs and files lie that an entity points to and that are its own.
+    pub(super) fn sites(&self, entity: &Entity) -> Vec<Site> {
+        let dir = self.document.as_ref().and_then(Document::dir);
+        let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
+            (Some(container), _) => Some(Site::Blob { container, name: pointer.name }),
+            (None, Some(dir)) => Some(Site::File { dir: dir.to_owned(), name: pointer.name }),
+            (None, None) => None,
+        };
+        large::pointers(&self.folder, entity).filter_map(site).collect()
     }
 }
 
 /// What is to be copied is not there: its entity may just have gone, which the next delivery sees.
 fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
-    let site = Site::Blob { container: pointer.container.clone(), name: pointer.name.clone() };
-    Failure::new(FailureClass::Transient { retry_after: None }, format!("writing {address}"), PointerError::Dangling(site))
+    let site = match &pointer.container {
+        Some(container) => Site::Blob { container: container.clone(), name: pointer.name.clone() },
+        None => address.site.clone(),
+    };
+    missing(address, site)
 }
 
-/// The sites of the blobs that an entity points to and that lie in its folder.
-pub(super) fn sites(folder: &Folder, entity: &Entity) -> Vec<Site> {
-    let site = |(_, pointer): (&str, Pointer)| Site::Blob { container: pointer.container, name: pointer.name };
-    large::pointers(folder, entity).map(site).collect()
+fn gone_file(address: &ItemAddress, place: &FilePlace) -> Failure {
+    missing(address, Site::File { dir: place.dir.clone(), name: place.name.clone() })
+}
+
+fn missing(address: &ItemAddress, site: Site) -> Failure {
+    Failure::new(FailureClass::Transient { retry_after: None }, format!("writing {address}"), PointerError::Dangling(site))
 }
 
 /// Carries one version of a blob to where it is to be, some blocks at a time.
@@ -361,18 +440,29 @@ async fn carry(
     from: &dyn BlobStore,
     staged: &Staged,
     blobs: &dyn BlobStore,
-    (container, name): (&ContainerName, &BlobName),
+    to: (&ContainerName, &BlobName),
     upload: &BlobUpload,
 ) -> Result<ETag, StoreError> {
     let read = |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
-    if staged.length <= BLOCK_BYTES {
-        return blobs.put(container, name, read(0..staged.length).await?, upload).await;
+    carry_by(read, staged.length, blobs, to, upload).await
+}
+
+/// Carries so many bytes into a blob, from wherever they are read.
+async fn carry_by<R: Future<Output = Result<Bytes, StoreError>>>(
+    read: impl Fn(Range<u64>) -> R,
+    length: u64,
+    blobs: &dyn BlobStore,
+    (container, name): (&ContainerName, &BlobName),
+    upload: &BlobUpload,
+) -> Result<ETag, StoreError> {
+    if length <= BLOCK_BYTES {
+        return blobs.put(container, name, read(0..length).await?, upload).await;
     }
     let block = |(number, range): (u128, Range<u64>)| {
         let (id, content) = (BlockId::numbered(number), read(range));
         async move { blobs.put_block(container, name, id, content.await?).await.map(|()| id) }
     };
-    let blocks: Vec<BlockId> = stream::iter((0..).zip(ranges(staged.length)).map(block)).buffered(BLOCKS_AT_ONCE).try_collect().await?;
+    let blocks: Vec<BlockId> = stream::iter((0..).zip(ranges(length)).map(block)).buffered(BLOCKS_AT_ONCE).try_collect().await?;
     blobs.put_block_list(container, name, &blocks, upload).await
 }
 

@@ -48,6 +48,7 @@ const fn remedy(site: &Site) -> &'static str {
     match site {
         Site::Row { .. } => "delete the row, or take the property away that is wrong",
         Site::Blob { .. } => "delete the blob",
+        Site::File { .. } => "delete the file",
     }
 }
 

@@ -9,11 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Nonsense;
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::item::OWNER_PREFIX;
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmValue, Entity, EntityKey, Site, TableName, ViewName};
-
-/// What the name of an owner's property begins with.
-const OWNER: &str = "ek_owner_";
 
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +37,7 @@ struct Wire {
 
 /// The property that says whose properties of a view an entity has.
 pub fn owner_property(view: &ViewName) -> String {
-    format!("{OWNER}{view}")
+    format!("{OWNER_PREFIX}{view}")
 }
 
 impl Owned {
@@ -84,7 +82,7 @@ impl Owned {
 /// An entity without what it has by claims: where it goes it is claimed anew.
 #[must_use]
 pub fn unclaimed(mut entity: Entity) -> Entity {
-    let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER));
+    let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
     let wires: Vec<(String, Wire)> =
         owned.filter_map(|(name, value)| Some((name.clone(), serde_json::from_str(value.as_str()?).ok()?))).collect();
     for (owner, wire) in wires.into_iter().filter(|(_, wire)| wire.by_claim) {
@@ -97,7 +95,7 @@ pub fn unclaimed(mut entity: Entity) -> Entity {
 /// Keeps on an entity that replaces another what views have set on that one: it is theirs, and not the writer's.
 #[must_use]
 pub fn carried_over(stored: &Entity, mut entity: Entity) -> Entity {
-    for (name, value) in stored.properties.iter().filter(|(name, _)| name.starts_with(OWNER)) {
+    for (name, value) in stored.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX)) {
         let set = value.as_str().and_then(|text| serde_json::from_str::<Wire>(text).ok()).map(|wire| wire.set).unwrap_or_default();
         entity.properties.insert(name.clone(), value.clone());
         for name in set {

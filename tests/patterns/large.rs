@@ -42,6 +42,10 @@ container = "former-§"
 source = "Staff§"
 to = { kind = "blob", container = "papers-§", path = "former/{PartitionKey}/{RowKey}.json" }
 
+[archives.drawer]
+source = "Staff§"
+to = { kind = "file", dir = "$SHARE" }
+
 [tables.Plain§]
 "#;
 
@@ -308,6 +312,66 @@ pub(crate) async fn large_values_lie_beside_the_document_of_their_entity_and_com
     site.in_step("Staff§").await;
     site.work(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "한 7"})).await;
     assert_eq!(site.blobs("large-§").await, [] as [&str; 0]);
+}
+
+/// The files of the share, by their paths below it.
+fn shared(site: &Site) -> Vec<String> {
+    let share = site.folder.path().join("share");
+    let (mut folders, mut files) = (vec![share.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.strip_prefix(&share).unwrap().to_str().unwrap() {
+                ".evenkeel" => {}
+                _ if entry.is_dir() => folders.push(entry),
+                path => files.push(path.to_owned()),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_back(site: &Site) {
+    const DOCUMENT: &str = "Sales/%ED%95%9C 7.json";
+    let resume = text('b', 3_000);
+    // More than a block: it passes in several.
+    let photo: Vec<u8> = (0..9_500_000_u32).map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap()).collect();
+    let on = |op: &str| json!({"op": op, "archive": "drawer", "pk": "Sales", "rk": "한 7"});
+    let hire = |properties: Value| put_at("Sales", "한 7", &properties);
+    let mut job = hire(json!({"Resume": resume}));
+    job["blobs"] = json!({"Photo": site.stage("photo.png", photo.clone(), "image/png").await});
+    site.work(job).await;
+    site.work(on("archive")).await;
+    holds(site, "Staff§", "large-§", &[]).await;
+    let names =
+        [("Photo", sha256(&photo)), ("Resume", sha256(resume.as_bytes()))].map(|(name, hash)| format!("{DOCUMENT}%values/{name}-{hash}"));
+    assert_eq!(shared(site), [&[DOCUMENT.to_owned()][..], &names].concat());
+    let read = |name: &str| std::fs::read(site.folder.path().join("share").join(name)).unwrap();
+    assert!(read(&names[0]) == photo && read(&names[1]) == resume.as_bytes());
+    let document: Value = serde_json::from_slice(&read(DOCUMENT)).unwrap();
+    let expected = json!({"$file": names[0], "bytes": photo.len(), "sha256": sha256(&photo), "type": "image/png"});
+    assert_eq!(serde_json::from_str::<Value>(document["Photo"].as_str().unwrap()).unwrap(), expected);
+
+    // Hired again and leaving again without a photo.
+    site.work(hire(json!({"Resume": resume}))).await;
+    site.work(on("archive")).await;
+    assert_eq!(shared(site), [DOCUMENT.to_owned(), names[1].clone()]);
+    site.work(on("restore")).await;
+    assert_eq!(shared(site), [] as [&str; 0]);
+    let name = site.blobs("large-§").await.remove(0);
+    assert_eq!(site.blob("large-§", &name).await.unwrap().properties.content_type, "text/plain; charset=utf-8");
+
+    let mut job = hire(json!({"Resume": "short"}));
+    job["blobs"] = json!({"Photo": site.stage("photo.png", photo.clone(), "image/png").await});
+    site.work(job).await;
+    for op in ["archive", "restore"] {
+        site.work(on(op)).await;
+    }
+    assert_eq!(shared(site), [] as [&str; 0]);
+    let [name] = <[String; 1]>::try_from(site.blobs("large-§").await).unwrap();
+    let blob = site.blob("large-§", &name).await.unwrap();
+    assert!(blob.content == photo && blob.properties.content_type == "image/png");
+    site.in_step("Staff§").await;
 }
 
 pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought_in_step(site: &Site) {

@@ -78,6 +78,7 @@ patterns! {
         a_large_value_moves_with_its_entity
         a_large_value_goes_into_the_archive_and_comes_back
         large_values_lie_beside_the_document_of_their_entity_and_come_back
+        large_values_lie_beside_the_file_of_their_entity_and_come_back
         what_a_document_left_behind_goes_when_its_archive_is_brought_in_step
         large_values_take_as_many_requests_as_the_documentation_says;
     lists:
@@ -105,7 +106,10 @@ patterns! {
         what_carrying_costs;
     series:
         a_day_of_24_hours_is_one_entity
-        a_series_that_outgrows_its_entity_is_told;
+        a_series_that_outgrows_its_entity_is_told
+        a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one
+        what_a_row_cannot_take_at_once_is_told
+        spilling_takes_as_many_requests_as_the_documentation_says;
     wide:
         a_survey_of_300_answers_is_one_entity
         a_thousand_properties_are_archived_restored_and_moved_as_one

@@ -1,5 +1,8 @@
-//! Data series: one entity per day, one property per hour, each written by a job of its own.
+//! Data series: one entity per day, one property per hour, each written by a job of its own; and one that outgrows its row.
 
+use std::collections::BTreeMap;
+
+use evenkeel::model::{EdmValue, EntityKey};
 use serde_json::{Map, Value, json};
 
 use crate::site::{Site, key};
@@ -17,6 +20,34 @@ partition_key = "room_{Room|lower}"
 row_key = "{PartitionKey}_{RowKey}"
 select = ["H23"]
 on_conflict = "reject"
+
+[views.readings]
+kind = "large_entity"
+source = "Sensors§"
+container = "readings-§"
+spill = true
+
+[views.sensors_by_room]
+kind = "secondary_index"
+source = "Sensors§"
+table = "SensorsByRoom§"
+partition_key = "room_{Room|lower}"
+row_key = "{PartitionKey}_{RowKey}"
+select = ["M0000"]
+on_conflict = "reject"
+
+[archives.old]
+source = "Sensors§"
+to = { kind = "table", table = "OldSensors§" }
+
+[views.old_readings]
+kind = "large_entity"
+source = "OldSensors§"
+container = "old-readings-§"
+
+[archives.papers]
+source = "Sensors§"
+to = { kind = "blob", container = "papers-§" }
 "#;
 
 fn merge(properties: &Value) -> Value {
@@ -70,4 +101,141 @@ pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
     let row = site.row("Meters§", "meter-7", "2026-11-20").await.unwrap();
     assert_eq!(row.entity.user_properties().count(), 251, "it is as it was");
     site.in_step("Meters§").await;
+}
+
+/// A job that sets some values of a sensor's series.
+fn reading(mode: &str, properties: &Value) -> Value {
+    let mut job = merge(properties);
+    job["table"] = "Sensors§".into();
+    job["mode"] = mode.into();
+    job
+}
+
+fn numbers(range: std::ops::Range<i32>, value: impl Fn(i32) -> i32) -> Value {
+    Value::Object(range.map(|n| (format!("M{n:04}"), json!(value(n)))).collect())
+}
+
+/// What the series should be, kept by the test itself.
+struct Series<'s> {
+    site: &'s Site,
+    values: BTreeMap<String, EdmValue>,
+}
+
+impl Series<'_> {
+    /// Sets values by a job, and says how many requests it took.
+    async fn set(&mut self, mode: &str, properties: Value) -> u64 {
+        if mode == "replace" {
+            self.values.clear();
+        }
+        let said = properties.as_object().unwrap().iter();
+        self.values.extend(said.map(|(name, value)| {
+            (name.clone(), value.as_i64().map_or_else(|| value.as_str().unwrap().into(), |n| EdmValue::from(i32::try_from(n).unwrap())))
+        }));
+        self.site.requests_of(reading(mode, &properties)).await
+    }
+
+    /// How many properties the row has, once all is as it should be: read as one, it says what the test says.
+    async fn holds(&self, container: &str) -> usize {
+        let row = self.site.row("Sensors§", "meter-7", "2026-11-20").await.unwrap();
+        let key = EntityKey::new("meter-7", "2026-11-20").unwrap();
+        let whole = self.site.client.get(&self.site.table("Sensors§"), &key).await.unwrap().unwrap();
+        let found: BTreeMap<_, _> = whole.entity.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect();
+        assert_eq!(found, self.values);
+        assert!(row.entity.get("ek_spilling").is_none() && whole.entity.get("ek_spilled").is_none());
+        let blobs = self.site.blobs(container).await;
+        match row.entity.text("ek_spilled") {
+            None => assert_eq!(blobs, [] as [&str; 0]),
+            Some(pointer) => assert!(blobs.len() == 1 && pointer.contains(&blobs[0]), "{pointer}: {blobs:?}"),
+        }
+        self.site.in_step("Sensors§").await;
+        row.entity.user_properties().count()
+    }
+}
+
+pub(crate) async fn a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one(site: &Site) {
+    let mut series = Series { site, values: BTreeMap::new() };
+    series.set("merge", json!({"Room": "Lab", "M0000": 0})).await;
+    for from in (1..600).step_by(37) {
+        series.set("merge", numbers(from..from + 37, |n| n)).await;
+        series.holds("readings-§").await;
+    }
+    assert!(series.values.len() > 600);
+    // What views name has stayed in the row.
+    assert_eq!(copies_of(site).await, [key("room_lab", "meter-7_2026-11-20", "sensors_by_room")]);
+    // A value that comes late counts, and is taken along later on.
+    series.set("merge", numbers(3..5, |n| -n)).await;
+    series.holds("readings-§").await;
+    series.set("merge", numbers(700..940, |n| n)).await;
+    series.holds("readings-§").await;
+    // A condition sees what has left the row.
+    let mut older = reading("merge", &json!({"M0003": -4}));
+    older["newer_by"] = "M0003".into();
+    let Ok(evenkeel::reconcile::Outcome::Skipped { .. }) = site.attempt(&older).await else { panic!("not skipped") };
+    series.holds("readings-§").await;
+
+    // The sensor is carried elsewhere; the series goes into archives, comes back, and goes.
+    series.set("merge", json!({"Room": "Hall"})).await;
+    assert_eq!(copies_of(site).await, [key("room_hall", "meter-7_2026-11-20", "sensors_by_room")]);
+    let left = series.holds("readings-§").await;
+    for archive in ["old", "papers"] {
+        let on = |op: &str| json!({"op": op, "archive": archive, "pk": "meter-7", "rk": "2026-11-20"});
+        site.work(on("archive")).await;
+        assert_eq!(site.blobs("readings-§").await, [] as [&str; 0]);
+        site.work(on("restore")).await;
+        assert_eq!(series.holds("readings-§").await, left, "{archive}");
+        assert_eq!(site.blobs("old-readings-§").await, [] as [&str; 0]);
+        assert_eq!(site.blobs("papers-§").await, [] as [&str; 0]);
+    }
+    site.work(json!({"op": "move", "table": "Sensors§", "pk": "meter-7", "rk": "2026-11-20", "to_pk": "meter-8", "to_rk": "x"})).await;
+    site.work(json!({"op": "move", "table": "Sensors§", "pk": "meter-8", "rk": "x", "to_pk": "meter-7", "to_rk": "2026-11-20"})).await;
+    assert_eq!(series.holds("readings-§").await, left);
+    series.set("replace", json!({"Room": "Hall", "M0000": 1})).await;
+    assert_eq!(series.holds("readings-§").await, 2, "it begins anew");
+    // Brought whole, it spills at once; and begins anew again.
+    series.set("replace", numbers(0..400, |n| n)).await;
+    series.holds("readings-§").await;
+    series.set("replace", numbers(0..400, |n| n + 1)).await;
+    series.holds("readings-§").await;
+    site.work(json!({"op": "delete", "table": "Sensors§", "pk": "meter-7", "rk": "2026-11-20"})).await;
+    assert_eq!(site.blobs("readings-§").await, [] as [&str; 0]);
+    series.values.clear();
+    series.set("merge", numbers(0..3, |n| n)).await;
+    assert_eq!(series.holds("readings-§").await, 3);
+}
+
+async fn copies_of(site: &Site) -> Vec<(String, String, String)> {
+    site.keys("SensorsByRoom§", "ek_view").await
+}
+
+pub(crate) async fn what_a_row_cannot_take_at_once_is_told(site: &Site) {
+    let mut series = Series { site, values: BTreeMap::new() };
+    series.set("merge", numbers(0..200, |n| n)).await;
+    let error = site.refused(reading("merge", &numbers(200..460, |n| n))).await;
+    assert!(error.contains("its row takes 245 properties") && error.contains("merge them in several jobs"), "{error}");
+    assert_eq!(series.holds("readings-§").await, 200, "it is as it was");
+    // Somebody deletes the blob by hand: that is told before anything more leaves the row.
+    series.set("merge", numbers(200..260, |n| n)).await;
+    let name = site.blobs("readings-§").await.remove(0);
+    site.delete_blob("readings-§", &name).await;
+    site.work(reading("merge", &numbers(260..300, |n| n))).await;
+    let error = site.refused(reading("merge", &numbers(300..460, |n| n))).await;
+    assert!(error.contains("which does not exist") && error.contains("\"mode\": \"replace\""), "{error}");
+    series.set("replace", numbers(0..10, |n| n)).await;
+    assert_eq!(series.holds("readings-§").await, 10);
+}
+
+pub(crate) async fn spilling_takes_as_many_requests_as_the_documentation_says(site: &Site) {
+    let mut series = Series { site, values: BTreeMap::new() };
+    series.set("merge", numbers(0..245, |n| n)).await;
+    let (mut spills, mut others) = (Vec::new(), Vec::new());
+    for n in 245..640 {
+        let before = site.blobs("readings-§").await;
+        let requests = series.set("merge", numbers(n..n + 1, |n| n)).await;
+        if site.blobs("readings-§").await == before { &mut others } else { &mut spills }.push(requests);
+    }
+    // Footprint, primary, merge, close.
+    assert!(others.iter().all(|requests| *requests == 4), "{others:?}");
+    // First: both read, announced, the blob, the row, closed; both and the blob read, the row, closed. Later also: the blob before is
+    // read, and its end announced and made.
+    assert_eq!(spills, [11, 14, 14, 14]);
 }

@@ -1,12 +1,13 @@
 //! Large values, disturbed at every operation of every job: no pointer leads nowhere, and no blob belongs to nobody.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use evenkeel::config::{self, Folder, Request};
-use evenkeel::model::job::Primary;
-use evenkeel::model::large::{self, Pointer, STAGING};
-use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, Job, ViewName, odata};
-use evenkeel::ports::BlobUpload;
+use evenkeel::model::job::{Primary, PutMode};
+use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
+use evenkeel::ports::{BlobUpload, FilePlace};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -24,6 +25,7 @@ source = "Staff"
 properties = ["Photo", "Resume"]
 container = "large"
 threshold = "16B"
+spill = true
 
 [views.by_name]
 kind = "secondary_index"
@@ -31,6 +33,7 @@ source = "Staff"
 table = "Staff"
 partition_key = "{PartitionKey}"
 row_key = "name_{Name}_{RowKey}"
+select = []
 
 [archives.former]
 source = "Staff"
@@ -44,7 +47,12 @@ container = "former"
 [archives.papers]
 source = "Staff"
 to = { kind = "blob", container = "papers" }
+
+[archives.drawer]
+source = "Staff"
+to = { kind = "file", dir = "/mnt/drawer" }
 "#;
+const DRAWER: &str = "/mnt/drawer";
 
 const FIRST: &str = "the first value, which is large";
 const SECOND: &str = "the second value, which is large too";
@@ -81,6 +89,8 @@ fn on(op: &str) -> Job {
     match op {
         "archive" | "restore" => job(&json!({"op": op, "archive": "former", "pk": "p", "rk": "1"})),
         "file" => job(&json!({"op": "archive", "archive": "papers", "pk": "p", "rk": "1"})),
+        "shut away" => job(&json!({"op": "archive", "archive": "drawer", "pk": "p", "rk": "1"})),
+        "take out" => job(&json!({"op": "restore", "archive": "drawer", "pk": "p", "rk": "1"})),
         "unfile" => job(&json!({"op": "restore", "archive": "papers", "pk": "p", "rk": "1"})),
         "move" => job(&json!({"op": op, "table": "Staff", "pk": "p", "rk": "1", "to_pk": "q", "to_rk": "2"})),
         _ => job(&json!({"op": op, "table": "Staff", "pk": "p", "rk": "1"})),
@@ -165,6 +175,51 @@ fn scenarios() -> Vec<Scenario> {
             job: || on("restore"),
             after: Some(("Staff", here, photo(FIRST))),
         },
+        Scenario {
+            name: "a series outgrows its row",
+            before: || vec![series("replace", FULL, 1)],
+            job: || series("merge", 244..246, 1),
+            after: Some(("Staff", here, Vec::new())),
+        },
+        Scenario {
+            name: "a series outgrows its row again",
+            before: spilled,
+            job: || series("merge", 365..367, 1),
+            after: Some(("Staff", here, Vec::new())),
+        },
+        Scenario {
+            name: "a series is brought whole",
+            before: spilled,
+            job: || series("replace", 0..300, 2),
+            after: Some(("Staff", here, Vec::new())),
+        },
+        Scenario { name: "a series is archived", before: spilled, job: || on("archive"), after: Some(("Former", here, Vec::new())) },
+        Scenario { name: "a series is filed", before: spilled, job: || on("file"), after: Some(("Papers", here, Vec::new())) },
+        Scenario {
+            name: "a series comes back from the files",
+            before: || spilled().into_iter().chain([on("file")]).collect(),
+            job: || on("unfile"),
+            after: Some(("Staff", here, Vec::new())),
+        },
+        Scenario { name: "it is shut away", before: settled, job: || on("shut away"), after: Some(("Drawer", here, photo(FIRST))) },
+        Scenario {
+            name: "it is shut away over what was",
+            before: || {
+                vec![
+                    put(&person("Old").with("Photo", SECOND), "replace"),
+                    on("shut away"),
+                    put(&person("Ada").with("Photo", FIRST).with("Resume", SECOND), "replace"),
+                ]
+            },
+            job: || on("shut away"),
+            after: Some(("Drawer", here, vec![("Photo", FIRST.as_bytes().to_vec()), ("Resume", SECOND.as_bytes().to_vec())])),
+        },
+        Scenario {
+            name: "it is taken out of the drawer",
+            before: || vec![put(&person("Ada").with("Photo", FIRST), "replace"), on("shut away")],
+            job: || on("take out"),
+            after: Some(("Staff", here, photo(FIRST))),
+        },
         Scenario { name: "it is filed", before: settled, job: || on("file"), after: Some(("Papers", here, photo(FIRST))) },
         Scenario {
             name: "it is filed over an earlier filing",
@@ -188,6 +243,33 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
+/// As many values of a series as a row takes beside a name.
+const FULL: std::ops::Range<i32> = 0..244;
+
+fn series(mode: &str, numbers: std::ops::Range<i32>, by: i32) -> Job {
+    let entity = if mode == "replace" { person("Ada") } else { Entity::new(person("").key) };
+    put(&numbers.fold(entity, |entity, n| entity.with(format!("M{n:04}"), n * by)), mode)
+}
+
+/// A series that has spilled once, has an old value corrected, and is full again.
+fn spilled() -> Vec<Job> {
+    vec![series("replace", FULL, 1), series("merge", 244..245, 1), series("merge", 3..4, -1), series("merge", 245..365, 1)]
+}
+
+/// The values of the series that a scenario ends with, by what its jobs say.
+fn expected_series(scenario: &Scenario) -> BTreeMap<String, EdmValue> {
+    let mut values = BTreeMap::new();
+    for job in (scenario.before)().into_iter().chain([(scenario.job)()]) {
+        if let Job::Put(put) = job {
+            if put.mode == PutMode::Replace {
+                values.clear();
+            }
+            values.extend(put.entity.properties.into_iter().filter(|(name, _)| name.starts_with('M')));
+        }
+    }
+    values
+}
+
 async fn prepared(scenario: &Scenario) -> Lab {
     let lab = lab().await;
     for job in (scenario.before)() {
@@ -207,14 +289,30 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
         let rows = lab.sim.rows(&table(name)).into_iter().filter(|row| row.entity.get("ek_view").is_none());
         entities.extend(rows.map(|row| (name, Primary { table: table(name), key: row.entity.key.clone() }, row.entity)));
     }
-    let filing = lab.engine.catalog().filing_of(&ViewName::new("papers").unwrap()).unwrap().table.table.clone();
+    let filing = |archive: &str| lab.engine.catalog().filing_of(&ViewName::new(archive).unwrap()).unwrap().table.table.clone();
+    for place in lab.sim.places().into_iter().filter(|place| !place.name.as_str().contains("%values/")) {
+        let file = lab.sim.files().read(&place).await.unwrap().unwrap();
+        let entity = odata::decode(&serde_json::from_slice(&file.content).unwrap()).unwrap();
+        entities.push(("Drawer", Primary { table: filing("drawer"), key: entity.key.clone() }, entity));
+    }
     for name in names(lab, "papers").await.into_iter().filter(|name| !name.contains("%values/")) {
         let name = BlobName::new(name.strip_prefix("papers/").unwrap()).unwrap();
         let blob = lab.account.blobs.get(&container("papers"), &name, None).await.unwrap().unwrap();
         let entity = odata::decode(&serde_json::from_slice(&blob.content).unwrap()).unwrap();
-        entities.push(("Papers", Primary { table: filing.clone(), key: entity.key.clone() }, entity));
+        entities.push(("Papers", Primary { table: filing("papers"), key: entity.key.clone() }, entity));
     }
     entities
+}
+
+/// What a pointer leads to, and where that is.
+async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<Bytes>) {
+    if let Some(container) = &pointer.container {
+        let blob = lab.account.blobs.get(container, &pointer.name, None).await.unwrap();
+        return (format!("{container}/{}", pointer.name), blob.map(|blob| blob.content));
+    }
+    let place = FilePlace { dir: DRAWER.to_owned(), name: pointer.name.clone() };
+    let file = lab.sim.files().read(&place).await.unwrap();
+    (format!("{DRAWER}/{}", pointer.name), file.map(|file| file.content))
 }
 
 async fn names(lab: &Lab, of: &str) -> Vec<String> {
@@ -232,15 +330,29 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
         let mut values = Vec::new();
         for (property, value) in entity.user_properties() {
             let Some(pointer) = Pointer::of(value) else { continue };
-            let blob = lab.account.blobs.get(&pointer.container, &pointer.name, None).await.unwrap();
-            let content = blob.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere")).content;
+            let (place, content) = led_to(lab, &pointer).await;
+            let content = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
             assert_eq!(large::hash(&content), pointer.sha256, "{story}");
-            wanted.insert(format!("{}/{}", pointer.container, pointer.name));
+            wanted.insert(place);
             values.push((property.clone(), content.to_vec()));
         }
+        let mut left = BTreeMap::new();
+        for property in [SPILLED, SPILLING] {
+            let Some(pointer) = entity.get(property).and_then(Pointer::of) else { continue };
+            let (place, content) = led_to(lab, &pointer).await;
+            let content = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
+            let properties = large::spilled(&pointer, &content).unwrap();
+            if property == SPILLED {
+                left = properties;
+            }
+            wanted.insert(place);
+        }
+        let whole = large::rejoined(entity, left).properties.into_iter().filter(|(name, _)| name.starts_with('M'));
+        assert_eq!(whole.collect::<BTreeMap<_, _>>(), expected_series(scenario), "{story}");
         found.push((name, (primary.key.pk.to_string(), primary.key.rk.to_string()), values));
     }
-    let mut there = BTreeSet::new();
+    let places = lab.sim.places().into_iter().filter(|place| place.name.as_str().contains("%values/"));
+    let mut there: BTreeSet<String> = places.map(|place| format!("{}/{}", place.dir, place.name)).collect();
     for container in ["large", "former", "papers"] {
         there.extend(names(lab, container).await.into_iter().filter(|name| !name.contains(".json") || name.contains("%values/")));
     }
@@ -289,8 +401,9 @@ type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 /// Somebody else brings everything in step that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let filing = other.engine.catalog().filing_of(&ViewName::new("papers").unwrap()).unwrap().table.table.to_string();
-        for (name, pk, rk) in [("Staff", "p", "1"), ("Former", "p", "1"), ("Staff", "q", "2"), (filing.as_str(), "p", "1")] {
+        let filings: Vec<String> = other.engine.catalog().filings.keys().map(ToString::to_string).collect();
+        let tables = [("Staff", "p", "1"), ("Former", "p", "1"), ("Staff", "q", "2")];
+        for (name, pk, rk) in tables.into_iter().chain(filings.iter().map(|name| (name.as_str(), "p", "1"))) {
             drop(other.work(&job(&json!({"op": "sync", "table": name, "pk": pk, "rk": rk}))).await);
         }
     })

@@ -1,0 +1,205 @@
+//! A series that outgrows its row: making room for what is merged into it.
+//!
+//! What a row holds is nowhere else, so that it must not leave the row before the blob that takes it is there for good. That takes
+//! two writes of the row, and each pass in between finds an entity that is whole:
+//!
+//! ```text
+//!   announce ─▶ upload the blob: what the last one had, and half of the row ─▶ the row says `ek_spilling`   nothing has left it
+//!   close: the blob is pointed to, and nobody drops it any more
+//!   the row without what the blob has; `ek_spilled` names the blob, in place of the last one ─▶ drop the last one ─▶ close
+//! ```
+//!
+//! Whoever stops in between leaves a row that is full and says `ek_spilling`: the next merge reads that blob and carries on. What is in the
+//! row counts, whatever the blob says: a value that comes late is taken along the next time.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::commit::Change;
+use super::execute::Failure;
+use super::failure::{permanent, storage};
+use super::observation::Observation;
+use super::pass::Pass;
+use super::value::Supply;
+use crate::model::job::Stamp;
+use crate::model::large::{self, Pointer, SPILLED, SPILLING};
+use crate::model::{BlobName, ETag, EdmValue, Entity, ItemAddress, Row, Site, limits};
+use crate::patterns::spill;
+
+/// Properties by name.
+type Properties = BTreeMap<String, EdmValue>;
+
+/// What is to be written.
+pub(super) enum Step {
+    /// The change, all of it.
+    Whole(Change),
+    /// What makes room for it: it comes after that.
+    Room(Change),
+}
+
+/// A series that cannot be written.
+#[derive(Debug, thiserror::Error)]
+enum SpillError {
+    #[error(
+        "the properties that have left its row lie in {0}, which does not exist (any more): send the whole entity, with \"mode\": \"replace\""
+    )]
+    Gone(BlobName),
+    #[error("the properties that have left its row lie in {name}, which is no such blob: {problem}")]
+    Broken { name: BlobName, problem: String },
+    #[error(
+        "its row takes {} properties, and {excess} of what it would have cannot leave it, since views name them or this job brings them: merge them in several jobs",
+        spill::ROW_PROPERTIES
+    )]
+    Full { excess: usize },
+    #[error(
+        "what has left its row would have {bytes} bytes as JSON; at most {} (16 MiB) are allowed, since it is read and written as one: begin another series",
+        limits::SPILLED_BYTES
+    )]
+    TooLarge { bytes: usize },
+}
+
+/// A blob that properties have gone into, and what it says.
+struct Spilled {
+    pointer: Pointer,
+    content: Bytes,
+    properties: Properties,
+}
+
+impl Pass<'_> {
+    /// Makes room in the row for what is to be written, where the table's view says so.
+    pub(super) async fn spill(&mut self, seen: &Observation, change: Change) -> Result<Step, Failure> {
+        let excess = change.result().map_or(0, spill::excess);
+        if excess == 0 || !self.engine.catalog.large_values_of(self.source).is_some_and(|(_, large)| large.spill) {
+            return Ok(Step::Whole(change));
+        }
+        match (change, &seen.row) {
+            (Change::Merge { changes, merged, etag }, Some(row)) => self.make_room(row, (changes, merged, etag)).await,
+            // All of it comes with the job: there is nothing yet that could be lost.
+            (Change::Insert(entity), _) => Ok(Step::Whole(Change::Insert(self.spill_whole(entity)?))),
+            (Change::Replace(entity, etag), _) => Ok(Step::Whole(Change::Replace(self.spill_whole(entity)?, etag))),
+            (change, _) => Ok(Step::Whole(change)),
+        }
+    }
+
+    /// Supplies the blob once more that this job brought with an entity that is more than a row takes.
+    pub(super) fn spill_again(&mut self, row: &Row, whole: Entity) {
+        if spill::excess(&whole) == 0 || !self.engine.catalog.large_values_of(self.source).is_some_and(|(_, large)| large.spill) {
+            return;
+        }
+        let supplies = self.supplies.clone();
+        let again = self.spill_whole(whole);
+        if !again.is_ok_and(|again| again.get(large::SPILLED) == row.entity.get(large::SPILLED)) {
+            // It is another one, which this job has not brought.
+            self.supply(supplies);
+        }
+    }
+
+    /// Takes out of an entity what its row cannot take.
+    fn spill_whole(&mut self, mut entity: Entity) -> Result<Entity, Failure> {
+        let excess = spill::excess(&entity);
+        let Some(out) = spill::outgoing(&entity, &self.engine.catalog.kept_in_rows(self.source), excess) else {
+            return Err(permanent(self.spilling(), SpillError::Full { excess }));
+        };
+        for name in out.keys() {
+            entity.properties.remove(name);
+        }
+        entity.properties.remove(SPILLING);
+        let pointer = self.supply_spilled(&out)?;
+        Ok(entity.with(SPILLED, pointer.to_string()))
+    }
+
+    async fn make_room(&mut self, row: &Row, (changes, merged, etag): (Entity, Entity, ETag)) -> Result<Step, Failure> {
+        let kept = self.engine.catalog.kept_in_rows(self.source);
+        if let Some(pointer) = self.own_pointer(&row.entity, SPILLING)
+            && let Some(there) = self.read_spilled(pointer).await?
+        {
+            let mut rest = merged.clone();
+            for name in spill::covered(&merged, &kept, &there.properties) {
+                rest.properties.remove(&name);
+            }
+            if spill::excess(&rest) == 0 {
+                rest.properties.remove(SPILLING);
+                // It is there; and should somebody take it away nevertheless, before the row is written, it is put there again.
+                self.supply_blob(&there.pointer, there.content);
+                return Ok(Step::Whole(Change::Replace(rest.with(SPILLED, there.pointer.to_string()), etag)));
+            }
+        }
+        let mut spilled = Properties::new();
+        if let Some(pointer) = self.own_pointer(&row.entity, SPILLED) {
+            let name = pointer.name.clone();
+            let before = self.read_spilled(pointer).await?;
+            spilled = before.ok_or_else(|| permanent(self.spilling(), SpillError::Gone(name)))?.properties;
+        }
+        let mut stays = kept;
+        stays.extend(changes.properties.keys().cloned());
+        let excess = spill::excess(&merged);
+        let out = spill::outgoing(&row.entity, &stays, excess);
+        spilled.extend(out.ok_or_else(|| permanent(self.spilling(), SpillError::Full { excess }))?);
+        let pointer = self.supply_spilled(&spilled)?;
+        Ok(Step::Room(pointing(row, &pointer)))
+    }
+
+    /// A property of an entity that has lain in its row and may have left it.
+    pub(super) async fn spilled_value(&self, entity: &Entity, property: &str) -> Result<Option<EdmValue>, Failure> {
+        match self.own_pointer(entity, SPILLED).filter(|_| entity.get(property).is_none()) {
+            Some(pointer) => Ok(self.read_spilled(pointer).await?.and_then(|mut there| there.properties.remove(property))),
+            None => Ok(None),
+        }
+    }
+
+    fn own_pointer(&self, entity: &Entity, property: &str) -> Option<Pointer> {
+        entity.get(property).and_then(Pointer::of).filter(|pointer| pointer.is_of(&self.folder))
+    }
+
+    /// Reads what has left a row. Nothing where the blob is gone.
+    async fn read_spilled(&self, pointer: Pointer) -> Result<Option<Spilled>, Failure> {
+        let Some((_, large)) = self.engine.catalog.large_values_of(self.source) else { return Ok(None) };
+        let Some(container) = &pointer.container else { return Ok(None) };
+        let blob = self.target(&large.account)?.blobs.get(container, &pointer.name, None).await;
+        let blob = blob.map_err(|error| storage(format!("reading {container}/{}", pointer.name), error))?;
+        let Some(blob) = blob else { return Ok(None) };
+        let properties = large::spilled(&pointer, &blob.content)
+            .map_err(|problem| permanent(self.spilling(), SpillError::Broken { name: pointer.name.clone(), problem }))?;
+        Ok(Some(Spilled { pointer, content: blob.content, properties }))
+    }
+
+    fn supply_spilled(&mut self, properties: &Properties) -> Result<Pointer, Failure> {
+        let content = large::spill(properties);
+        if content.len() > limits::SPILLED_BYTES {
+            return Err(permanent(self.spilling(), SpillError::TooLarge { bytes: content.len() }));
+        }
+        let Some((_, large)) = self.engine.catalog.large_values_of(self.source) else {
+            return Err(permanent(self.spilling(), SpillError::Full { excess: properties.len() }));
+        };
+        let pointer = Pointer::to(&self.folder, &large.container, SPILLED, content.len() as u64, large::hash(&content));
+        let pointer = pointer.map_err(|error| permanent(self.spilling(), error))?;
+        self.supply_blob(&pointer, content);
+        Ok(pointer)
+    }
+
+    fn supply_blob(&mut self, pointer: &Pointer, content: Bytes) {
+        let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else { return };
+        let site = Site::Blob { container: large.container.clone(), name: pointer.name.clone() };
+        let address = ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None };
+        let mut supplies = std::mem::take(&mut self.supplies);
+        supplies.insert(address, Supply::Bytes { content, content_type: "application/json".to_owned() });
+        self.supply(supplies);
+    }
+
+    fn spilling(&self) -> String {
+        format!("making room in the row of {}", self.primary)
+    }
+}
+
+/// The row as it was, and pointing to a blob that is to take some of it. It is nobody's write: the stamp on it stays, unless there is no
+/// room for it.
+fn pointing(row: &Row, pointer: &Pointer) -> Change {
+    let room = Entity::new(row.entity.key.clone()).with(SPILLING, pointer.to_string());
+    let mut whole = row.entity.clone().merged(&room);
+    if whole.properties.len() > limits::PROPERTIES {
+        whole.properties.remove(Stamp::PROPERTY);
+        return Change::Replace(whole, row.etag.clone());
+    }
+    Change::Merge { changes: room, merged: whole, etag: row.etag.clone() }
+}
