@@ -73,3 +73,73 @@ impl Catalog {
 fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
     view.rows().map(|rows| rows.target)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
+    use crate::model::dated::DatedTables;
+    use crate::model::template::Template;
+    use crate::model::{AccountName, TableName};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    pub(crate) fn dated(pattern: &str) -> DatedRef {
+        DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+    }
+
+    /// Retentions of these tables, each with its views: name, source and target.
+    pub(crate) fn catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
+        let mut catalog = Catalog::default();
+        for tables in retentions {
+            let DatedRef { account, tables } = dated(tables);
+            let name = ViewName::new(tables.prefix().to_ascii_lowercase()).unwrap();
+            let retention = Retention { name: name.clone(), account, tables, keep: Duration::from_hours(24), ahead: 1, archive_to: None };
+            catalog.retentions.insert(name, Arc::new(retention));
+        }
+        for (name, source, target) in views {
+            let template = |text| Template::parse(text).unwrap();
+            let kind = ViewKind::SecondaryIndex(SecondaryIndex {
+                target: dated(target),
+                partition_key: template("{User}"),
+                row_key: template("{PartitionKey}_{RowKey}"),
+                select: None,
+            });
+            let name = ViewName::new(*name).unwrap();
+            let view = View { name: name.clone(), source: dated(source), when: None, kind, on_conflict: OnConflict::Reject };
+            catalog.dated_views.insert(name, Arc::new(view));
+        }
+        catalog
+    }
+
+    fn followers(catalog: &Catalog) -> Vec<String> {
+        let retention = catalog.retentions.values().next().unwrap();
+        catalog.followers(retention).all().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_views_write_follows_and_the_source_itself_does_not() {
+        let views = [("a", "Logins%Y%m%d", "ByUser%Y%m%d"), ("b", "Logins%Y%m%d", "Logins%Y%m%d"), ("c", "Logins%Y%m%d", "ByUser%Y%m%d")];
+        assert_eq!(followers(&catalog(&["Logins%Y%m%d"], &views)), ["ByUser%Y%m%d", "EvenkeelFootprintsLogins%Y%m%d"]);
+        assert_eq!(followers(&catalog(&["Logins%Y%m%d"], &views[1..2])), ["EvenkeelFootprintsLogins%Y%m%d"]);
+        assert!(followers(&catalog(&["Logins%Y%m%d"], &[])).is_empty());
+    }
+
+    #[test]
+    fn what_was_once_written_is_dropped_with_its_table_unless_it_is_something_else_by_now() {
+        let once = |catalog: &mut Catalog| {
+            let former = ["Old%Y%m%d", "Kept%Y%m%d", "Named%Y%m%d", "Other%Y%m%d"].map(dated).into();
+            catalog.generations.followed.push((dated("Logins%Y%m%d"), former));
+        };
+        let mut alone = catalog(&["Logins%Y%m%d"], &[]);
+        once(&mut alone);
+        assert_eq!(followers(&alone), ["Kept%Y%m%d", "Named%Y%m%d", "Old%Y%m%d", "Other%Y%m%d"]);
+        let mut taken = catalog(&["Logins%Y%m%d", "Kept%Y%m%d", "Visits%Y%m%d"], &[("v", "Visits%Y%m%d", "Other%Y%m%d")]);
+        let named = TableName::new("Named20261120").unwrap();
+        taken.tables.insert(named.clone(), TableRef { account: AccountName::main(), table: named });
+        once(&mut taken);
+        let logins = taken.retentions[&ViewName::new("logins").unwrap()].clone();
+        assert_eq!(taken.followers(&logins).all().map(ToString::to_string).collect::<Vec<_>>(), ["Old%Y%m%d"]);
+        assert!(taken.followers(&logins).wanted().next().is_none(), "nobody writes there any more");
+    }
+}

@@ -6,7 +6,7 @@
 mod archive;
 mod figure;
 mod filing;
-mod follow;
+pub(crate) mod follow;
 mod generation;
 mod known;
 mod place;

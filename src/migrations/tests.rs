@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::{Change, Migrator, ViewAction};
 use crate::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
+use crate::catalog::follow::tests as follow;
 use crate::catalog::{Catalog, OnConflict, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
 use crate::model::template::Template;
@@ -213,4 +214,63 @@ async fn what_is_still_being_deleted_is_waited_for() {
     let done = up(&migrator).await;
     assert_eq!(began.elapsed(), Duration::from_mins(2));
     assert_eq!((done.len(), migrator.status().await.unwrap().pending), (10, vec![]));
+}
+
+fn by_date(target: &str) -> Arc<Catalog> {
+    Arc::new(follow::catalog(&["Logins%Y%m%d"], &[("byuser", "Logins%Y%m%d", target)]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_for_the_dates_that_are_there() {
+    let world = world(Arc::new(Fair));
+    for table in ["Logins20261119", "logins20261120", "LoginsOfOld20261120"] {
+        world.account().tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
+    }
+    let told = |done: &[Change]| -> Vec<String> {
+        done.iter().map(ToString::to_string).filter(|told| told.contains("20261") || told.contains('%')).collect()
+    };
+    let done = up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
+    assert_eq!(
+        told(&done),
+        [
+            "create table ByUser20261119 (account main)",
+            "create table EvenkeelFootprintsLogins20261119 (account main)",
+            "create table ByUser20261120 (account main)",
+            "create table EvenkeelFootprintsLogins20261120 (account main)",
+            "record view byuser of Logins%Y%m%d, generation 1",
+        ]
+    );
+    // Somebody is dropping a table: only a view that changes makes one anew.
+    world.account().tables.delete_table(&TableName::new("ByUser20261119").unwrap()).await.unwrap();
+    assert_eq!(up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await, []);
+
+    let moved = by_date("OfUser%Y%m%d");
+    assert_eq!(
+        told(&up(&migrator(&world, &moved)).await),
+        [
+            "create table OfUser20261119 (account main)",
+            "create table OfUser20261120 (account main)",
+            "record view byuser of Logins%Y%m%d as changed, generation 2",
+        ]
+    );
+    let gone = Arc::new(follow::catalog(&["Logins%Y%m%d"], &[]));
+    assert_eq!(told(&up(&migrator(&world, &gone)).await), ["retire view byuser of Logins%Y%m%d, last generation 2"]);
+    let record = migrator(&world, &gone).catalog_record().await.unwrap();
+    let mut catalog = Catalog::clone(&gone);
+    catalog.generations = record.generations(&catalog);
+    let retention = catalog.retentions.values().next().unwrap();
+    let followers = catalog.followers(retention);
+    assert_eq!(followers.former, ["ByUser%Y%m%d", "OfUser%Y%m%d"].map(follow::dated).into(), "both go with their tables");
+    assert_eq!(followers.footprints, Some(follow::dated("EvenkeelFootprintsLogins%Y%m%d")), "until nothing is derived any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_by_date_keep_their_spelling_and_a_view_its_source() {
+    let world = world(Arc::new(Fair));
+    up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
+    let respelled = Arc::new(follow::catalog(&["LOGINS%Y%m%d"], &[("byuser", "LOGINS%Y%m%d", "ByUser%Y%m%d")]));
+    let error = migrator(&world, &respelled).status().await.unwrap_err();
+    assert!(error.to_string().contains("the table Logins%Y%m%d is now spelled LOGINS%Y%m%d"), "{error}");
+    let error = migrator(&world, &catalog(&[("byuser", "{Email}")])).status().await.unwrap_err();
+    assert!(error.to_string().contains("had the source Logins%Y%m%d and now has Employees"), "{error}");
 }
