@@ -17,7 +17,7 @@ use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
 use super::records;
 use super::table_archive::{self, Archived};
-use crate::catalog::{Retention, TableRef};
+use crate::catalog::{DatedRef, Retention, TableRef};
 use crate::model::drop_table::DropTable;
 use crate::model::{ContainerName, TableName};
 use crate::ports::{ErrorClass, Missing};
@@ -47,7 +47,7 @@ pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -
     }
     let followers = drop_followers(engine, table, retention).await?;
     let dropped = drop_one(engine, table).await?;
-    if engine.catalog.has_lists_in(&retention.source()) {
+    if may_have_lists(engine, table, &retention.source()) {
         drop_lists(engine, table).await?;
     }
     if dropped || followers > 0 {
@@ -70,7 +70,7 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
             continue;
         }
         dropped += u32::from(drop_one(engine, &target).await?);
-        if engine.catalog.has_lists_in(tables) || followers.former.contains(tables) {
+        if followers.former.contains(tables) || may_have_lists(engine, table, tables) {
             drop_lists(engine, &target).await?;
         }
     }
@@ -79,6 +79,11 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
         records::forget(engine, table).await?;
     }
     Ok(dropped)
+}
+
+/// Whether lists in these tables may have outgrown their rows: those of views that are gone do not say what they were.
+fn may_have_lists(engine: &Engine, table: &TableRef, tables: &DatedRef) -> bool {
+    engine.catalog.has_lists_in(tables) || engine.catalog.generations.retired_source(table)
 }
 
 async fn drop_one(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
