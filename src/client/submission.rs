@@ -125,7 +125,11 @@ fn packed(json: &str) -> Result<String, String> {
 /// or a restore it is the archive's source, so that all jobs of one primary meet.
 fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     match job {
-        Job::Sync { primary, .. } | Job::Delete { primary, .. } => known_table(&primary.table, catalog),
+        Job::Sync { primary, .. } => {
+            let filing = catalog.filings.get(&primary.table).map(|filing| filing.table.clone());
+            filing.map_or_else(|| known_table(&primary.table, catalog), Ok)
+        }
+        Job::Delete { primary, .. } => known_table(&primary.table, catalog),
         Job::Put(put) => known_table(&put.table, catalog),
         Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
         Job::DropTable(job) => dated_table(&job.table, catalog),

@@ -14,7 +14,7 @@ use super::spill::Step;
 use super::staging::Staging;
 use crate::model::filter::compare_values;
 use crate::model::job::{Primary, Put, PutMode, Stamp};
-use crate::model::{Row, ViewName};
+use crate::model::{ETag, Entity, Row, ViewName};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
@@ -48,12 +48,14 @@ pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Resu
 async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: &Delivery) -> Result<Outcome, Failure> {
     let primary = Primary { table: put.table.clone(), key: put.entity.key.clone() };
     let mut pass = engine.pass(&primary, delivery)?;
+    let mut room: Option<Room> = None;
     loop {
         pass.next_round()?;
         let seen = pass.observe().await?;
         refuse_derived(&seen, &primary)?;
+        room = room.filter(|room| seen.row.as_ref().is_some_and(|row| row.entity == room.left));
         let judged = pass.judged(seen.row.as_ref(), put.condition.newer_by.as_deref()).await?;
-        let change = match decided(staging, judged.as_deref(), delivery).await? {
+        let change = match decided(staging, judged.as_deref(), room.as_ref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
                 if let (End::Mine, Some(row)) = (&end, &seen.row) {
@@ -84,6 +86,9 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             Step::Room(change) => {
                 // However that ends: the next round sees what has become of it.
                 pass.commit(&seen, &change).await?;
+                if let (Some(row), Some(left)) = (seen.row, change.result()) {
+                    room = Some(Room { before: room.map_or(row.etag, |room| room.before), left: left.clone() });
+                }
                 continue;
             }
         };
@@ -98,6 +103,14 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
     }
 }
 
+/// Room was made in the row, which has another ETag since, and says the same.
+struct Room {
+    /// The ETag that it had before.
+    before: ETag,
+    /// The row as it was left.
+    left: Entity,
+}
+
 /// Why nothing is to be written.
 enum End {
     /// This job has written it already.
@@ -109,11 +122,16 @@ enum End {
 }
 
 /// What to write over the row that was found.
-async fn decided(staging: &mut Staging<'_>, stored: Option<&Row>, delivery: &Delivery) -> Result<Result<Change, End>, Failure> {
+async fn decided(
+    staging: &mut Staging<'_>,
+    stored: Option<&Row>,
+    room: Option<&Room>,
+    delivery: &Delivery,
+) -> Result<Result<Change, End>, Failure> {
     if stored.and_then(|row| Stamp::of(&row.entity)).as_ref() == Some(&delivery.stamp) {
         return Ok(Err(End::Mine));
     }
-    let put = match staging.put().await? {
+    let mut put = match staging.put().await? {
         Ok(put) => put,
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
@@ -122,6 +140,12 @@ async fn decided(staging: &mut Staging<'_>, stored: Option<&Row>, delivery: &Del
             }));
         }
     };
+    if let (Some(room), Some(row)) = (room, stored)
+        && put.condition.if_match.as_ref() == Some(&room.before)
+    {
+        // The job has met its condition, and made room in the very row.
+        put.to_mut().condition.if_match = Some(row.etag.clone());
+    }
     Ok(match decide(&put, stored, &delivery.stamp) {
         Ok(Decision::Write(change)) => Ok(change),
         Ok(Decision::Mine) => Err(End::Mine),
@@ -232,7 +256,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, PutError> {
 mod tests {
     use super::*;
     use crate::model::job::PutCondition;
-    use crate::model::{ETag, Entity, EntityKey, TableName};
+    use crate::model::{EntityKey, TableName};
 
     fn put(mode: PutMode, condition: PutCondition) -> Put {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 1).with("V", 5_i64);

@@ -1,4 +1,4 @@
-//! A value of 200 MB passes through a worker in bounded memory: from its staged blob into its own, and out again.
+//! A value of 200 MB passes through a worker in bounded memory: from its staged blob into its own, out again, and into a file and back.
 //!
 //! Alone in its process, since what is measured is the whole process's peak.
 
@@ -28,6 +28,10 @@ kind = "large_entity"
 source = "Staff§"
 properties = ["Photo"]
 container = "large-§"
+
+[archives.drawer]
+source = "Staff§"
+to = { kind = "file", dir = "$SHARE" }
 "#;
 
 const BLOCKS: u8 = 50;
@@ -74,5 +78,13 @@ async fn a_value_of_200_mb_passes_in_bounded_memory() {
     assert_eq!(read.finalize(), hash.finalize());
     let after = peak();
     assert!(written < before + MORE_KIB && after < before + MORE_KIB, "{before} KiB before, {written} written, {after} read");
+    let on = |op: &str| json!({"op": op, "archive": "drawer", "pk": "p", "rk": "r"});
+    site.work(on("archive")).await;
+    let folder = std::fs::read_dir(site.folder.path().join("share/p/r.json%values")).unwrap();
+    let lengths: Vec<u64> = folder.map(|file| file.unwrap().metadata().unwrap().len()).collect();
+    assert_eq!(lengths, [bytes as u64]);
+    site.work(on("restore")).await;
+    let travelled = peak();
+    assert!(travelled < before + MORE_KIB, "{before} KiB before, {travelled} after an archive and back");
     site.in_step("Staff§").await;
 }
