@@ -105,7 +105,9 @@ fn hash(target: &Target<'_>) -> Option<u64> {
         Target::Partition(table, pk) => (table.as_str(), pk.as_str()).hash(&mut hasher),
         Target::Entity(table, key) => (table.as_str(), key.pk.as_str()).hash(&mut hasher),
         Target::Queue(queue) | Target::Message(queue, _) => queue.as_str().hash(&mut hasher),
-        Target::Service(_) | Target::Table(_) | Target::Container(_) | Target::Blob(..) => return None,
+        Target::Service(_) | Target::Table(_) | Target::Container(_) | Target::Blob(..) | Target::Collection(_) | Target::Document(..) => {
+            return None;
+        }
     }
     Some(hasher.finish())
 }

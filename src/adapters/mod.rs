@@ -8,14 +8,17 @@ mod check;
 pub mod circuit;
 pub mod embedded;
 pub mod files;
+pub mod gather;
 pub mod group;
 pub mod heat;
+mod http;
 pub mod layer;
 pub mod observe;
 pub mod pace;
 pub mod retry;
 #[cfg(test)]
 pub(crate) mod scripted;
+pub mod search;
 pub mod sim;
 pub mod system;
 pub mod wear;

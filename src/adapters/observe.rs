@@ -21,8 +21,8 @@ use crate::telemetry::latency::{Latencies, LatencyCounts};
 use crate::telemetry::trail::{self, Bill, Billed, Step};
 use crate::telemetry::{names, traces};
 
-/// Table, queue, blob.
-const SERVICES: usize = 3;
+/// Table, queue, blob, search.
+const SERVICES: usize = 4;
 
 /// Counts and times the requests to one account.
 pub struct Observe {
@@ -137,6 +137,8 @@ const fn bill(op: Op) -> Bill {
             Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
             _ => Bill::BlobWrite,
         },
+        // A search service costs by the hour (Azure AI Search pricing).
+        Service::Search => Bill::Free,
     }
 }
 

@@ -13,13 +13,14 @@
 use std::sync::{Arc, RwLock};
 
 use super::circuit::Circuit;
+use super::gather::Gathered;
 use super::group::Grouped;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
 use super::pace::Pace;
 use super::retry::{Retry, Schedule};
 use crate::model::AccountName;
-use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, TableStore};
+use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
 
 /// An account dressed for work, and what can be asked about it.
 #[derive(Clone)]
@@ -71,6 +72,42 @@ pub fn wear(
         blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone())),
     };
     Worn { account, circuit, counts, pace, retry }
+}
+
+/// A sink dressed for work, and what can be asked about it.
+#[derive(Clone)]
+pub struct WornSink {
+    /// The sink, to be used in place of the bare one.
+    pub sink: Arc<dyn Sink>,
+    /// Its circuit. It tells nobody: what other stores do has no need of this one, and the jobs that have come again.
+    pub circuit: Arc<Circuit>,
+    /// What was sent to it.
+    pub counts: Arc<RequestCounts>,
+    /// What is left alone for a while.
+    pub pace: Arc<Pace>,
+    /// How requests are tried again; may be changed.
+    pub retry: Arc<RwLock<Schedule>>,
+}
+
+/// Dresses a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
+pub fn wear_sink(
+    name: &AccountName,
+    bare: Arc<dyn Sink>,
+    retry: impl Into<Schedule>,
+    clock: &Arc<dyn Clock>,
+    chance: &Arc<dyn Chance>,
+) -> WornSink {
+    let retry = Arc::new(RwLock::new(retry.into()));
+    let counts = Arc::new(RequestCounts::new());
+    let observe = Arc::new(Observe::new(name, clock.clone(), counts.clone()));
+    let observed: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(bare, observe));
+    let circuit = Arc::new(Circuit::of_sink(name, observed.clone(), clock.clone()));
+    let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
+    let pace = Arc::new(Pace::new(name, clock.clone(), chance.clone()));
+    let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
+    let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced));
+    let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()));
+    WornSink { sink, circuit, counts, pace, retry }
 }
 
 /// An account with one layer around its three services.

@@ -17,8 +17,10 @@ const BUSIEST: usize = 32;
 /// What one account's adapter can be asked.
 #[derive(Clone)]
 pub(super) struct Metered {
-    /// The account.
+    /// The account, or the sink.
     pub(super) account: AccountName,
+    /// The services that it has.
+    pub(super) services: &'static [Service],
     /// What was sent to it.
     pub(super) counts: Arc<RequestCounts>,
     /// What of it is left alone.
@@ -35,8 +37,10 @@ impl StorageMeter for Meter {
     }
 
     fn tallies(&self) -> Vec<ServiceTally> {
-        let services = [Service::Table, Service::Queue, Service::Blob];
-        self.0.iter().flat_map(|metered| services.map(|service| tally(&metered.account, &metered.counts, service))).collect()
+        let of = |metered: &Metered| -> Vec<ServiceTally> {
+            metered.services.iter().map(|service| tally(&metered.account, &metered.counts, *service)).collect()
+        };
+        self.0.iter().flat_map(of).collect()
     }
 
     fn busiest(&self) -> Vec<Busy> {
@@ -67,7 +71,7 @@ fn busy(account: &AccountName, hot: HotLane) -> Option<Busy> {
     let (name, partition) = match lane {
         Lane::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
         Lane::Queue(queue) => (queue.to_string(), None),
-        Lane::Service(_) | Lane::Table(_) | Lane::Container(_) => return None,
+        Lane::Service(_) | Lane::Table(_) | Lane::Container(_) | Lane::Collection(_) => return None,
     };
     Some(Busy { account: account.clone(), name, partition, entities, requests, throttled })
 }
@@ -79,6 +83,7 @@ fn words(lane: &Lane) -> String {
         Lane::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
         Lane::Queue(queue) => format!("the queue {queue}"),
         Lane::Container(container) => format!("the container {container}"),
+        Lane::Collection(collection) => format!("the index {collection}"),
     }
 }
 

@@ -12,9 +12,12 @@ use crate::adapters::files::SharedFiles;
 use crate::adapters::retry::Schedule;
 use crate::adapters::wear::{Grouping, wear};
 use crate::model::AccountName;
-use crate::ports::{Account, Chance, Clock, Stores};
+use crate::ports::{Account, Chance, Clock, Service, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, RetryPolicy, Settings};
 use crate::telemetry::announce_account;
+
+/// The services of an account.
+const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 
 /// All accounts, opened.
 pub(super) struct Opened {
@@ -98,7 +101,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         announce_account(account.name.as_str());
         circuits.push(worn.circuit);
         retries.push(worn.retry);
-        metered.push(Metered { account: account.name.clone(), counts: worn.counts, pace: worn.pace });
+        metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: worn.counts, pace: worn.pace });
         places.insert(account.name.clone(), place);
     }
     Ok(Opened {

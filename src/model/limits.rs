@@ -56,3 +56,11 @@ pub const ITEMS_PER_PRIMARY: usize = 1_000;
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
 /// Longest claim of a range view, in UTF-16 units of its JSON text: what it says and to whom. It travels in a message when it goes.
 pub const CLAIM_UTF16_UNITS: usize = 8_192;
+/// Longest key of a document in another store, in characters (Azure AI Search, naming rules: 1,024).
+pub const DOCUMENT_KEY_CHARS: usize = 1_024;
+/// Longest name of a document's field, in characters (Azure AI Search, naming rules: 128).
+pub const FIELD_NAME_CHARS: usize = 128;
+/// Most documents that are written in one request (Azure AI Search, "Documents - Index": 1,000).
+pub const BATCH_DOCUMENTS: usize = 1_000;
+/// Largest request that writes documents, in bytes (Azure AI Search: about 16 MB).
+pub const BATCH_BYTES: usize = 16_000_000;

@@ -30,6 +30,7 @@ pub mod names;
 pub mod nearest;
 pub mod odata;
 mod shard;
+pub mod sink;
 mod stamp;
 pub mod template;
 
@@ -41,5 +42,6 @@ pub use filter::{Comparison, Filter};
 pub use item::{ItemAddress, Member, Part, Site};
 pub use job::{Job, JobEnvelope};
 pub use key::{EntityKey, Key};
-pub use names::{AccountName, BlobName, ContainerName, QueueName, TableName, ViewName};
+pub use names::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, QueueName, TableName, ViewName};
 pub use shard::shard;
+pub use sink::SinkDocument;

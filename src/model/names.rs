@@ -211,6 +211,40 @@ impl ViewName {
     }
 }
 
+name_type!(
+    /// A collection of documents in another store, such as an index of a search service. As strict as Azure AI Search is (naming
+    /// rules), its first kind.
+    CollectionName, "collection", "2 to 128 lower-case letters, digits, and single dashes and underscores, starting with a letter or digit",
+    |name| {
+        (2..=128).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+            && !name.starts_with(['-', '_'])
+            && !["--", "__"].iter().any(|twice| name.contains(twice))
+    }
+);
+
+impl CollectionName {
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+name_type!(
+    /// The key of a document in another store: the characters and the length that Azure AI Search allows (naming rules).
+    DocumentKey, "document", "1 to 1,024 letters, digits, dashes, underscores and equal signs, not starting with an underscore",
+    |key| {
+        (1..=limits::DOCUMENT_KEY_CHARS).contains(&key.len())
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'='))
+            && !key.starts_with('_')
+    }
+);
+
+impl DocumentKey {
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
 fn identifier(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.as_bytes()[0].is_ascii_alphabetic()
@@ -238,6 +272,18 @@ mod tests {
             assert!(QueueName::new(bad).is_err(), "{bad}");
         }
         assert!(QueueName::new("a".repeat(60)).unwrap().with_suffix("-poison").is_err());
+    }
+
+    #[test]
+    fn collections_and_keys_of_documents_are_what_a_search_service_takes() {
+        assert!(CollectionName::new("idx-hotels_2024").is_ok());
+        for bad in ["a", "-ab", "_ab", "a--b", "a__b", "Ab", "a b", &"a".repeat(129)] {
+            assert!(CollectionName::new(bad).is_err(), "{bad}");
+        }
+        assert!(DocumentKey::new("Wy-_=").is_ok());
+        for bad in ["", "_a", "a+b", "a/b", "한", &"a".repeat(1_025)] {
+            assert!(DocumentKey::new(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

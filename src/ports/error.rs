@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Key, QueueName, TableName};
+use crate::model::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Key, QueueName, TableName};
 
 /// A boxed cause.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -81,7 +81,7 @@ pub enum ErrorClass {
 /// What does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// The table, queue or container itself.
+    /// The table, queue, container or collection itself.
     Container,
     /// The entity, message or blob in it.
     Item,
@@ -154,7 +154,7 @@ impl ErrorClass {
     }
 }
 
-/// A service of a storage account.
+/// A service of a storage account, or beside them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
     /// Table storage.
@@ -163,6 +163,8 @@ pub enum Service {
     Queue,
     /// Blob storage.
     Blob,
+    /// A search service.
+    Search,
 }
 
 impl Service {
@@ -172,6 +174,7 @@ impl Service {
             Self::Table => "table",
             Self::Queue => "queue",
             Self::Blob => "blob",
+            Self::Search => "search",
         }
     }
 }
@@ -179,7 +182,7 @@ impl Service {
 /// What an operation was about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The account, as the configuration names it.
+    /// The account, or the sink, as the configuration names it.
     pub account: AccountName,
     /// The thing in it.
     pub what: What,
@@ -206,6 +209,10 @@ pub enum What {
     Blob(ContainerName, BlobName),
     /// A file in a shared folder.
     File(String, BlobName),
+    /// A collection of a sink.
+    Collection(CollectionName),
+    /// A document of a sink.
+    Document(CollectionName, DocumentKey),
 }
 
 impl What {
@@ -216,6 +223,7 @@ impl What {
             Self::Table(_) | Self::Partition(..) | Self::Entity(..) => Service::Table,
             Self::Queue(_) | Self::Message(..) => Service::Queue,
             Self::Container(_) | Self::Blob(..) | Self::File(..) => Service::Blob,
+            Self::Collection(_) | Self::Document(..) => Service::Search,
         }
     }
 }
@@ -232,6 +240,8 @@ impl fmt::Display for Subject {
             What::Container(container) => write!(f, "(container {container}")?,
             What::Blob(container, blob) => write!(f, "(blob {container}/{blob}")?,
             What::File(dir, name) => return write!(f, "(file {dir}/{name})"),
+            What::Collection(collection) => return write!(f, "(index {collection}, sink {})", self.account),
+            What::Document(collection, key) => return write!(f, "(index {collection}, document {key}, sink {})", self.account),
         }
         write!(f, ", account {})", self.account)
     }
@@ -272,6 +282,21 @@ impl StoreError {
     pub fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
         self.cause = Some(cause.into());
         self
+    }
+
+    /// The same error for another who shared the request, without its cause.
+    #[must_use]
+    pub fn told_again(&self) -> Self {
+        Self {
+            class: self.class,
+            operation: self.operation,
+            subject: self.subject.clone(),
+            status: self.status,
+            code: self.code.clone(),
+            index: self.index,
+            message: self.message.clone(),
+            cause: None,
+        }
     }
 
     /// Whether the entity, message or blob does not exist (its table, queue or container does).

@@ -1,4 +1,4 @@
-//! What the outside can do, in terms of the model: tables, queues, blobs, files, a clock.
+//! What the outside can do, in terms of the model: tables, queues, blobs, files, other stores, a clock.
 //!
 //! One contract suite (`tests/conformance`) states what each port promises and runs on every adapter.
 //! Decorators (retry, pacing, observation) implement every method: there are no silent defaults.
@@ -9,6 +9,7 @@ pub mod error;
 pub mod files;
 pub mod health;
 pub mod queues;
+pub mod sink;
 pub mod stores;
 pub mod tables;
 
@@ -18,5 +19,6 @@ pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
 pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
+pub use sink::{DocumentWrite, Sink, Written};
 pub use stores::{Account, Stores};
 pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_tables};

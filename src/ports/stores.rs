@@ -1,9 +1,9 @@
-//! The accounts that the configuration names, and the folders that workers share.
+//! The accounts and sinks that the configuration names, and the folders that workers share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{BlobStore, FileStore, QueueStore, TableStore};
+use super::{BlobStore, FileStore, QueueStore, Sink, TableStore};
 use crate::model::AccountName;
 
 /// The three services of one storage account.
@@ -21,6 +21,7 @@ pub struct Account {
 #[derive(Clone, Default)]
 pub struct Stores {
     accounts: Arc<BTreeMap<AccountName, Account>>,
+    sinks: Arc<BTreeMap<AccountName, Arc<dyn Sink>>>,
     files: Option<Arc<dyn FileStore>>,
 }
 
@@ -30,6 +31,11 @@ pub struct Stores {
 #[error("the account {0:?} is not configured: add [accounts.{0}]")]
 pub struct UnknownAccount(pub AccountName);
 
+/// A sink that the configuration does not name: a footprint lists documents in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the sink {0:?} is not configured: add [sinks.{0}], and keep it until the documents in it are dropped")]
+pub struct UnknownSink(pub AccountName);
+
 /// Nobody has said how to reach shared folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this program was put together without files")]
@@ -38,13 +44,24 @@ pub struct NoFiles;
 impl Stores {
     /// All accounts.
     pub fn new(accounts: BTreeMap<AccountName, Account>) -> Self {
-        Self { accounts: Arc::new(accounts), files: None }
+        Self { accounts: Arc::new(accounts), ..Self::default() }
     }
 
     /// With shared folders beside the accounts.
     #[must_use]
     pub fn with_files(self, files: Arc<dyn FileStore>) -> Self {
         Self { files: Some(files), ..self }
+    }
+
+    /// With sinks beside the accounts.
+    #[must_use]
+    pub fn with_sinks(self, sinks: BTreeMap<AccountName, Arc<dyn Sink>>) -> Self {
+        Self { sinks: Arc::new(sinks), ..self }
+    }
+
+    /// One sink.
+    pub fn sink(&self, name: &AccountName) -> Result<&dyn Sink, UnknownSink> {
+        self.sinks.get(name).map(AsRef::as_ref).ok_or_else(|| UnknownSink(name.clone()))
     }
 
     /// The shared folders.

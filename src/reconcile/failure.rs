@@ -25,6 +25,10 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
             Service::Table => "table",
             Service::Queue => "queue",
             Service::Blob => "container",
+            Service::Search => {
+                let step = format!("{step}: the index does not exist; it is yours to create, with the fields that its views name");
+                return Failure::new(class, step, error);
+            }
         };
         return Failure::new(class, format!("{step}: the {thing} does not exist; `evenkeel migrate up` creates declared {thing}s"), error);
     }

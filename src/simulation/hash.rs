@@ -69,6 +69,11 @@ impl Hash {
                 self.text(dir);
                 self.text(name.as_str());
             }
+            What::Collection(collection) => self.text(collection.as_str()),
+            What::Document(collection, key) => {
+                self.text(collection.as_str());
+                self.text(key.as_str());
+            }
         }
         self.text(execution.result.map_or_else(crate::ports::ErrorClass::name, |()| "ok"));
         self.number(execution.changes.len() as u64);

@@ -60,7 +60,7 @@ pub enum Bill {
     BlobWrite,
     /// A read of Blob storage.
     BlobRead,
-    /// Not at all: deletes of blobs.
+    /// Not at all: deletes of blobs, and whatever is asked of a search service.
     Free,
 }
 

@@ -51,13 +51,7 @@ impl Caller {
     pub(super) fn failed(&self, operation: Operation, what: What, failure: Failure) -> StoreError {
         match failure {
             Failure::Refusal(refusal) => self.refused(operation, what, refusal),
-            Failure::Fault(fault) => {
-                let text = match &fault {
-                    Fault::Unsent(text) | Fault::Refused(text) | Fault::Lost(text) => text.as_str(),
-                    Fault::TooLong => "the answer is longer than is ever read (64 MiB)",
-                };
-                self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(text))
-            }
+            Failure::Fault(fault) => self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(fault.text())),
         }
     }
 

@@ -5,38 +5,66 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::{BoxFuture, FutureExt, TryFutureExt, join3};
+use futures::future::{BoxFuture, FutureExt, TryFutureExt, join_all};
 use jiff::Timestamp;
 use metrics::gauge;
 
 use super::breaker::{Admission, Breaker, Transition};
 use crate::adapters::layer::{Evidence, Lane, Layer, Request};
-use crate::model::{AccountName, ContainerName, QueueName};
-use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, StoreError, StoreHealth};
+use crate::model::{AccountName, CollectionName, ContainerName, QueueName};
+use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth};
 use crate::telemetry::names;
 
 /// The `code` of the error of a request that was not sent because its service's circuit is open.
 pub const CIRCUIT_OPEN: &str = "CircuitOpen";
 
-/// A queue and a container that need not exist: that they do not is an answer.
+/// A queue, a container and a collection that need not exist: that they do not is an answer.
 const PROBED: &str = "evenkeel-probe";
 /// How long a probe may take. A service that needs longer for the cheapest question does not answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The circuits of the three services of one account.
+/// What probes go to.
+enum Probed {
+    Account(Account),
+    Sink(Arc<dyn Sink>),
+}
+
+impl Probed {
+    /// The services that it has.
+    const fn services(&self) -> &'static [Service] {
+        match self {
+            Self::Account(_) => &[Service::Table, Service::Queue, Service::Blob],
+            Self::Sink(_) => &[Service::Search],
+        }
+    }
+}
+
+/// The circuits of the three services of one account, or of a sink.
 pub struct Circuit {
     account: AccountName,
     clock: Arc<dyn Clock>,
-    inner: Account,
-    probed: (QueueName, ContainerName),
+    inner: Probed,
+    names: Names,
     tables: Mutex<State>,
     queues: Mutex<State>,
     blobs: Mutex<State>,
+    search: Mutex<State>,
+}
+
+/// What probes ask for.
+struct Names {
+    queue: QueueName,
+    container: ContainerName,
+    collection: CollectionName,
 }
 
 #[expect(clippy::expect_used, reason = "a constant")]
-fn probed() -> (QueueName, ContainerName) {
-    (QueueName::new(PROBED).expect("a queue name"), ContainerName::new(PROBED).expect("a container name"))
+fn names_of_probes() -> Names {
+    Names {
+        queue: QueueName::new(PROBED).expect("a queue name"),
+        container: ContainerName::new(PROBED).expect("a container name"),
+        collection: CollectionName::new(PROBED).expect("a collection name"),
+    }
 }
 
 #[derive(Default)]
@@ -49,17 +77,27 @@ struct State {
 impl Circuit {
     /// Closed circuits around `inner`, which probes go to directly.
     pub fn new(account: &AccountName, inner: Account, clock: Arc<dyn Clock>) -> Self {
+        Self::around(account, Probed::Account(inner), clock)
+    }
+
+    /// A closed circuit around a sink, which probes go to directly.
+    pub fn of_sink(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
+        Self::around(name, Probed::Sink(inner), clock)
+    }
+
+    fn around(account: &AccountName, inner: Probed, clock: Arc<dyn Clock>) -> Self {
         let circuit = Self {
             account: account.clone(),
             clock,
             inner,
-            probed: probed(),
+            names: names_of_probes(),
             tables: Mutex::default(),
             queues: Mutex::default(),
             blobs: Mutex::default(),
+            search: Mutex::default(),
         };
-        for service in [Service::Table, Service::Queue, Service::Blob] {
-            circuit.show(service, 0.0);
+        for service in circuit.inner.services() {
+            circuit.show(*service, 0.0);
         }
         circuit
     }
@@ -69,6 +107,7 @@ impl Circuit {
             Service::Table => &self.tables,
             Service::Queue => &self.queues,
             Service::Blob => &self.blobs,
+            Service::Search => &self.search,
         };
         state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,10 +141,12 @@ impl Circuit {
         if !self.state(service).breaker.is_open() {
             return;
         }
-        let question: BoxFuture<'_, Result<(), StoreError>> = match service {
-            Service::Table => self.inner.tables.list_tables(None).map_ok(drop).boxed(),
-            Service::Queue => self.inner.queues.approximate_count(&self.probed.0).map_ok(drop).boxed(),
-            Service::Blob => self.inner.blobs.list(&self.probed.1, "", None).map_ok(drop).boxed(),
+        let question: BoxFuture<'_, Result<(), StoreError>> = match (service, &self.inner) {
+            (Service::Table, Probed::Account(account)) => account.tables.list_tables(None).map_ok(drop).boxed(),
+            (Service::Queue, Probed::Account(account)) => account.queues.approximate_count(&self.names.queue).map_ok(drop).boxed(),
+            (Service::Blob, Probed::Account(account)) => account.blobs.list(&self.names.container, "", None).map_ok(drop).boxed(),
+            (Service::Search, Probed::Sink(sink)) => sink.fields(&self.names.collection).map_ok(drop).boxed(),
+            (Service::Table | Service::Queue | Service::Blob, Probed::Sink(_)) | (Service::Search, Probed::Account(_)) => return,
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
@@ -150,15 +191,16 @@ impl Drop for Trial<'_> {
 #[async_trait]
 impl StoreHealth for Circuit {
     fn open_circuits(&self) -> Vec<OpenCircuit> {
-        let open = |service| {
+        let open = |service: &Service| {
+            let service = *service;
             let state = self.state(service);
             let circuit = || OpenCircuit { account: self.account.clone(), service, since: state.since, reason: state.reason.clone() };
             state.breaker.is_open().then(circuit)
         };
-        [Service::Table, Service::Queue, Service::Blob].into_iter().filter_map(open).collect()
+        self.inner.services().iter().filter_map(open).collect()
     }
 
     async fn probe(&self) {
-        join3(self.ask(Service::Table), self.ask(Service::Queue), self.ask(Service::Blob)).await;
+        join_all(self.inner.services().iter().map(|service| self.ask(*service))).await;
     }
 }

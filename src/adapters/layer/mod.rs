@@ -2,7 +2,7 @@
 //!
 //! A [`Layer`] sees each storage request as a [`Request`] (the operation and what it is about) beside the
 //! future that would send it. It may look at the result, or refuse without polling the future, in which case
-//! nothing was sent. [`Layered`] puts a layer around a port: it implements all three ports in full, so a new
+//! nothing was sent. [`Layered`] puts a layer around a port: it implements all ports in full, so a new
 //! method of a port does not compile until every layer sees it.
 //!
 //! ```text
@@ -17,6 +17,7 @@ mod layered;
 mod op;
 mod queues;
 mod request;
+mod sink;
 mod tables;
 
 pub use layered::{Layer, Layered};

@@ -107,6 +107,12 @@ ops! {
     CopyBlob, Blob, "copy_blob", "Copy Blob";
     /// One page of the blobs.
     ListBlobs, Blob, "list_blobs", "List Blobs";
+    /// Write documents of a sink.
+    WriteDocuments, Search, "write_documents", "Index Documents";
+    /// Read a document of a sink.
+    GetDocument, Search, "get_document", "Lookup Document";
+    /// Read which fields a collection of a sink has.
+    GetFields, Search, "get_fields", "Get Index";
 }
 
 impl Op {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Op;
-use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Filter, Key, QueueName, TableName};
+use crate::model::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Filter, Key, QueueName, TableName};
 use crate::ports::{ErrorClass, Service, StoreError, Subject, What};
 
 /// One storage request.
@@ -37,6 +37,10 @@ pub enum Target<'a> {
     Container(&'a ContainerName),
     /// A blob.
     Blob(&'a ContainerName, &'a BlobName),
+    /// A collection of a sink.
+    Collection(&'a CollectionName),
+    /// A document of a sink.
+    Document(&'a CollectionName, &'a DocumentKey),
 }
 
 /// What a service throttles by itself: requests in one lane share their fate, lanes do not.
@@ -52,6 +56,8 @@ pub enum Lane {
     Queue(QueueName),
     /// A container. (The service throttles by blob, but blobs here are written once and spread.)
     Container(ContainerName),
+    /// A collection of a sink.
+    Collection(CollectionName),
 }
 
 impl Target<'_> {
@@ -64,16 +70,18 @@ impl Target<'_> {
             Self::Entity(table, key) => Lane::Partition((*table).clone(), key.pk.clone()),
             Self::Queue(queue) | Self::Message(queue, _) => Lane::Queue((*queue).clone()),
             Self::Container(container) | Self::Blob(container, _) => Lane::Container((*container).clone()),
+            Self::Collection(collection) | Self::Document(collection, _) => Lane::Collection((*collection).clone()),
         }
     }
 
-    /// The table, queue or container; the service where it is about a service as a whole.
+    /// The table, queue, container or collection; the service where it is about a service as a whole.
     pub fn name(&self) -> &str {
         match self {
             Self::Service(service) => service.name(),
             Self::Table(table) | Self::Partition(table, _) | Self::Entity(table, _) => table.as_str(),
             Self::Queue(queue) | Self::Message(queue, _) => queue.as_str(),
             Self::Container(container) | Self::Blob(container, _) => container.as_str(),
+            Self::Collection(collection) | Self::Document(collection, _) => collection.as_str(),
         }
     }
 
@@ -88,6 +96,8 @@ impl Target<'_> {
             Self::Message(queue, id) => What::Message((*queue).clone(), (*id).to_owned()),
             Self::Container(container) => What::Container((*container).clone()),
             Self::Blob(container, blob) => What::Blob((*container).clone(), (*blob).clone()),
+            Self::Collection(collection) => What::Collection((*collection).clone()),
+            Self::Document(collection, key) => What::Document((*collection).clone(), (*key).clone()),
         };
         Subject { account: account.clone(), what }
     }

@@ -19,6 +19,7 @@
 //! | delete message | repeated | `LeaseLost`: deleted |
 //! | put block | repeated | the same block once more |
 //! | put blob or block list, copy blob, all unconditionally | repeated | the same content once more |
+//! | write documents of a sink | surfaced | (could overwrite a newer write: nothing but the footprint knows) |
 //! | put blob or block list, copy blob, all under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
 //!
 //! An error that ends a request after one of its attempts went unanswered stays `Ambiguous`, whatever the last
@@ -35,6 +36,7 @@ mod blobs;
 mod queues;
 mod rules;
 mod schedule;
+mod sink;
 mod tables;
 
 #[cfg(test)]

@@ -38,7 +38,9 @@ impl Unanswered {
             | Op::GetBlob
             | Op::GetBlobProperties
             | Op::GetBlockList
-            | Op::ListBlobs => Self::RepeatRead,
+            | Op::ListBlobs
+            | Op::GetDocument
+            | Op::GetFields => Self::RepeatRead,
             Op::CreateTable
             | Op::DeleteTable
             | Op::CreateQueue
@@ -63,7 +65,8 @@ impl Unanswered {
             | Op::CreateAppendBlob
             | Op::AppendBlock
             | Op::SetBlobMetadata
-            | Op::DeleteBlob => Self::Surface,
+            | Op::DeleteBlob
+            | Op::WriteDocuments => Self::Surface,
         }
     }
 

@@ -1,4 +1,4 @@
-//! A deterministic world in memory: tables, queues, blobs and files with the semantics of Azure Storage, on a clock
+//! A deterministic world in memory: tables, queues, blobs, files and other stores' documents with the semantics of Azure Storage, on a clock
 //! and with weather that a test gives.
 //!
 //! It passes the same contract suite as the other adapters. What it adds is [`Weather`]: every operation asks
@@ -16,6 +16,7 @@
 mod blobs;
 mod files;
 mod queues;
+mod sinks;
 mod tables;
 mod weather;
 mod witness;

@@ -10,11 +10,12 @@ use tokio::time::sleep;
 use super::blobs::Containers;
 use super::files::Files;
 use super::queues::Queues;
+use super::sinks::Collections;
 use super::tables::Tables;
 use super::weather::{OperationInfo, Verdict, Weather};
 use super::witness::{Change, Execution, Witness};
 use crate::model::{AccountName, EdmDateTime};
-use crate::ports::{Account, Clock, ErrorClass, FileStore, StoreError, Subject, What};
+use crate::ports::{Account, Clock, ErrorClass, FileStore, Sink, StoreError, Subject, What};
 
 /// One simulated storage account, as one of its callers sees it.
 #[derive(Clone)]
@@ -38,6 +39,7 @@ pub(super) struct State {
     pub(super) queues: Queues,
     pub(super) containers: Containers,
     pub(super) files: Files,
+    pub(super) collections: Collections,
     /// How many operations were sent.
     sent: u64,
     /// Rises with every write; ETags and receipts are made of it.
@@ -187,6 +189,11 @@ impl SimWorld {
 
     /// The shared folders beside the account, under the same weather.
     pub fn files(&self) -> Arc<dyn FileStore> {
+        Arc::new(self.clone())
+    }
+
+    /// Another store's documents, under the same weather.
+    pub fn sink(&self) -> Arc<dyn Sink> {
         Arc::new(self.clone())
     }
 

@@ -1,0 +1,19 @@
+//! Azure AI Search: documents of an index over its REST API (2024-07-01).
+//!
+//! ```text
+//!   write   POST /indexes/{index}/docs/search.index   upload or delete, a status for each document (200, 207)
+//!   get     GET  /indexes/{index}/docs/{key}
+//!   fields  GET  /indexes/{index}
+//! ```
+//!
+//! - [`service`]: where it is, and what opens it.
+//! - `index`: the port. `answer`: from a status to what may be done about it, pure.
+//!
+//! The service answers for a write once it is durable, and shows it to readers some seconds later. Nothing is sent twice
+//! here, and no secret gets into an error.
+
+mod answer;
+mod index;
+pub mod service;
+
+pub use service::{SearchError, SearchService, connect};

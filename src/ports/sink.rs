@@ -1,0 +1,42 @@
+//! Other stores as targets: documents by key, without versions.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::model::{CollectionName, DocumentKey, SinkDocument};
+
+/// One document to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentWrite {
+    /// Its key.
+    pub key: DocumentKey,
+    /// What it is to say, whatever it said before; nothing where it is to be gone, whether it was there or not.
+    pub document: Option<SinkDocument>,
+}
+
+/// How each of some writes ended, in their order.
+pub type Written = Vec<Result<(), StoreError>>;
+
+/// Another store: a search service, a database, files. It keeps documents in collections that its owner has made.
+///
+/// A write has no condition: the last one to arrive counts. The store may show it to readers only after a while, but one that
+/// was answered for counts before every one that is sent afterwards. What order cannot be had by conditions comes from the
+/// footprint (`docs/decisions/0019-sinks.md`), which rests on the classes of errors here: a write that may have been executed,
+/// or may still be, is `Ambiguous` and nothing else.
+///
+/// A collection that does not exist is `NotFound(Container)`, unless it is asked for itself.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    /// Writes documents, no key twice. An error is about all of them; otherwise there is an answer for each, and those that
+    /// failed took nothing from the others.
+    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError>;
+
+    /// Reads a document without its key: a field that it has no value for is null, one that cannot be read is left out. `None`
+    /// where it does not exist. What was written just now may not show yet.
+    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError>;
+
+    /// The fields that documents of a collection can have, that of the key included. `None` where there is no such collection.
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError>;
+}
