@@ -185,7 +185,8 @@ fn every_catalog_in_the_pages_of_the_patterns_is_valid() {
         for block in blocks(&text, "toml") {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("default.toml"), block).unwrap();
-            let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+            let environment = [("SEARCH_ADMIN_KEY".to_owned(), "key".to_owned())].into();
+            let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, ..Request::default() };
             config::load(&request).unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
             seen += 1;
         }

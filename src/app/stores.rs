@@ -10,12 +10,15 @@ use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::retry::Schedule;
-use crate::adapters::wear::{Grouping, wear};
+use crate::adapters::search::{self, SearchError, SearchService};
+use crate::adapters::wear::{Grouping, wear, wear_sink};
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, RetryPolicy, Settings};
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, RetryPolicy, Settings, SinkSettings};
 use crate::telemetry::announce_account;
 
+/// The service of a sink.
+const SINK: [Service; 1] = [Service::Search];
 /// The services of an account.
 const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 
@@ -73,6 +76,15 @@ pub(super) enum StoreOpenError {
         #[source]
         source: SettingsError,
     },
+    /// A search service.
+    #[error("[sinks.{sink}] cannot be connected to")]
+    Search {
+        /// The sink.
+        sink: AccountName,
+        /// Why.
+        #[source]
+        source: SearchError,
+    },
     /// The HTTP client.
     #[error("[accounts.{account}] cannot be connected to")]
     Connect {
@@ -84,7 +96,7 @@ pub(super) enum StoreOpenError {
     },
 }
 
-/// Opens every account. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
+/// Opens every account and sink. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
 /// the first request. The embedded store blocks for the disk here.
 pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<Opened, StoreOpenError> {
     let mut accounts = BTreeMap::new();
@@ -104,8 +116,17 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: worn.counts, pace: worn.pace });
         places.insert(account.name.clone(), place);
     }
+    let mut sinks = BTreeMap::new();
+    for SinkSettings { name, endpoint, key, key_field } in settings.sinks.clone() {
+        let service = SearchService { sink: name.clone(), endpoint, key, key_field };
+        let bare = search::connect(service).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
+        let worn = wear_sink(&name, bare, settings.worker.storage_retry, clock, chance);
+        retries.push(worn.retry);
+        metered.push(Metered { account: name.clone(), services: &SINK, counts: worn.counts, pace: worn.pace });
+        sinks.insert(name, worn.sink);
+    }
     Ok(Opened {
-        stores: Stores::new(accounts).with_files(Arc::new(SharedFiles)),
+        stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,
         retries,

@@ -22,8 +22,8 @@ pub use known::DatedRefs;
 pub use place::{DatedRef, Place, Source, TableRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
 pub use view::{
-    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SecondaryIndex, View,
-    ViewKind,
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SearchIndex,
+    SecondaryIndex, View, ViewKind,
 };
 
 use std::collections::{BTreeMap, BTreeSet};

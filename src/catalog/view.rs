@@ -9,7 +9,7 @@ use super::place::{DatedRef, Place, TableRef};
 use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, ViewName};
+use crate::model::{AccountName, CollectionName, ContainerName, ViewName};
 
 /// A declared kind of derived data.
 #[derive(Debug, Clone)]
@@ -43,6 +43,8 @@ pub enum ViewKind<P = TableRef> {
     DenormalizeRange(DenormalizeRange<P>),
     /// Figures of groups.
     Aggregate(Aggregate<P>),
+    /// Documents of a search service.
+    SearchIndex(SearchIndex),
 }
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
@@ -102,6 +104,17 @@ pub struct LargeEntity {
     pub threshold: u64,
     /// Whether half of an entity's properties go into one blob together when there are more than its row takes.
     pub spill: bool,
+}
+
+/// `kind = "search_index"`: a document of a search service for each primary, under a key made of the primary's.
+#[derive(Debug, Clone)]
+pub struct SearchIndex {
+    /// The search service.
+    pub sink: AccountName,
+    /// The index.
+    pub index: CollectionName,
+    /// The fields, by name. A property by itself keeps its type, whatever else is text.
+    pub fields: BTreeMap<String, Template>,
 }
 
 /// The rows that a view's items are, or lie in.
@@ -216,6 +229,7 @@ impl<P: Place> View<P> {
             ViewKind::Denormalize(denormalize) => format!("set {:?} {:?}", texts(&denormalize.set), self.on_conflict),
             ViewKind::DenormalizeRange(range) => format!("set {:?}", texts(&range.set)),
             ViewKind::Aggregate(aggregate) => format!("set {:?} {:?}", texts(&aggregate.set), self.on_conflict),
+            ViewKind::SearchIndex(search) => format!("fields {:?}", texts(&search.fields)),
         };
         let place = match (self.rows(), &self.kind) {
             (Some(Rows { target, partition_key, row_key }), _) => {
@@ -226,6 +240,7 @@ impl<P: Place> View<P> {
                 format!("range {} {:?} {rows}", target.canonical(), partition_key.to_string())
             }
             (None, ViewKind::LargeEntity(large)) => format!("blob {}/{}", large.account, large.container),
+            (None, ViewKind::SearchIndex(search)) => format!("index {}/{}", search.sink, search.index),
             (None, _) => String::new(),
         };
         format!("{} {} {} when {when} to {place} {own}", self.name, self.kind_name(), self.source.canonical())
@@ -240,7 +255,7 @@ impl<P> View<P> {
             ViewKind::IndexEntity(index) => (&index.target, &index.partition_key, &index.row_key),
             ViewKind::Denormalize(denormalize) => (&denormalize.target, &denormalize.partition_key, &denormalize.row_key),
             ViewKind::Aggregate(aggregate) => (&aggregate.target, &aggregate.partition_key, &aggregate.row_key),
-            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) => return None,
+            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => return None,
         };
         Some(Rows { target, partition_key, row_key })
     }
@@ -299,6 +314,7 @@ impl<P> View<P> {
             ViewKind::LargeEntity(_) => "large_entity",
             ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => "denormalize",
             ViewKind::Aggregate(_) => "aggregate",
+            ViewKind::SearchIndex(_) => "search_index",
         }
     }
 }
@@ -317,6 +333,7 @@ impl View<DatedRef> {
             }
             ViewKind::BlobLists(lists) => ViewKind::BlobLists(lists),
             ViewKind::LargeEntity(large) => ViewKind::LargeEntity(large),
+            ViewKind::SearchIndex(search) => ViewKind::SearchIndex(search),
             ViewKind::Denormalize(Denormalize { target, partition_key, row_key, set }) => {
                 ViewKind::Denormalize(Denormalize { target: at(&target), partition_key, row_key, set })
             }
@@ -407,6 +424,15 @@ mod tests {
         assert_eq!(
             definition(ViewKind::DenormalizeRange(range)),
             r#"v denormalize main/employees when exists(Email) to range main/target "p_{PartitionKey}" from "{RowKey}" before open set {"Name": "{LastName}"}"#
+        );
+        let search = SearchIndex {
+            sink: AccountName::new("catalog").unwrap(),
+            index: CollectionName::new("people").unwrap(),
+            fields: BTreeMap::from([("name".to_owned(), template("{LastName}"))]),
+        };
+        assert_eq!(
+            definition(ViewKind::SearchIndex(search)),
+            r#"v search_index main/employees when exists(Email) to index catalog/people fields {"name": "{LastName}"}"#
         );
         let set = BTreeMap::from([("Headcount".to_owned(), Figure::Count)]);
         assert_eq!(

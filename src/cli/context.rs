@@ -81,6 +81,7 @@ pub(crate) mod tests {
     pub(crate) fn settings(queues: Vec<QueueSettings>) -> Settings {
         let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_millis(5) };
         Settings {
+            sinks: Vec::new(),
             accounts: vec![AccountSettings { name: AccountName::main(), kind: AccountKind::Embedded { path: "data/evenkeel.db".into() } }],
             worker: WorkerSettings {
                 lease: Duration::from_mins(1),

@@ -41,7 +41,8 @@ pub async fn migrate(args: &MigrateArgs, context: &Context, out: &mut Output) ->
 }
 
 async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
-    let status = migrator.status().await?;
+    let mut status = migrator.status().await?;
+    status.indexes = migrator.indexes().await;
     if out.format() == Format::Json {
         out.value(&status)?;
         return Ok(Exit::Done);
@@ -71,6 +72,10 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
             out.line(format_args!("  {change}"))?;
         }
         out.say("`evenkeel migrate up` does this.")?;
+    }
+    for lack in &status.indexes {
+        let text = out.tone(Tone::Warning, lack.to_string());
+        out.line(text)?;
     }
     Ok(Exit::Done)
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::retention::RetentionDraft;
 use super::section::Section;
-use super::views::{self, KindDraft, RangeDraft, TableDraft, ViewDraft};
+use super::views::{self, KindDraft, RangeDraft, Sinks, TableDraft, ViewDraft};
 use super::{catalog_rules, dated_rules, retention};
 use crate::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRef, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity,
-    LargeEntity, SecondaryIndex, TableRef, View, ViewKind,
+    LargeEntity, SearchIndex, SecondaryIndex, TableRef, View, ViewKind,
 };
 use crate::model::dated::DatedTables;
 use crate::model::template::Template;
@@ -44,9 +44,9 @@ impl Tables {
 }
 
 /// Reads the catalog. With a mistake in it, what is returned is incomplete and not to be used.
-pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Catalog {
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_>) -> Catalog {
     let declared = views::tables(root, accounts);
-    let (views, dated_views) = views::views(root, accounts);
+    let (views, dated_views) = views::views(root, accounts, sinks);
     let archives = archives::archives(root, accounts);
     let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
@@ -124,6 +124,9 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
         let (container, properties, threshold, spill) = (container.clone(), properties.clone(), *threshold, *spill);
         return Some(ViewKind::LargeEntity(LargeEntity { account, container, properties, threshold, spill }));
     }
+    if let KindDraft::SearchIndex { sink, index, fields } = &draft.kind {
+        return Some(ViewKind::SearchIndex(SearchIndex { sink: sink.clone(), index: index.clone(), fields: fields.clone() }));
+    }
     let rows = draft.rows.as_ref()?;
     in_rows(&draft.kind, tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone())
 }
@@ -154,7 +157,9 @@ fn in_rows<P>(kind: &KindDraft, target: P, partition_key: Template, row_key: Tem
         KindDraft::IndexEntity { member, property } => {
             ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
         }
-        KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } | KindDraft::DenormalizeRange(_) => return None,
+        KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } | KindDraft::DenormalizeRange(_) | KindDraft::SearchIndex { .. } => {
+            return None;
+        }
     })
 }
 

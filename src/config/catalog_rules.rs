@@ -166,7 +166,8 @@ fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
         | KindDraft::LargeEntity { .. }
         | KindDraft::Denormalize { .. }
         | KindDraft::DenormalizeRange(_)
-        | KindDraft::Aggregate { .. } => &[],
+        | KindDraft::Aggregate { .. }
+        | KindDraft::SearchIndex { .. } => &[],
         KindDraft::IndexEntity { member, .. } | KindDraft::BlobLists { member, .. } => member.as_slice(),
     };
     let member = member.iter().map(|template| ("member", properties(template)));
@@ -179,6 +180,7 @@ fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
             Some(("set", set.values().flat_map(properties).collect()))
         }
         KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())),
+        KindDraft::SearchIndex { fields, .. } => Some(("fields", fields.values().flat_map(properties).collect())),
         KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } | KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } => {
             None
         }
@@ -205,6 +207,16 @@ pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
             let same = |other: &&ViewDraft<'_, T>| matches!(&other.kind, KindDraft::BlobLists { account: a, container: c, name: n, .. } if (a, c, n) == (account, container, name));
             if let Some(other) = views[..at].iter().find(same) {
                 view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
+            }
+        }
+        if let KindDraft::SearchIndex { sink, index, .. } = &view.kind {
+            let same = |other: &&ViewDraft<'_>| {
+                other.source == view.source
+                    && matches!(&other.kind, KindDraft::SearchIndex { sink: s, index: i, .. } if (s, i) == (sink, index))
+            };
+            if let Some(other) = views[..at].iter().find(same) {
+                view.section
+                    .error("index", format!("the view {} writes the documents of {} into the index {index}", other.name, view.source));
             }
         }
         let Some(rows) = &view.rows else { continue };
@@ -252,6 +264,7 @@ fn ranges(views: &[ViewDraft<'_>]) {
                 | KindDraft::IndexEntity { .. }
                 | KindDraft::BlobLists { .. }
                 | KindDraft::LargeEntity { .. }
+                | KindDraft::SearchIndex { .. }
                 | KindDraft::Aggregate { .. } => view.section.error(
                     "table",
                     format!("the view {} writes rows of its own into {}; expected a table of your own entities", other.name, target),

@@ -9,7 +9,7 @@ use super::request::Request;
 use super::section::{Context, Section};
 use super::source::Values;
 use super::tree::{Effective, Kind, Node, effective};
-use super::{accounts, catalog, queues, settings};
+use super::{accounts, catalog, queues, settings, sinks};
 use crate::catalog::Catalog;
 use crate::model::AccountName;
 use crate::settings::Settings;
@@ -64,22 +64,24 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>) -> Result<Loaded, Conf
     if !names.contains(&AccountName::main()) {
         root.error("accounts", "missing; expected [accounts.main], the account used where none is named");
     }
+    let sinks = sinks::read(&root, &names);
     let worker = settings::worker(&root);
     let queues = queues::read(&root, &names);
     let http = settings::http(&root);
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));
-    let catalog = catalog::read(&root, &names);
+    let catalog = catalog::read(&root, &names, &sinks);
     queues::check(&queues, &catalog);
     let queues = queues.into_iter().map(|draft| draft.queue).collect();
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
+    let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
     sort(&mut errors);
     sort(&mut warnings);
-    match (accounts, worker, http, migrate, log.zip(traces)) {
-        (Some(accounts), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
-            settings: Settings { accounts, worker, queues, http, migrate, log, traces },
+    match (accounts.zip(sinks), worker, http, migrate, log.zip(traces)) {
+        (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
+            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces },
             catalog,
             origins: effective(tree),
             warnings,

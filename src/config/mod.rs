@@ -36,10 +36,12 @@ mod retention;
 mod secret;
 mod section;
 mod settings;
+mod sinks;
 mod source;
 mod tree;
 mod units;
 mod view_kinds;
+mod view_search;
 mod views;
 
 #[cfg(test)]

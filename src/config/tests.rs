@@ -299,7 +299,7 @@ auto = "yes"
         "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
         "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
         "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
-        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -696,6 +696,54 @@ fn large_values_are_read_and_their_mistakes_found() {
         ("photos", &crate::catalog::Shelf::Blobs { account: AccountName::main(), container })
     );
     assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
+}
+
+#[test]
+fn search_indexes_are_read_and_their_mistakes_found() {
+    let sink = "[sinks.catalog]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nkey_env = \"SEARCH\"\n";
+    let view = "[views.found]\nkind = \"search_index\"\nsource = \"Employees\"\nwhen = \"exists(Email)\"\nsink = \"catalog\"\nindex = \"people\"\n\
+                select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }\n";
+    let text = format!("{sink}{view}");
+    let read = |text: &str| load(&with_environment(request(folder(&[("default.toml", text)]).path()), &[("SEARCH", "top-secret")]));
+    let loaded = read(&text).unwrap();
+    let ViewKind::SearchIndex(search) = &loaded.catalog.views[&ViewName::new("found").unwrap()].kind else { panic!("no search index") };
+    assert_eq!((search.sink.as_str(), search.index.as_str()), ("catalog", "people"));
+    assert_eq!(search.fields.keys().collect::<Vec<_>>(), ["Email", "name"]);
+    assert_eq!(search.fields["Email"].bare_property(), Some("Email"));
+    assert_eq!((loaded.settings.sinks[0].key_field.as_str(), loaded.settings.sinks[0].endpoint.scheme()), ("id", "https"));
+    assert!(!format!("{:?}", loaded.settings).contains("top-secret"));
+    let inline = read(&text.replace("key_env = \"SEARCH\"", "key = \"top-secret\"")).unwrap();
+    assert!(show_text(&inline).contains("sinks.catalog.key = \"<hidden>\""), "{}", show_text(&inline));
+    assert!(inline.warnings.iter().any(|warning| warning.to_string().contains("a secret in a configuration file")));
+    for (right, wrong, expected) in [
+        ("sink = \"catalog\"", "sink = \"catalogue\"", "did you mean \"catalog\"?"),
+        ("kind = \"search\"", "kind = \"solr\"", "expected \"search\""),
+        ("https://contoso", "http://contoso", "would read the key"),
+        ("windows.net\"", "windows.net?key=secret\"", "without query or user"),
+        ("key_env = \"SEARCH\"", "", "an admin key of the search service"),
+        ("key_env = \"SEARCH\"", "key_env = \"SEARCH\"\nkey_field = \"1\"", "\"1\" is not a field's name"),
+        ("[sinks.catalog]", "[sinks.main]", "main is an account already"),
+        ("index = \"people\"", "index = \"People\"", "is not a collection name"),
+        ("[\"Email\"]", "[\"PartitionKey\"]", "is no property to copy"),
+        ("{ name =", "{ id =", "is the field of the key"),
+        ("{ name =", "{ Email =", "is selected too"),
+        ("{ name =", "{ azureSearchName =", "not with azureSearch"),
+        ("{LastName}\" }", "{LastName|nonsense}\" }", "nonsense"),
+        ("select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }", "", "expected select"),
+        ("index =", "table = \"T\"\nindex =", "expected no such key"),
+        ("index =", "on_conflict = \"reject\"\nindex =", "no conflicts"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let errors: Vec<String> = read(&text.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(!errors.iter().any(|error| error.contains("secret")), "{errors:?}");
+    }
+    let twice = format!("{text}{}", view.replace("found", "sought"));
+    let errors: Vec<String> = read(&twice).unwrap_err().errors.iter().map(ToString::to_string).collect();
+    assert!(
+        errors.iter().any(|error| error.contains("the view found writes the documents of Employees into the index people")),
+        "{errors:?}"
+    );
 }
 
 #[test]

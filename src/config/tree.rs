@@ -125,7 +125,7 @@ fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
             }
         }
         Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) | Kind::Table(_) => {
-            let secret = SECRETS.contains(&name) && (path.starts_with("accounts.") || path.starts_with("http."));
+            let secret = SECRETS.contains(&name) && ["accounts.", "http.", "sinks."].iter().any(|section| path.starts_with(section));
             let hidden = match &node.kind {
                 Kind::Text(text) => secret && !super::secret::is_development_storage(text),
                 _ => secret,

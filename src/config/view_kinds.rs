@@ -214,7 +214,7 @@ fn member(section: &Section<'_>, keys: &[&str]) -> Option<Vec<Template>> {
     Some(templates)
 }
 
-fn select(section: &Section<'_>) -> Option<Vec<String>> {
+pub(super) fn select(section: &Section<'_>) -> Option<Vec<String>> {
     let mut names: BTreeSet<String> = BTreeSet::new();
     section.each("select", |name| {
         if name.starts_with(RESERVED_PREFIX) {

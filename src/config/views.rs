@@ -5,16 +5,21 @@ use std::fmt::Display;
 
 use super::section::{Reported, Section};
 use super::view_kinds::{self, Targets};
+use super::view_search;
 use crate::catalog::{Figure, OnConflict, RangeRows};
 use crate::model::blob_path::BlobPath;
 use crate::model::condition::Condition;
 use crate::model::dated::DatedTables;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, TableName, ViewName};
+use crate::model::{AccountName, CollectionName, ContainerName, TableName, ViewName};
+use crate::settings::SinkSettings;
 
 /// Kinds of views.
-const KINDS: [&str; 5] = ["secondary_index", "index_entity", "denormalize", "aggregate", "large_entity"];
+const KINDS: [&str; 6] = ["secondary_index", "index_entity", "denormalize", "aggregate", "large_entity", "search_index"];
+
+/// The declared sinks; nothing in the place of one with a mistake.
+pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
 /// What views read from and write into: one table, or tables by date.
 pub(super) trait Tables: Sized + Clone + PartialEq + Display {
@@ -60,6 +65,7 @@ impl Tables for DatedTables {
         const WHY: &str = "a table by date is dropped with what is derived from it, which therefore lies in tables of the same dates";
         let (key, expected) = match (kind, section.glance("store"), section.glance("targets")) {
             ("large_entity", ..) => ("kind", "no large_entity view"),
+            ("search_index", ..) => ("kind", "no search_index view"),
             ("index_entity", Some("blob"), _) => ("store", "\"table\" or \"partition\""),
             ("denormalize", _, Some("range")) => ("targets", "\"one\""),
             _ => return true,
@@ -117,6 +123,7 @@ pub(super) enum KindDraft {
     Denormalize { set: BTreeMap<String, Template> },
     DenormalizeRange(RangeDraft),
     Aggregate { set: BTreeMap<String, Figure> },
+    SearchIndex { sink: AccountName, index: CollectionName, fields: BTreeMap<String, Template> },
 }
 
 impl KindDraft {
@@ -128,7 +135,8 @@ impl KindDraft {
             | Self::BlobLists { .. }
             | Self::LargeEntity { .. }
             | Self::Denormalize { .. }
-            | Self::DenormalizeRange(_) => "table",
+            | Self::DenormalizeRange(_)
+            | Self::SearchIndex { .. } => "table",
             Self::Aggregate { .. } => "group_table",
         }
     }
@@ -173,19 +181,19 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
 }
 
 /// Reads the views: those of one table each, and those of tables by date.
-pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName]) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
+pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
     let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
     for (name, section) in root.named("views") {
         if section.glance("source").is_some_and(|source| source.contains('%')) {
-            of_dated.extend(view(name, section, accounts));
+            of_dated.extend(view(name, section, accounts, sinks));
         } else {
-            of_one.extend(view(name, section, accounts));
+            of_one.extend(view(name, section, accounts, sinks));
         }
     }
     (of_one, of_dated)
 }
 
-fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ViewDraft<'a, T>> {
+fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> Option<ViewDraft<'a, T>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
     let kind = known_kind(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);
@@ -196,7 +204,7 @@ fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName
     // Which mistake there is in it is said where the kind is read.
     let store = if kind == "index_entity" { section.text("store") } else { None };
     let range = kind == "denormalize" && view_kinds::targets(&section)? == Targets::Range;
-    let without_rows = store == Some("blob") || range || kind == "large_entity";
+    let without_rows = store == Some("blob") || range || matches!(kind, "large_entity" | "search_index");
     let rows = if without_rows { Some(None) } else { rows(&section, accounts, kind, store, source.as_ref()).map(Some) };
     let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
     let (kind, on_conflict) = match kind {
@@ -205,6 +213,7 @@ fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName
         "aggregate" => (view_kinds::aggregate(&section), None),
         "denormalize" if range => (view_kinds::denormalize_range(&section, name.as_ref(), accounts), None),
         "large_entity" => (view_kinds::large_entity(&section, accounts), None),
+        "search_index" => (view_search::search_index(&section, sinks), None),
         "denormalize" => {
             (view_kinds::denormalize(&section, name.as_ref()), section.has("on_conflict").then(|| section.word("on_conflict", &words)))
         }

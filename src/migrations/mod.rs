@@ -19,6 +19,7 @@
 //! above its own knows that the data may hold items it has never heard of.
 
 mod error;
+mod indexes;
 mod needs;
 mod numbered;
 mod plan;
@@ -31,6 +32,7 @@ mod up;
 pub(crate) mod tests;
 
 pub use error::{MigrationError, SourceChanged, SourceRespelled};
+pub use indexes::{IndexLack, Lack};
 pub use needs::Needs;
 pub use numbered::Migration;
 pub use plan::{Change, ViewAction, ViewChange};

@@ -91,7 +91,8 @@ impl Needs {
                     // A constant, and a name.
                     needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
                 }
-                ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {}
+                // An index of a search service is its owner's to make.
+                ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) | ViewKind::SearchIndex(_) => {}
             }
         }
         for queue in &settings.queues {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::plan::{self, Change, ViewChange};
-use super::{AppliedMigration, CatalogRecord, Migration, MigrationError, Needs, RecordedView, rows, state};
+use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, rows, state};
 use crate::catalog::Catalog;
 use crate::model::{AccountName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
@@ -19,11 +19,11 @@ const WAITS: u32 = 15;
 
 /// Compares stores with settings and catalog, and brings them up to date.
 pub struct Migrator {
-    stores: Stores,
+    pub(super) stores: Stores,
     clock: Arc<dyn Clock>,
     migrations: Vec<Migration>,
     needs: Needs,
-    catalog: Arc<Catalog>,
+    pub(super) catalog: Arc<Catalog>,
 }
 
 /// What was done and what is left to do.
@@ -37,6 +37,10 @@ pub struct Status {
     pub views: BTreeMap<ViewName, RecordedView>,
     /// What is left to do, in order.
     pub pending: Vec<Change>,
+    /// What indexes of search services lack, which no migration mends; empty where nobody has looked
+    /// ([`indexes`](Migrator::indexes)).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<IndexLack>,
 }
 
 impl Migrator {
@@ -51,7 +55,7 @@ impl Migrator {
     pub async fn status(&self) -> Result<Status, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;
         let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog)?;
-        Ok(Status { applied: state.applied, generation: state.record.generation, views: state.record.views, pending })
+        Ok(Status { applied: state.applied, generation: state.record.generation, views: state.record.views, pending, indexes: Vec::new() })
     }
 
     /// Does all that is left to do, and tells each change when it is done. Safe to repeat, and safe beside

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::{Deserialize, Serialize};
 
 use super::job::Primary;
-use super::{AccountName, BlobName, ContainerName, Entity, EntityKey, TableName, ViewName};
+use super::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, TableName, ViewName};
 
 /// The property of a derived row, or the metadata of a derived blob, that names its owner: a JSON array of table, partition
 /// key and row key.
@@ -24,7 +24,7 @@ pub const OWNER_PREFIX: &str = "ek_owner_";
 pub struct ItemAddress {
     /// The view.
     pub view: ViewName,
-    /// The account of its site.
+    /// The account of its site; the sink, where that is a document.
     pub account: AccountName,
     /// Its site.
     #[serde(flatten)]
@@ -34,7 +34,7 @@ pub struct ItemAddress {
     pub part: Option<Part>,
 }
 
-/// A thing in an account that can be written under a condition of its own.
+/// A thing that can be written by itself: in an account under a condition, in a sink under none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Site {
@@ -61,6 +61,15 @@ pub enum Site {
         /// The path below it.
         #[serde(rename = "file")]
         name: BlobName,
+    },
+    /// A document of a sink.
+    Document {
+        /// Its collection.
+        #[serde(rename = "index")]
+        collection: CollectionName,
+        /// Its key.
+        #[serde(rename = "document")]
+        key: DocumentKey,
     },
 }
 
@@ -106,7 +115,7 @@ impl Site {
     pub const fn row(&self) -> Option<(&TableName, &EntityKey)> {
         match self {
             Self::Row { table, key } => Some((table, key)),
-            Self::Blob { .. } | Self::File { .. } => None,
+            Self::Blob { .. } | Self::File { .. } | Self::Document { .. } => None,
         }
     }
 
@@ -114,7 +123,7 @@ impl Site {
     pub const fn blob(&self) -> Option<(&ContainerName, &BlobName)> {
         match self {
             Self::Blob { container, name } => Some((container, name)),
-            Self::Row { .. } | Self::File { .. } => None,
+            Self::Row { .. } | Self::File { .. } | Self::Document { .. } => None,
         }
     }
 
@@ -124,7 +133,13 @@ impl Site {
             Self::Row { .. } => "row",
             Self::Blob { .. } => "blob",
             Self::File { .. } => "file",
+            Self::Document { .. } => "document",
         }
+    }
+
+    /// Whether it is a document of a sink, which has no version.
+    pub const fn is_document(&self) -> bool {
+        matches!(self, Self::Document { .. })
     }
 }
 
@@ -134,6 +149,7 @@ impl fmt::Display for Site {
             Self::Row { table, key } => write!(f, "{table}{key}"),
             Self::Blob { container, name } => write!(f, "{container}/{name}"),
             Self::File { dir, name } => write!(f, "{dir}/{name}"),
+            Self::Document { collection, key } => write!(f, "document {key} in index {collection}"),
         }
     }
 }
@@ -299,5 +315,10 @@ mod tests {
         assert!(text.contains(r#""container":"lists","blob":"a/b c.json""#), "{text}");
         assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), blob);
         assert_eq!(blob.to_string(), r#"["Sales","a\",b"] in lists/a/b c.json of view by_email"#);
+        let site = Site::Document { collection: CollectionName::new("people").unwrap(), key: DocumentKey::new("Wy-_").unwrap() };
+        let document = ItemAddress { site, part: None, ..blob };
+        let text = serde_json::to_string(&document).unwrap();
+        assert!(text.contains(r#""index":"people","document":"Wy-_""#), "{text}");
+        assert_eq!(serde_json::from_str::<ItemAddress>(&text).unwrap(), document);
     }
 }

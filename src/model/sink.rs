@@ -69,6 +69,21 @@ pub fn field(value: &EdmValue) -> Result<Value, FieldError> {
     })
 }
 
+/// A field as a property, for those who show one; nothing for null.
+pub fn property(value: Value) -> Option<EdmValue> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(truth) => EdmValue::Bool(truth),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => EdmValue::Int64(whole),
+            (None, Some(number)) => EdmValue::Double(number),
+            (None, None) => EdmValue::String(number.to_string()),
+        },
+        Value::String(text) => EdmValue::String(text),
+        Value::Array(_) | Value::Object(_) => EdmValue::String(value.to_string()),
+    })
+}
+
 /// The key of a primary's document: its table in lower case, its PartitionKey and its RowKey as a JSON array, in the URL-safe
 /// Base64 without padding. Where that is longer than a key may be, a hash of it. No two primaries have one key (but for two with
 /// one SHA-256), and a key never starts with an underscore: `["` begins with `Wy` in Base64.

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, secondary_index};
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, OnConflict, Rows, Shelf, TableRef, View, ViewKind};
+use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, search_index, secondary_index};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, OnConflict, Rows, SearchIndex, Shelf, TableRef, View, ViewKind};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
 use crate::model::large::{Folder, Pointer};
+use crate::model::sink::{self, FieldError};
 use crate::model::template::{RenderError, Template};
-use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, Site, ViewName, limits};
+use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits};
 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +35,15 @@ pub enum Content {
     Member,
     /// Properties that are kept on somebody else's entity.
     Properties(BTreeMap<String, EdmValue>),
+    /// A document of a sink.
+    Document(SinkDocument),
+}
+
+impl Item {
+    /// Whether a document that was read back says what this item is to say.
+    pub fn is_said_by(&self, found: &SinkDocument) -> bool {
+        matches!(&self.content, Content::Document(document) if document.is_said_by(found))
+    }
 }
 
 /// Why a primary's items cannot be derived: a permanent error of its job.
@@ -123,6 +133,19 @@ pub enum DeriveError {
         /// The character.
         found: char,
     },
+    /// A value that no document can hold.
+    #[error("view {view}: the field {field:?} of the document of {primary} cannot be written")]
+    Field {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// The field.
+        field: String,
+        /// Why.
+        #[source]
+        source: FieldError,
+    },
     /// Two views, or one view and its source, want one row.
     #[error("the views {first} and {second} both derive {address} from {primary}: give one of them another key")]
     SameRow {
@@ -188,20 +211,21 @@ impl Deriving<'_> {
             ViewKind::IndexEntity(index) => {
                 index_entity::membership(self, &index.member)?.map(|member| (Some(Part::Member(member)), Content::Member))
             }
-            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) => None,
+            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => None,
         };
         let site = Site::Row { table: rows.target.table.clone(), key };
         Ok(derived.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
     }
 
-    /// The items that are blobs, or lie in one.
-    fn in_blobs(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
+    /// The items that are blobs, or lie in one, or documents of a sink.
+    fn beside_rows(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
         match &self.view.kind {
             ViewKind::BlobLists(lists) => Ok(self.in_list(lists)?.into_iter().collect()),
             ViewKind::LargeEntity(large) => {
                 let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
                 Ok(large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect())
             }
+            ViewKind::SearchIndex(search) => Ok(vec![self.in_sink(search)?]),
             ViewKind::SecondaryIndex(_)
             | ViewKind::IndexEntity(_)
             | ViewKind::Denormalize(_)
@@ -219,6 +243,13 @@ impl Deriving<'_> {
         let (Some(name), Some(member)) = (name, index_entity::membership(self, &lists.member)?) else { return Ok(None) };
         let site = Site::Blob { container: lists.container.clone(), name };
         Ok(Some(Derived { account: lists.account.clone(), site, part: Some(Part::Member(member)), content: Content::Member }))
+    }
+
+    /// The document in a sink.
+    fn in_sink(&self, search: &SearchIndex) -> Result<Derived, Box<DeriveError>> {
+        let content = Content::Document(search_index::document(self, search)?);
+        let site = Site::Document { collection: search.index.clone(), key: sink::key(self.primary) };
+        Ok(Derived { account: search.sink.clone(), site, part: None, content })
     }
 
     /// What it says to a range.
@@ -256,7 +287,7 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         let derived = match (view.rows(), view.range()) {
             (Some(rows), _) => of.in_row(&rows)?.into_iter().collect(),
             (None, Some(range)) => of.claim(range)?.into_iter().collect(),
-            (None, None) => of.in_blobs()?,
+            (None, None) => of.beside_rows()?,
         };
         for Derived { account, site, part, content } in derived {
             let address = ItemAddress { view: view.name.clone(), account, site, part };

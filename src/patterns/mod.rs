@@ -11,6 +11,7 @@ mod derive;
 mod index_entity;
 pub mod large_entity;
 pub mod lookup;
+mod search_index;
 mod secondary_index;
 pub mod spill;
 

@@ -11,8 +11,8 @@
 //! waits in a queue is. Its progress is kept as a backfill's is. What it found at its end is kept in `EvenkeelAudits`, by
 //! table and view, for whoever watches.
 //!
-//! What it does not find: members of lists and groups, and properties, that no footprint lists: only a hand can have
-//! written them.
+//! What it does not find: members of lists and groups, properties, and documents of sinks, that no footprint lists: only a hand can
+//! have written them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -344,6 +344,8 @@ struct Seen {
 impl Pass<'_> {
     /// Compares the primary's items, each of which is looked at, with what they should be.
     async fn compare(mut self) -> Result<Seen, Failure> {
+        // It writes nothing: what a sink says is asked, whoever has announced to change it.
+        self.delivery = None;
         let seen = self.observe_ahead().await?;
         if seen.derived_from.is_some() {
             return Ok(Seen::default());
@@ -361,11 +363,16 @@ impl Pass<'_> {
             let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { .. }));
             if write.over.is_none() {
                 problems.push((write.address.clone(), Problem::Missing));
+            } else if let (Content::Document(document), Some(Look::Says(found))) = (&write.content, seen.looks.get(&write.address)) {
+                if !document.is_said_by(found) {
+                    problems.push((write.address.clone(), Problem::Different));
+                }
             } else if !others && self.says_otherwise(write, listed(&write.address)).await? {
                 problems.push((write.address.clone(), Problem::Different));
             }
         }
-        problems.extend(plan.drops.iter().map(|(address, _)| (address.clone(), Problem::Unwanted)));
+        let there = plan.drops.iter().filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
+        problems.extend(there.map(|(address, _)| (address.clone(), Problem::Unwanted)));
         // A pointer that leads nowhere: only who has the value can bring it back.
         let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
         problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
@@ -381,8 +388,8 @@ impl Pass<'_> {
             Content::Properties(values) => (values, false),
             // A blob is not read again: another ETag says that somebody else has written it.
             Content::Value(_) => return Ok(write.over.as_ref() != listed),
-            // It is there: that is all there is to a member.
-            Content::Member => return Ok(false),
+            // It is there: that is all there is to a member. A document was read when it was looked at.
+            Content::Member | Content::Document(_) => return Ok(false),
         };
         let Some((table, key)) = write.address.site.row() else { return Ok(false) };
         let row = self.target(&write.address.account)?.tables.get(table, key, None).await;

@@ -24,6 +24,8 @@ use crate::ports::{Account, Chance, Clock, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
+/// How long a request may be on its way. The configuration keeps `recheck_after` longer than this and `job_timeout` together.
+const LATE_REQUEST: Duration = Duration::from_mins(15);
 /// How long views may be chained (a view's target that is another view's source).
 const LONGEST_CHAIN: u8 = 8;
 
@@ -135,6 +137,12 @@ impl Engine {
     /// How long a taint lasts: as long as an old request may live, however the clocks differ.
     pub(super) fn taint_for(&self) -> SignedDuration {
         SignedDuration::try_from(self.recheck_after).unwrap_or(SignedDuration::MAX).saturating_add(CLOCK_SKEW)
+    }
+
+    /// How long after its announcement a pass may write to a sink: whoever finds the announcement open looks once more
+    /// `recheck_after` later, and by then nothing of it may be on its way.
+    pub(super) fn may_write_for(&self) -> Duration {
+        self.recheck_after.saturating_sub(LATE_REQUEST)
     }
 
     /// A pass over one primary on behalf of a delivery.

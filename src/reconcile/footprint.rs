@@ -13,7 +13,8 @@ use sha2::{Digest as _, Sha256};
 use crate::catalog::{self, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{
-    BlobName, ContainerName, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, limits,
+    BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site,
+    TableName, limits,
 };
 
 /// The table of footprints, in each account that has sources of views; what the names of those of tables by date begin with.
@@ -66,9 +67,10 @@ pub enum Settled {
 pub struct Entry {
     /// The generation of its view.
     pub generation: u32,
-    /// Its ETag at the last closed pass, or its token where it is a part; nothing for one that is only announced.
+    /// Its ETag at the last closed pass, its token where it is a part, a hash of its content where it is a document of a sink;
+    /// nothing for one that is only announced.
     pub etag: Option<ETag>,
-    /// A pass has announced to create or drop it, and its outcome is not recorded.
+    /// A pass has announced to create or drop it, or to write it where it is a document of a sink, and its outcome is not recorded.
     pub changing: bool,
 }
 
@@ -102,7 +104,8 @@ pub enum FootprintError {
 /// One item in the format [`ROWS`]: view, generation, account, table, pk, rk, ETag, changing.
 type WireRow = (String, u32, String, String, String, String, Option<String>, u8);
 /// One item in the format [`ANY`]: view, generation, account, site, part, ETag or token, changing. A site is `["row", table,
-/// pk, rk]`, `["blob", container, name]` or `["file", folder, name]`.
+/// pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`, the last one with its sink in
+/// the place of the account.
 type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
 
 /// The table that keeps the footprints of a source's primaries.
@@ -252,6 +255,7 @@ fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
         Site::Row { table, key } => vec!["row".to_owned(), table.to_string(), key.pk.to_string(), key.rk.to_string()],
         Site::Blob { container, name } => vec!["blob".to_owned(), container.to_string(), name.to_string()],
         Site::File { dir, name } => vec!["file".to_owned(), dir.clone(), name.to_string()],
+        Site::Document { collection, key } => vec!["document".to_owned(), collection.to_string(), key.to_string()],
     };
     (
         address.view.to_string(),
@@ -278,6 +282,9 @@ fn item_of((view, generation, account, site, part, etag, changing): WireItem) ->
             Site::Blob { container: ContainerName::new(*container).map_err(text)?, name: BlobName::new(*name).map_err(text)? }
         }
         ["file", dir, name] => Site::File { dir: (*dir).to_owned(), name: BlobName::new(*name).map_err(text)? },
+        ["document", collection, key] => {
+            Site::Document { collection: CollectionName::new(*collection).map_err(text)?, key: DocumentKey::new(*key).map_err(text)? }
+        }
         other => return Err(format!("{other:?} is no site that this version of evenkeel knows")),
     };
     let address = ItemAddress { view: view.try_into().map_err(text)?, account: account.try_into().map_err(text)?, site, part };
@@ -324,6 +331,11 @@ mod tests {
     fn blob(name: &str) -> ItemAddress {
         let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new(name).unwrap() };
         ItemAddress { site, ..address("") }
+    }
+
+    fn document(key: &str) -> ItemAddress {
+        let site = Site::Document { collection: CollectionName::new("people").unwrap(), key: DocumentKey::new(key).unwrap() };
+        ItemAddress { site, account: AccountName::new("catalog").unwrap(), ..address("") }
     }
 
     #[test]
@@ -378,6 +390,7 @@ mod tests {
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
             members in proptest::collection::btree_set(".{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
+            documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
             settled in 0..4_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
@@ -389,7 +402,8 @@ mod tests {
             let rows = keys.iter().map(|rk| (address(rk), Entry { generation: 3, etag: None, changing: true }));
             let members = members.iter().map(|rk| (member(rk), Entry { generation: 1, etag: Some(ETag::token(7)), changing: false }));
             let blobs = blobs.iter().map(|name| (blob(name), Entry { generation: 2, etag: None, changing: false }));
-            let items = rows.chain(members).chain(blobs).collect();
+            let documents = documents.iter().map(|key| (document(key), Entry { generation: 2, etag: Some(ETag::token(9)), changing: true }));
+            let items = rows.chain(members).chain(blobs).chain(documents).collect();
             let footprint = Footprint { settled, items, tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()) };
             let entity = footprint.encode(&primary("Sales")).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));

@@ -1,4 +1,5 @@
-//! Writing and dropping items, each under its condition: rows here, whole blobs in `blob`, parts by their documents.
+//! Writing and dropping items, each under its condition: rows here, whole blobs in `blob`, parts by their documents; and documents of
+//! sinks, which know no conditions, in `sink`.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ const CONCURRENT_REQUESTS: usize = 16;
 pub(super) enum ItemFailure {
     /// Somebody else was there, or the answer is missing: look again.
     Lost {
-        /// It was an insert, and it may still arrive.
+        /// It was an insert, or a write of a sink, and it may still arrive.
         unanswered_insert: bool,
     },
     /// Anything else.
@@ -158,13 +159,19 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Writes or drops a row or a blob.
+    /// Writes or drops a row, a blob or a document of a sink.
     pub(super) async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
-        let (address, insert) = (deed.address(), matches!(deed.action(), Action::Create));
+        let address = deed.address();
+        // What may arrive late over what comes after it: an insert, and whatever is done to a sink.
+        let late = matches!(deed.action(), Action::Create) || address.site.is_document();
+        if address.site.is_document() && !self.is_in_time() {
+            return Err(ItemFailure::Lost { unanswered_insert: false });
+        }
         let result = match &address.site {
             Site::Row { table, .. } => self.request_row(deed, table).await,
             Site::Blob { container, name } => self.request_blob(deed, (container, name)).await,
             Site::File { dir, name } => self.request_file(deed, FilePlace { dir: dir.clone(), name: name.clone() }).await,
+            Site::Document { collection, key } => self.request_document(deed, (collection, key)).await,
         };
         match (result.map_err(ItemFailure::Failed)?, deed) {
             (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),
@@ -172,8 +179,13 @@ impl<'e> Pass<'e> {
             (Ok(None), Deed::Write(_)) => Err(ItemFailure::Lost { unanswered_insert: false }),
             (Ok(_), Deed::Drop(..)) => Ok(None),
             (Err(error), Deed::Drop(..)) if error.is_missing_item() => Ok(None),
-            (Err(error), Deed::Write(_)) => Err(ItemFailure::of(error, insert, || format!("writing {address}"))),
-            (Err(error), Deed::Drop(..)) => Err(ItemFailure::of(error, false, || format!("dropping {address}"))),
+            (Err(error), Deed::Write(_)) => {
+                Err(ItemFailure::of(error, late, || format!("writing {address}, derived from {}", self.primary)))
+            }
+            (Err(error), Deed::Drop(..)) => {
+                let late = address.site.is_document();
+                Err(ItemFailure::of(error, late, || format!("dropping {address}, derived from {}", self.primary)))
+            }
         }
     }
 

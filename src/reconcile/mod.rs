@@ -48,6 +48,7 @@ mod report;
 mod restore;
 mod second_look;
 mod shared;
+mod sink;
 mod spill;
 mod staging;
 mod table_archive;

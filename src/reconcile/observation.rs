@@ -109,7 +109,7 @@ impl Pass<'_> {
         for address in addresses {
             sites.entry((&address.account, &address.site)).or_default().push(address);
         }
-        let looks = sites.iter().map(|((account, site), addresses)| self.look_at(account, site, addresses.clone())).collect();
+        let looks = sites.iter().map(|((account, site), addresses)| self.look_at(footprint, (account, site), addresses.clone())).collect();
         let looks: Vec<Result<Seen, Failure>> = gather(looks).await;
         let (mut found, mut behind) = (BTreeMap::new(), Vec::new());
         for ((account, site), seen) in sites.into_keys().zip(looks) {
@@ -122,7 +122,12 @@ impl Pass<'_> {
         Ok((found, behind))
     }
 
-    async fn look_at(&self, account: &AccountName, site: &Site, addresses: Vec<&ItemAddress>) -> Result<Seen, Failure> {
+    async fn look_at(
+        &self,
+        footprint: &Footprint,
+        (account, site): (&AccountName, &Site),
+        addresses: Vec<&ItemAddress>,
+    ) -> Result<Seen, Failure> {
         let (parts, whole): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.part.is_some());
         let mut seen = Seen::default();
         if !whole.is_empty() {
@@ -130,6 +135,7 @@ impl Pass<'_> {
                 Site::Row { table, key } => self.look_at_row(account, (table, key), whole).await?,
                 Site::Blob { container, name } => self.look_at_blob(account, (container, name), whole).await?,
                 Site::File { dir, name } => self.look_at_file(FilePlace { dir: dir.clone(), name: name.clone() }, whole).await?,
+                Site::Document { collection, key } => self.look_at_document(footprint, account, (collection, key), whole).await?,
             };
         }
         if !parts.is_empty() {

@@ -13,6 +13,9 @@
 //! what it touched. Dropping a pass anywhere leaves what the next one finds marked in the footprint.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::document::Document;
 use super::engine::Engine;
@@ -63,6 +66,9 @@ pub(super) struct Pass<'e> {
     pub(super) said: Said,
     /// An insert of an item, or a write of the primary, has no answer in this run: it may still arrive.
     pub(super) unanswered: bool,
+    /// This run has announced over somebody else's open announcement: from then on that is its own, and what it said is not
+    /// forgotten in the rounds that follow.
+    pub(super) disturbed: bool,
     /// A request of this run to write the primary was executed, or may have been.
     pub(super) may_have_written: bool,
     /// A row that the primary's first row does not tell of was in the way of a new one.
@@ -75,6 +81,8 @@ pub(super) struct Pass<'e> {
     referred: BTreeSet<Site>,
     /// The ETag of this run's own last announcement.
     pub(super) announced: Option<ETag>,
+    /// When it was sent, by the wall and by the steady clock.
+    pub(super) announced_at: Option<(Timestamp, Duration)>,
     pub(super) summary: Summary,
     pub(super) rounds: u32,
     /// How many passes this one is nested in.
@@ -95,12 +103,14 @@ impl<'e> Pass<'e> {
             touched: BTreeSet::new(),
             said: Said::Ask,
             unanswered: false,
+            disturbed: false,
             may_have_written: false,
             rows_in_the_way: false,
             supplies: BTreeMap::new(),
             supplied: BTreeSet::new(),
             referred: BTreeSet::new(),
             announced: None,
+            announced_at: None,
             summary: Summary::default(),
             rounds: 0,
             depth: 0,
@@ -177,8 +187,6 @@ impl<'e> Pass<'e> {
 
     /// The situation that a plan is for.
     pub(super) fn situation<'s>(&'s self, seen: &'s Observation, wanted: &'s BTreeMap<ItemAddress, Item>, state: State) -> Situation<'s> {
-        // Changes that this run announced itself are no sign of somebody else; a crash or another pass is.
-        let own = self.announced.is_some() && self.announced == seen.etag;
         Situation {
             catalog: &self.engine.catalog,
             source: self.source,
@@ -188,10 +196,17 @@ impl<'e> Pass<'e> {
             wanted,
             supplied: &self.supplied,
             referred: &self.referred,
-            disturbed: self.unanswered || (seen.footprint.is_changing() && !own),
+            disturbed: self.unanswered || self.disturbed || self.meets_a_stranger(seen),
             now: self.engine.clock.now(),
             taint_for: self.engine.taint_for(),
         }
+    }
+
+    /// Whether somebody else's announcement is open. Changes that this run announced itself are no sign of somebody else; a crash
+    /// or another pass is.
+    fn meets_a_stranger(&self, seen: &Observation) -> bool {
+        let own = self.announced.is_some() && self.announced == seen.etag;
+        seen.footprint.is_changing() && !own
     }
 
     pub(super) fn plan(&self, situation: &Situation<'_>) -> Result<Plan, Failure> {
@@ -232,8 +247,12 @@ impl<'e> Pass<'e> {
     /// another pass was faster.
     pub(super) async fn announce(&mut self, seen: &Observation, plan: &Plan) -> Result<Option<Option<ETag>>, Failure> {
         let Some(footprint) = &plan.announce else { return Ok(Some(seen.etag.clone())) };
+        let stranger = self.meets_a_stranger(seen);
+        let sent = (self.engine.clock.now(), self.engine.clock.monotonic());
         let etag = self.write_footprint(footprint, seen.etag.as_ref(), "announcing changes in").await?;
         if etag.is_some() {
+            self.announced_at = Some(sent);
+            self.disturbed |= stranger;
             self.announced.clone_from(&etag);
         }
         Ok(etag.map(Some))
@@ -271,11 +290,10 @@ impl<'e> Pass<'e> {
         self.queue_carries(plan.changed().chain(all)).await?;
         let absent = state == State::Absent;
         let close = plan::close(&self.situation(seen, wanted, state), plan, written);
-        let forgotten = if close.footprint.tainted_until.is_some() { close.removed.as_slice() } else { &[] };
-        if absent || plan.disturbed || !forgotten.is_empty() {
+        if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and what disturbed this
             // pass may have been about to write the primary, which may still happen when its job is long over.
-            self.queue_recheck(forgotten).await?;
+            self.queue_recheck(&close.again).await?;
         }
         if self.write_footprint(&close.footprint, etag.as_ref(), "closing").await?.is_none() {
             self.touched.extend(plan.writes.iter().map(|write| write.address.clone()));

@@ -11,7 +11,7 @@ use super::footprint::{Entry, Footprint, Settled};
 use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, ItemAddress, Row, Site, ViewName};
+use crate::model::{AccountName, ETag, ItemAddress, Row, SinkDocument, Site, ViewName};
 use crate::patterns::{Content, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
@@ -33,6 +33,10 @@ pub(super) enum Look {
         /// Its owner; nothing where evenkeel did not write it.
         owner: Option<Owner>,
     },
+    /// A document of a sink that some pass has announced to write: whatever it says now, an old request may still change it.
+    Unsure,
+    /// A document of a sink that nobody has announced to write, and what it says.
+    Says(SinkDocument),
 }
 
 /// The state of the primary that a plan is for.
@@ -190,7 +194,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let Situation { catalog, source, footprint, looks, state, wanted, .. } = situation;
     let own: BTreeMap<&ItemAddress, &Entry> = own_items(catalog, footprint).collect::<Result<_, _>>()?;
     let changing = own.values().any(|entry| entry.changing);
-    let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look));
+    let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look, wanted.get(address)));
 
     let disturbed = situation.disturbed;
     let mut plan = Plan { disturbed, ..Plan::nothing() };
@@ -215,7 +219,11 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         return Ok(plan);
     }
 
+    let doubted: BTreeSet<(&AccountName, &Site)> =
+        looks.iter().filter(|(_, look)| **look == Look::Unsure).map(|(address, _)| (&address.account, &address.site)).collect();
     let known = |address: &ItemAddress| match looks.get(address) {
+        // Whichever view of this primary has announced it.
+        _ if doubted.contains(&(&address.account, &address.site)) => Look::Unsure,
         Some(look) => look.clone(),
         None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
     };
@@ -232,6 +240,11 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
             Look::Ours(_) if waits_only => {}
             Look::Ours(etag) if is_kept(own.get(address).copied(), &etag, item) => {}
             Look::Ours(etag) => plan.writes.push(write(Some(etag))),
+            Look::Unsure => plan.writes.push(write(own.get(address).and_then(|entry| entry.etag.clone()))),
+            Look::Says(found) => match own.get(address).copied() {
+                Some(entry) if entry.etag.as_ref().is_some_and(|etag| is_kept(Some(entry), etag, item)) && item.is_said_by(&found) => {}
+                _ => plan.writes.push(write(Some(found.token()))),
+            },
             Look::Taken { etag, owner } => match (item.on_conflict, etag) {
                 (OnConflict::LastWriter, Some(etag)) if owner.is_some() => plan.writes.push(write(Some(etag))),
                 (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(Taken { address: address.clone(), owner }),
@@ -242,14 +255,28 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     // What a view that is gone put into blobs stays there as long as something points to it.
     let referred = |address: &ItemAddress| address.part.is_none() && situation.referred.contains(&address.site);
     for address in unwanted.filter(|address| !wanted.contains_key(*address) && !referred(address)) {
+        if address.site.is_document() {
+            // What is written to the same key replaces it. A delete has no condition, and is right whether it is there or not:
+            // that it was not seen may be old.
+            let replaced = wanted.keys().any(|other| other.account == address.account && other.site == address.site);
+            if !replaced {
+                let version = own.get(address).and_then(|entry| entry.etag.clone()).unwrap_or_else(|| ETag::token(0));
+                plan.drops.push((address.clone(), version));
+            } else if own.contains_key(address) {
+                plan.forget.push(address.clone());
+            }
+            continue;
+        }
         match known(address) {
             Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
-            Look::Absent | Look::Homeless | Look::Taken { .. } if own.contains_key(address) => plan.forget.push(address.clone()),
-            Look::Absent | Look::Homeless | Look::Taken { .. } => {}
+            Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) if own.contains_key(address) => {
+                plan.forget.push(address.clone())
+            }
+            Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) => {}
         }
     }
 
-    let creates = plan.writes.iter().any(|write| write.over.is_none()) && !planted(Bug::UnannouncedCreate);
+    let creates = plan.writes.iter().any(Write::is_announced) && !planted(Bug::UnannouncedCreate);
     if creates || !plan.drops.is_empty() || changing || differed || situation.disturbed {
         plan.announce = Some(announcement(situation, &plan));
     }
@@ -258,19 +285,23 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 
 /// Whether an item stays as it is. A row is always written, which fences off whoever still holds an older state of the
 /// primary. A member says nothing of the primary but that it belongs there, nor does a large value, and whoever would take it
-/// away announces that first: it is written only where somebody has, or where it is to be brought up to date.
+/// away announces that first: it is written only where somebody has, or where it is to be brought up to date. So is a document of
+/// a sink, whose version is a hash of its content: whoever would write another one announces that first.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     match (&item.content, entry) {
         (Content::Member | Content::Value(_), Some(entry)) => {
             !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)
         }
-        (Content::Member | Content::Value(_), None) | (Content::Row(_) | Content::Properties(_), _) => false,
+        (Content::Document(document), Some(entry)) => !entry.changing && entry.generation == item.generation && document.token() == *etag,
+        (Content::Member | Content::Value(_) | Content::Document(_), None) | (Content::Row(_) | Content::Properties(_), _) => false,
     }
 }
 
 /// Whether a look found something else than the footprint says.
-fn differs(entry: Option<&Entry>, look: &Look) -> bool {
+fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
+        (_, Look::Unsure) | (None, Look::Says(_)) => true,
+        (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
         (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
         (None, Look::Ours(_)) | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
         (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
@@ -293,6 +324,7 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
             Some(etag) => entry.etag = Some(etag.clone()),
             None => entry.changing = true,
         }
+        entry.changing |= write.is_announced();
     }
     for (address, etag) in &plan.drops {
         let generation = situation.catalog.generations.of(&address.view);
@@ -312,8 +344,8 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
 pub(super) struct Close {
     /// The footprint to write.
     pub(super) footprint: Footprint,
-    /// Keys that it no longer lists.
-    pub(super) removed: Vec<ItemAddress>,
+    /// What is to be looked at once more, when no forgotten request can arrive any more.
+    pub(super) again: Vec<ItemAddress>,
 }
 
 /// Decides how a pass ends whose plan was carried out: `written` has the new ETag of every write.
@@ -344,7 +376,21 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
     if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
         footprint.tainted_until = None;
     }
-    Close { footprint, removed }
+    let mut again = if footprint.tainted_until.is_some() { removed } else { Vec::new() };
+    again.retain(|address| !address.site.is_document());
+    if plan.disturbed {
+        // An old write of a document may arrive over a newer one, and after it was dropped. Whoever was in the way announced it, so
+        // that it is among what this pass has written or dropped.
+        again.extend(plan.changed().filter(|address| address.site.is_document()).cloned());
+    }
+    Close { footprint, again }
+}
+
+impl Write {
+    /// Whether it makes something that was not there, or writes what has no version: that is announced.
+    fn is_announced(&self) -> bool {
+        self.over.is_none() || matches!(self.content, Content::Document(_))
+    }
 }
 
 /// What a row at an item's address is to this primary.

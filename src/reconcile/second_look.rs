@@ -1,5 +1,5 @@
-//! Second looks: queued when something was dropped that an old insert might still bring back, and when a
-//! primary is gone, whose emptied footprint (a tombstone) stays until nobody can still hold the old state.
+//! Second looks: queued when something was dropped that an old insert might still bring back, or written to a sink over which an
+//! old write might still come, and when a primary is gone, whose emptied footprint (a tombstone) stays until nobody can still hold the old state.
 
 use std::time::Duration;
 
@@ -62,7 +62,8 @@ impl Pass<'_> {
             if !self.receive(&mut seen).await? {
                 continue;
             }
-            let nothing_there = seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_)));
+            let nothing_there =
+                seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
             if nothing_there && seen.footprint.items.is_empty() {
                 match &seen.etag {
                     None => return Ok(self.summary),

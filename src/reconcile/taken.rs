@@ -27,6 +27,7 @@ pub(super) const fn kind(address: &ItemAddress) -> &'static str {
         Site::Row { .. } => "a row",
         Site::Blob { .. } => "a blob",
         Site::File { .. } => "a file",
+        Site::Document { .. } => "a document",
     }
 }
 

@@ -211,7 +211,7 @@ impl Pass<'_> {
             let over = match seen.looks.get(&address) {
                 Some(Look::Ours(etag)) => Some(etag.clone()),
                 Some(Look::Taken { .. }) => return Err(permanent(self.writing(), PointerError::Taken(address.site))),
-                Some(Look::Absent | Look::Homeless) | None => None,
+                Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
             };
             announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
             writes.push(Write { address, content: item.content, generation: item.generation, over });

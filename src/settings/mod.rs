@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use url::Url;
 
 use crate::model::{AccountName, QueueName};
 
@@ -19,6 +20,8 @@ pub struct Settings {
     pub accounts: Vec<AccountSettings>,
     /// `[worker]`
     pub worker: WorkerSettings,
+    /// `[sinks.*]`
+    pub sinks: Vec<SinkSettings>,
     /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
     /// `[http]`
@@ -38,6 +41,19 @@ pub struct AccountSettings {
     pub name: AccountName,
     /// Where the account lives.
     pub kind: AccountKind,
+}
+
+/// `[sinks.NAME]`: another store as a target. `kind = "search"` is the only kind.
+#[derive(Debug, Clone)]
+pub struct SinkSettings {
+    /// The name that the catalog uses.
+    pub name: AccountName,
+    /// Where the service is: `https://contoso.search.windows.net`.
+    pub endpoint: Url,
+    /// One of its admin keys.
+    pub key: SecretString,
+    /// The field that is the key of every index of it.
+    pub key_field: String,
 }
 
 /// Where an account lives.

@@ -60,7 +60,11 @@ impl Description {
             ViewKind::IndexEntity(index) => Some(Self { source, property: index.property.clone(), figures: BTreeMap::new() }),
             ViewKind::Aggregate(aggregate) => Some(Self { source, property: MEMBERS.to_owned(), figures: aggregate.set.clone() }),
             ViewKind::DenormalizeRange(_) => Some(Self { source, property: CLAIMS.to_owned(), figures: BTreeMap::new() }),
-            ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => None,
+            ViewKind::SecondaryIndex(_)
+            | ViewKind::Denormalize(_)
+            | ViewKind::BlobLists(_)
+            | ViewKind::LargeEntity(_)
+            | ViewKind::SearchIndex(_) => None,
         }
     }
 

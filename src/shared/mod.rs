@@ -49,6 +49,7 @@ const fn remedy(site: &Site) -> &'static str {
         Site::Row { .. } => "delete the row, or take the property away that is wrong",
         Site::Blob { .. } => "delete the blob",
         Site::File { .. } => "delete the file",
+        Site::Document { .. } => "delete the document",
     }
 }
 

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a program that does not answer as it should is a failed test")]
 #![expect(clippy::disallowed_methods, reason = "the program runs in real time, and so does what waits for it")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod api;
 mod audit;
 mod backfill;
@@ -20,5 +23,6 @@ mod place;
 mod poison;
 mod prometheus;
 mod reload;
+mod searching;
 mod strangers;
 mod traces;

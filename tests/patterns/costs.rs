@@ -58,11 +58,23 @@ partition_key = "group"
 row_key = "{Name}"
 set = { People = "count()" }
 
+[sinks.catalog]
+kind = "search"
+endpoint = "$SEARCH"
+key = "admin-key-of-the-stub"
+
+[views.found]
+kind = "search_index"
+source = "Found§"
+sink = "catalog"
+index = "people"
+fields = { name = "{Name}" }
+
 [tables.Plain§]
 [tables.Departments§]
 "#;
 /// Each row of the documentation's table, and the source of its view.
-const PATTERNS: [(&str, &str); 7] = [
+const PATTERNS: [(&str, &str); 8] = [
     ("no view", "Plain§"),
     ("secondary index in the source's partition", "Beside§"),
     ("secondary index elsewhere", "Elsewhere§"),
@@ -70,6 +82,7 @@ const PATTERNS: [(&str, &str); 7] = [
     ("index entity in a table", "Far§"),
     ("denormalization", "Set§"),
     ("count and sum per group", "Group§"),
+    ("search index", "Found§"),
 ];
 const PERFORMANCE: &str = include_str!("../../docs/performance.md");
 
@@ -85,6 +98,7 @@ fn put(table: &str, name: &str, salary: i32) -> Value {
 }
 
 pub(crate) async fn each_pattern_takes_as_many_requests_as_the_documentation_says(site: &Site) {
+    site.search().create("people", &[("name", "Edm.String")]);
     let department = evenkeel::model::EntityKey::new("Sales", "department").unwrap();
     site.write("Departments§", evenkeel::model::Entity::new(department)).await;
     let (mut found, mut wanted) = (Vec::new(), Vec::new());

@@ -19,6 +19,7 @@ mod logging;
 mod many;
 mod moving;
 mod ranges;
+mod searching;
 mod series;
 mod site;
 mod wide;
@@ -104,6 +105,11 @@ patterns! {
         of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes
         what_others_overwrote_is_put_back_and_what_moves_is_claimed_anew
         what_carrying_costs;
+    searching:
+        a_document_follows_its_primary_through_its_life
+        documents_are_audited_mended_looked_up_and_made_anew
+        what_the_index_refuses_is_told_with_its_entity
+        a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poisons_none;
     series:
         a_day_of_24_hours_is_one_entity
         a_series_that_outgrows_its_entity_is_told

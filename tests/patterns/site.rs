@@ -10,9 +10,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::observe::RequestTally;
+use evenkeel::adapters::search;
 use evenkeel::adapters::system::{SystemChance, SystemClock};
-use evenkeel::adapters::wear::{Grouping, Worn, wear};
+use evenkeel::adapters::wear::{Grouping, Worn, WornSink, wear, wear_sink};
 use evenkeel::catalog::{ArchiveTarget, Catalog, ViewKind};
 use evenkeel::client::Client;
 use evenkeel::config::{self, Folder, Request};
@@ -30,6 +30,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::support::azurite;
+use crate::support::search::SearchStub;
 
 /// A site. Names in catalogs and jobs may contain `§`, which stands for something that no other test uses.
 pub(crate) struct Site {
@@ -38,6 +39,8 @@ pub(crate) struct Site {
     /// What an application works with.
     pub(crate) client: Client,
     worn: Worn,
+    /// The search service that its catalog names, and how it is dressed.
+    searched: Option<(SearchStub, WornSink)>,
     clock: Arc<dyn Clock>,
     unique: String,
     messages: AtomicU64,
@@ -61,7 +64,11 @@ impl Site {
         let unique = Uuid::new_v4().simple().to_string()[..12].to_owned();
         std::fs::create_dir(folder.path().join("config")).unwrap();
         std::fs::create_dir(folder.path().join("share")).unwrap();
-        let text = catalog.replace('§', &unique).replace("$SHARE", folder.path().join("share").to_str().unwrap());
+        let search = catalog.contains("$SEARCH").then(SearchStub::start);
+        let text = catalog
+            .replace('§', &unique)
+            .replace("$SEARCH", &search.as_ref().map(SearchStub::endpoint).unwrap_or_default())
+            .replace("$SHARE", folder.path().join("share").to_str().unwrap());
         std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
         let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
         let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
@@ -75,7 +82,13 @@ impl Site {
             attempts: 3,
         };
         let worn = wear(&AccountName::main(), bare, Grouping::Together, schedule, &clock, &chance);
-        let stores = Stores::new([(AccountName::main(), worn.account.clone())].into()).with_files(Arc::new(SharedFiles));
+        let sink = AccountName::new("catalog").unwrap();
+        let searched = search.map(|stub| {
+            let bare = search::connect(stub.service(&sink)).unwrap();
+            (stub, wear_sink(&sink, bare, schedule, &clock, &chance))
+        });
+        let sinks = searched.iter().map(|(_, worn)| (sink.clone(), Arc::clone(&worn.sink))).collect();
+        let stores = Stores::new([(AccountName::main(), worn.account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
@@ -91,7 +104,17 @@ impl Site {
         for suffix in ["", "-recheck"] {
             bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}{suffix}")).unwrap()).await.unwrap();
         }
-        Self { account: bare.clone(), engine: Engine::new(parts), client, worn, clock, unique, messages: AtomicU64::new(0), folder }
+        Self {
+            account: bare.clone(),
+            engine: Engine::new(parts),
+            client,
+            worn,
+            searched,
+            clock,
+            unique,
+            messages: AtomicU64::new(0),
+            folder,
+        }
     }
 
     /// A name with `§` in it.
@@ -183,14 +206,20 @@ impl Site {
 
     /// How many storage requests a job takes.
     pub(crate) async fn requests_of(&self, json: Value) -> u64 {
-        let before: RequestTally = self.worn.counts.snapshot();
+        let before = self.requests();
         self.work(json).await;
-        self.worn.counts.snapshot().since(&before).transactions()
+        self.requests() - before
     }
 
     /// How many storage requests were sent so far.
     pub(crate) fn requests(&self) -> u64 {
-        self.worn.counts.snapshot().transactions()
+        let searched = self.searched.as_ref().map_or(0, |(_, worn)| worn.counts.snapshot().transactions());
+        self.worn.counts.snapshot().transactions() + searched
+    }
+
+    /// The search service that its catalog names.
+    pub(crate) fn search(&self) -> &SearchStub {
+        &self.searched.as_ref().expect("a catalog with a search service").0
     }
 
     /// A row.

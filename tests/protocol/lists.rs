@@ -345,7 +345,7 @@ async fn check(lab: &Lab, story: &str) {
             let place = match site {
                 Site::Row { table, key } => (if table.as_str() == "Lists" { "Lists" } else { "Groups" }, key.rk.to_string()),
                 Site::Blob { name, .. } => ("skilled", name.as_str().strip_suffix(".jsonl").unwrap().to_owned()),
-                Site::File { .. } => panic!("{story}: {site} is no list"),
+                Site::File { .. } | Site::Document { .. } => panic!("{story}: {site} is no list"),
             };
             let Some(Part::Member(member)) = part else { panic!("{story}: {part:?} is no member") };
             let token =

@@ -17,6 +17,7 @@ mod random;
 mod ranges;
 mod retention;
 mod scenarios;
+mod sinks;
 mod wide;
 mod world;
 

@@ -11,7 +11,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
-use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Stores, TableOperation, What};
+use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
 use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
 use futures::future::BoxFuture;
@@ -52,6 +52,10 @@ pub(crate) struct Strike {
     turns: AtomicBool,
     /// Writes of each table's rows.
     writes: Mutex<BTreeMap<String, u64>>,
+    /// The names of the operations that are counted.
+    names: Mutex<BTreeMap<u64, &'static str>>,
+    /// How often each operation was sent at all.
+    totals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Strike {
@@ -75,6 +79,16 @@ impl Strike {
         self.writes.lock().unwrap().get(table).copied().unwrap_or(0)
     }
 
+    /// What the operation of this number was.
+    pub(crate) fn named(&self, number: u64) -> Option<&'static str> {
+        self.names.lock().unwrap().get(&number).copied()
+    }
+
+    /// How often an operation was sent.
+    pub(crate) fn total(&self, name: &str) -> u64 {
+        self.totals.lock().unwrap().get(name).copied().unwrap_or(0)
+    }
+
     /// Waits until the worker stops.
     pub(crate) async fn crash(&self) {
         self.crashed.notified().await;
@@ -95,6 +109,7 @@ impl Weather for Strike {
         if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
             *self.writes.lock().unwrap().entry(table.to_string()).or_default() += 1;
         }
+        *self.totals.lock().unwrap().entry(operation.name).or_default() += 1;
         if self.turns.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
@@ -102,6 +117,7 @@ impl Weather for Strike {
             return Verdict::Execute;
         }
         let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
+        self.names.lock().unwrap().insert(number, operation.name);
         let disturbance = self.at.lock().unwrap().remove(&number);
         match disturbance {
             None => Verdict::Execute,
@@ -185,6 +201,13 @@ fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
+fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>) -> Arc<Engine> {
+    let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
+    let stores = Stores::new([(AccountName::main(), sim.account())].into()).with_files(sim.files()).with_sinks(sinks);
+    let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
+    Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
+}
+
 impl Lab {
     pub(crate) fn new() -> Self {
         Self::of(SHAPE)
@@ -200,19 +223,13 @@ impl Lab {
         weather.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
         let account = sim.account();
-        let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(sim.files());
-        let catalog = Arc::new(catalog);
-        let declared = Arc::clone(&catalog);
-        let engine = || {
-            let (stores, catalog, clock, chance) = (stores.clone(), catalog.clone(), clock.clone(), Arc::new(Dice));
-            Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
-        };
+        let declared = Arc::new(catalog);
         let lab = Self {
-            sim,
             shape,
+            engine: engine(&sim, &clock, &declared),
+            meddler: engine(&sim, &clock, &declared),
+            sim,
             account,
-            engine: engine(),
-            meddler: engine(),
             weather,
             clock,
             messages: Arc::default(),
@@ -232,6 +249,13 @@ impl Lab {
             lab.account.blobs.create_container(&ContainerName::new(CONTAINER).unwrap()).await.unwrap();
         });
         lab
+    }
+
+    /// The same laboratory under another catalog.
+    pub(crate) fn under(&self, catalog: Catalog) -> Self {
+        let catalog = Arc::new(catalog);
+        let engine = || engine(&self.sim, &self.clock, &catalog);
+        Self { engine: engine(), meddler: engine(), ..self.clone() }
     }
 
     /// The same laboratory as another worker sees it, which does its work while the first one waits for an answer.

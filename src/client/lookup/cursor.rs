@@ -142,7 +142,7 @@ impl What<'_> {
         match &view.kind {
             ViewKind::SecondaryIndex(_) => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
             ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => shared::is_list_of(&view.name, &row.entity),
-            ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => false,
+            ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => false,
             // One that says nonsense is shown where its owner is asked for.
             ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
         }

@@ -9,11 +9,13 @@ use super::cursor::{Reading, What, page_rows};
 use super::query::{Lookup, LookupResult};
 use super::token::{Position, Token};
 use super::{members, merge};
-use crate::catalog::{Archive, ArchiveTarget, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{Archive, ArchiveTarget, OnConflict, SearchIndex, SecondaryIndex, TableRef, View, ViewKind};
 use crate::client::ClientError;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use crate::model::job::Primary;
+use crate::model::sink;
 use crate::model::template::Template;
-use crate::model::{EntityKey, Row, Site};
+use crate::model::{Entity, EntityKey, Row, Site};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
 use crate::ports::Account;
 use crate::shared::Owned;
@@ -70,6 +72,11 @@ impl Lookup<'_> {
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
             }
+            ViewKind::SearchIndex(search) => {
+                let rows: Vec<Row> = self.in_search(view, search).await?.into_iter().collect();
+                let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
+                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
+            }
             _ => self.in_rows(view).await?,
         };
         if self.entities {
@@ -78,6 +85,29 @@ impl Lookup<'_> {
             found.requests += requests;
         }
         Ok(found)
+    }
+
+    /// The document of a primary, as a row under the primary's keys.
+    async fn in_search(&self, view: &View, search: &SearchIndex) -> Result<Option<Row>, ClientError> {
+        let what = format!("a document of [views.{}]", view.name);
+        let key = self.both_keys(&what, "in its index by the keys of its primary")?;
+        let primary = Primary { table: view.source.table.clone(), key };
+        let sink = self.client.stores.sink(&search.sink).map_err(|error| ClientError::Unknown(error.to_string()))?;
+        let found = sink.get(&search.index, &sink::key(&primary)).await;
+        let found = found.map_err(ClientError::store(format!("reading the document of {primary} in index {}", search.index)))?;
+        Ok(found.map(|document| {
+            let etag = document.token();
+            let fields = document.0.into_iter().filter_map(|(name, value)| Some((name, sink::property(value)?)));
+            Row { entity: Entity { key: primary.key, properties: fields.collect() }, etag, timestamp: None }
+        }))
+    }
+
+    /// The two keys, where nothing else is asked for.
+    fn both_keys(&self, what: &str, place: &str) -> Result<EntityKey, ClientError> {
+        let (Some(pk), Some(rk), 2) = (self.value("PartitionKey"), self.value("RowKey"), self.terms.len()) else {
+            return Err(ClientError::Unknown(format!("{what} is found {place} and nothing else: give PartitionKey=… and RowKey=…")));
+        };
+        EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))
     }
 
     /// What a view's rows say, and the keys of the primaries that they belong to.
@@ -95,12 +125,7 @@ impl Lookup<'_> {
         match &archive.target {
             ArchiveTarget::Table(table) => self.in_archive_table(archive, table).await,
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
-                let (Some(pk), Some(rk), 2) = (self.value("PartitionKey"), self.value("RowKey"), self.terms.len()) else {
-                    let name = &archive.name;
-                    let what = "is found in its archive by both keys and nothing else: give PartitionKey=… and RowKey=…";
-                    return Err(ClientError::Unknown(format!("a document of [archives.{name}] {what}")));
-                };
-                let key = EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))?;
+                let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
                 let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
                 Ok(LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None })
             }
@@ -195,7 +220,7 @@ async fn derived(view: &View, account: &Account, table: &TableRef, rows: Vec<Row
             (rows, keys, requests)
         }
         // It has no rows, and no plan.
-        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) => (Vec::new(), Vec::new(), 0),
+        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => (Vec::new(), Vec::new(), 0),
         ViewKind::IndexEntity(index) => {
             let (rows, requests) = members::rows(rows, account, &table.table, index).await?;
             let keys = rows.iter().map(|row| row.entity.key.clone()).collect();

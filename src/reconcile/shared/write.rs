@@ -113,7 +113,9 @@ impl Sight {
         match (&self.list, &address.site) {
             (Some(list), _) => spilled::find_in(address, self.row.as_ref().map(|row| &row.entity), list),
             (None, Site::Row { .. }) => shared::find(address, self.row.as_ref().map(|row| &row.entity)),
-            (None, Site::Blob { .. } | Site::File { .. }) => Ok(if self.other { Found::Foreign } else { Found::Absent }),
+            (None, Site::Blob { .. } | Site::File { .. } | Site::Document { .. }) => {
+                Ok(if self.other { Found::Foreign } else { Found::Absent })
+            }
         }
     }
 }

@@ -1,0 +1,424 @@
+//! Documents of another store, which has no versions and takes whatever arrives last: disturbed at every operation of every job, with
+//! requests that arrive late over newer ones, and with workers that wake up long after they were given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use evenkeel::catalog::Catalog;
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
+use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::reconcile::footprint::{self, Footprint};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, job, sync, table};
+
+/// A row beside each document, so that there is something to do between the announcement and the document.
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[sinks.catalog]
+kind = "search"
+endpoint = "http://127.0.0.1:1"
+key = "unused"
+
+[views.by_name]
+kind = "secondary_index"
+source = "Employees"
+table = "ByName"
+partition_key = "{LastName}"
+row_key = "{PartitionKey}_{RowKey}"
+
+[views.found]
+kind = "search_index"
+source = "Employees"
+when = "exists(LastName)"
+sink = "catalog"
+index = "people"
+select = ["Salary"]
+fields = { name = "{FirstName} {LastName}" }
+
+[archives.former_people]
+source = "Employees"
+to = { kind = "table", table = "Former" }
+"#;
+
+const DISTURBANCES: [Disturbance; 6] = [
+    Disturbance::Crash,
+    Disturbance::Refuse,
+    Disturbance::Throttle,
+    Disturbance::LoseAnswer,
+    Disturbance::ArriveLater(2),
+    // When everything else is over, and before anybody looks again.
+    Disturbance::ArriveLater(1_000),
+];
+const PAIRS: [(Disturbance, Disturbance); 5] = [
+    (Disturbance::Crash, Disturbance::Crash),
+    (Disturbance::LoseAnswer, Disturbance::Crash),
+    (Disturbance::ArriveLater(1_000), Disturbance::Crash),
+    (Disturbance::ArriveLater(1_000), Disturbance::ArriveLater(4)),
+    (Disturbance::ArriveLater(1_000), Disturbance::ArriveLater(1_000)),
+];
+
+fn people() -> CollectionName {
+    CollectionName::new("people").unwrap()
+}
+
+fn catalog(text: &str) -> Catalog {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), text).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+}
+
+fn lab() -> Lab {
+    let lab = Lab::with(SMALL, catalog(CATALOG));
+    lab.sim.create_collection(&people(), &["name", "Salary"]);
+    lab
+}
+
+fn person(rk: &str, name: &str, salary: i32) -> Entity {
+    Entity::new(EntityKey::new("Sales", rk).unwrap()).with("FirstName", "Ada").with("LastName", name).with("Salary", salary)
+}
+
+fn put(rk: &str, name: &str) -> Job {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "FirstName": "Ada", "LastName": name, "Salary": 7});
+    job(&json!({"op": "put", "table": "Employees", "entity": entity}))
+}
+
+/// The documents that should be, by the rows of the table alone.
+fn expected(lab: &Lab) -> BTreeMap<String, Value> {
+    let rows = lab.sim.rows(&table("Employees")).into_iter();
+    let named = rows.filter_map(|row| Some((row.entity.text("LastName")?.to_owned(), row)));
+    named
+        .map(|(name, row)| {
+            let key = json!(["employees", row.entity.key.pk, row.entity.key.rk]).to_string();
+            let salary =
+                row.entity.get("Salary").map(|salary| if let EdmValue::Int32(salary) = salary { *salary } else { panic!("{salary:?}") });
+            (BASE64.encode(key), json!({"name": format!("Ada {name}"), "Salary": salary}))
+        })
+        .collect()
+}
+
+/// Documents, footprints and plans agree with the table.
+async fn check(lab: &Lab, story: &str) {
+    let found: BTreeMap<String, Value> =
+        lab.sim.documents(&people()).into_iter().map(|(key, document)| (key.to_string(), json!(document.0))).collect();
+    let wanted = expected(lab);
+    assert_eq!(found, wanted, "{story}");
+    let mut listed = BTreeSet::new();
+    for row in lab.sim.rows(&footprint::table()) {
+        let key = footprint::owner(&table("Employees"), &row.entity.key).unwrap();
+        let primary = Primary { table: table("Employees"), key };
+        let footprint = Footprint::decode(&primary, &row.entity).unwrap();
+        assert!(!footprint.is_changing(), "{story}: {footprint:?}");
+        listed.extend(footprint.items.keys().filter(|item| item.site.is_document()).map(ToString::to_string));
+    }
+    assert_eq!(listed.len(), wanted.len(), "{story}: {listed:?}");
+    for row in lab.sim.rows(&table("Employees")) {
+        let primary = Primary { table: table("Employees"), key: row.entity.key };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: {plan}");
+    }
+}
+
+type Step = fn(Lab) -> BoxFuture<'static, ()>;
+
+struct Scenario {
+    name: &'static str,
+    prepare: Step,
+    job: fn() -> Job,
+}
+
+/// Somebody whose document is there.
+async fn hired(lab: &Lab) {
+    lab.write(person("1", "King", 1)).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let same = || sync("Sales", "1");
+    vec![
+        Scenario { name: "a document appears", prepare: |lab| Box::pin(async move { lab.write(person("1", "King", 1)).await }), job: same },
+        Scenario {
+            name: "a document changes",
+            prepare: |lab| {
+                Box::pin(async move {
+                    hired(&lab).await;
+                    lab.write(person("1", "King", 2)).await;
+                })
+            },
+            job: same,
+        },
+        Scenario {
+            name: "a document changes with the key of a row",
+            prepare: |lab| {
+                Box::pin(async move {
+                    hired(&lab).await;
+                    lab.write(person("1", "Byron", 2)).await;
+                })
+            },
+            job: same,
+        },
+        Scenario {
+            name: "a document goes and its primary stays",
+            prepare: |lab| {
+                Box::pin(async move {
+                    hired(&lab).await;
+                    lab.write(Entity::new(EntityKey::new("Sales", "1").unwrap()).with("FirstName", "Ada")).await;
+                })
+            },
+            job: same,
+        },
+        Scenario {
+            name: "a document goes with its primary",
+            prepare: |lab| {
+                Box::pin(async move {
+                    hired(&lab).await;
+                    lab.remove("Sales", "1").await;
+                })
+            },
+            job: same,
+        },
+        Scenario { name: "a put makes one", prepare: |_| Box::pin(async {}), job: || put("1", "King") },
+        Scenario { name: "a put changes one", prepare: |lab| Box::pin(async move { hired(&lab).await }), job: || put("1", "Byron") },
+        Scenario {
+            name: "a delete",
+            prepare: |lab| Box::pin(async move { hired(&lab).await }),
+            job: || job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"})),
+        },
+        Scenario {
+            name: "an archive",
+            prepare: |lab| Box::pin(async move { hired(&lab).await }),
+            job: || job(&json!({"op": "archive", "archive": "former_people", "pk": "Sales", "rk": "1"})),
+        },
+        Scenario {
+            name: "a move",
+            prepare: |lab| Box::pin(async move { hired(&lab).await }),
+            job: || job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "2"})),
+        },
+        Scenario {
+            name: "a thorough sync mends what somebody else did",
+            prepare: |lab| {
+                Box::pin(async move {
+                    hired(&lab).await;
+                    lab.sim.create_collection(&people(), &["name", "Salary"]);
+                })
+            },
+            job: || job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true})),
+        },
+    ]
+}
+
+/// What happens when the job is over, and what was given up of it has not arrived yet.
+const AFTERWARDS: [(&str, Step); 4] = [
+    ("nothing", |_| Box::pin(async {})),
+    ("another change", |lab| {
+        Box::pin(async move {
+            lab.write(person("1", "Lovelace", 3)).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+        })
+    }),
+    ("its end", |lab| {
+        Box::pin(async move {
+            lab.remove("Sales", "1").await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+        })
+    }),
+    ("its end and a new beginning", |lab| {
+        Box::pin(async move {
+            lab.remove("Sales", "1").await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            lab.write(person("1", "Lovelace", 3)).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+        })
+    }),
+];
+
+async fn undisturbed(scenario: &Scenario) -> u64 {
+    let lab = lab();
+    (scenario.prepare)(lab.clone()).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.deliver(&(scenario.job)(), 1).await.expect("not disturbed").expect("the job succeeds");
+    let operations = lab.weather.counted();
+    lab.weather.calm();
+    lab.finish().await;
+    check(&lab, scenario.name).await;
+    operations
+}
+
+#[tokio::test]
+async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after_it() {
+    let mut runs = 0_u32;
+    for scenario in scenarios() {
+        let operations = undisturbed(&scenario).await;
+        for disturbance in DISTURBANCES {
+            for at in 1..=operations + 1 {
+                for (what, afterwards) in AFTERWARDS {
+                    let lab = lab();
+                    (scenario.prepare)(lab.clone()).await;
+                    lab.weather.arm(at, disturbance);
+                    lab.deliver_until_done(&(scenario.job)()).await;
+                    lab.weather.calm();
+                    afterwards(lab.clone()).await;
+                    lab.finish().await;
+                    check(&lab, &format!("{}, {disturbance:?} at operation {at}, then {what}", scenario.name)).await;
+                    runs += 1;
+                }
+            }
+        }
+    }
+    assert!(runs > 1_500, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn documents_survive_two_disturbances_at_every_pair_of_operations() {
+    let mut runs = 0_u32;
+    for scenario in scenarios() {
+        let operations = undisturbed(&scenario).await;
+        for (first, second) in PAIRS {
+            for at in 1..=operations {
+                for gap in 1..=operations {
+                    let lab = lab();
+                    (scenario.prepare)(lab.clone()).await;
+                    lab.weather.arm(at, first);
+                    lab.weather.arm(at + gap, second);
+                    lab.deliver_until_done(&(scenario.job)()).await;
+                    lab.weather.calm();
+                    let (what, afterwards) = AFTERWARDS[runs as usize % AFTERWARDS.len()];
+                    afterwards(lab.clone()).await;
+                    lab.finish().await;
+                    check(&lab, &format!("{}, {first:?} at {at} and {second:?} {gap} later, then {what}", scenario.name)).await;
+                    runs += 1;
+                }
+            }
+        }
+    }
+    assert!(runs > 2_000, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+/// What a client and another worker do while the first one waits for an answer.
+const MEDDLERS: [(&str, Step); 4] = [
+    ("a change", |lab| {
+        Box::pin(async move {
+            lab.write(person("1", "Meddled", 9)).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+        })
+    }),
+    ("an end", |lab| {
+        Box::pin(async move {
+            lab.remove("Sales", "1").await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+        })
+    }),
+    ("a change, a long time and all second looks", |lab| {
+        Box::pin(async move {
+            lab.write(person("1", "Meddled", 9)).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            lab.wait(RECHECK_AFTER * 2);
+            lab.finish().await;
+        })
+    }),
+    ("an end, a long time and all second looks", |lab| {
+        Box::pin(async move {
+            lab.remove("Sales", "1").await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            lab.wait(RECHECK_AFTER * 2);
+            lab.finish().await;
+        })
+    }),
+];
+
+#[tokio::test]
+async fn a_worker_that_wakes_up_late_overwrites_nothing() {
+    let mut runs = 0_u32;
+    for scenario in scenarios() {
+        let operations = undisturbed(&scenario).await;
+        for (number, (what, meddle)) in MEDDLERS.into_iter().enumerate() {
+            for at in 1..=operations {
+                let lab = lab();
+                (scenario.prepare)(lab.clone()).await;
+                lab.weather.arm(at, Disturbance::Meddle);
+                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.deliver_until_done(&(scenario.job)()).await;
+                // A request that is on its way for longer than any is accepted is what this cannot survive, and says so.
+                let too_long = number >= 2 && lab.weather.named(at) == Some("Index Documents");
+                if too_long {
+                    continue;
+                }
+                lab.weather.calm();
+                lab.finish().await;
+                check(&lab, &format!("{}, {what} before operation {at}", scenario.name)).await;
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_for() {
+    let lab = lab();
+    hired(&lab).await;
+    let before = lab.weather.total("Index Documents");
+    // Something that the document does not say.
+    lab.write(person("1", "King", 1).with("Note", "x")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    let thorough = job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}));
+    lab.work(&thorough).await.unwrap();
+    assert_eq!(lab.weather.total("Index Documents"), before);
+    check(&lab, "nothing to say").await;
+}
+
+#[tokio::test]
+async fn undisturbed_work_queues_no_second_look_for_its_documents() {
+    let lab = lab();
+    hired(&lab).await;
+    lab.write(person("1", "Byron", 2)).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    let before = lab.weather.total("Index Documents");
+    lab.finish().await;
+    assert_eq!(lab.weather.total("Index Documents"), before);
+}
+
+/// Views with the same documents under another name: the index is handed over from one to the other.
+#[tokio::test]
+async fn a_view_that_takes_another_ones_place_keeps_its_documents() {
+    for renamed in [false, true] {
+        let lab = lab();
+        hired(&lab).await;
+        let mut next = catalog(&if renamed { CATALOG.replace("views.found", "views.sought") } else { without_found() });
+        let gone = evenkeel::model::ViewName::new("found").unwrap();
+        let source = next.table(&TableName::new("Employees").unwrap()).unwrap().clone();
+        next.generations.retired.insert(gone, (1, source));
+        let lab = lab.under(next);
+        lab.work(&sync("Sales", "1")).await.unwrap();
+        lab.finish().await;
+        let documents = lab.sim.documents(&people());
+        assert_eq!(documents.len(), usize::from(renamed), "renamed: {renamed}");
+        let plan = lab.engine.plan(&Primary { table: table("Employees"), key: EntityKey::new("Sales", "1").unwrap() }).await.unwrap();
+        assert!(plan.in_step, "{plan}");
+    }
+}
+
+fn without_found() -> String {
+    let from = CATALOG.find("[views.found]").unwrap();
+    let to = CATALOG.find("[archives.").unwrap();
+    format!("{}{}", &CATALOG[..from], &CATALOG[to..])
+}
+
+#[tokio::test]
+async fn what_no_document_can_say_is_refused_with_its_field() {
+    let lab = lab();
+    lab.write(person("1", "King", 1).with("Salary", EdmValue::Binary(vec![1]))).await;
+    let error = lab.work(&sync("Sales", "1")).await.unwrap_err().chain();
+    assert!(error.contains("\"Salary\"") && error.contains("Edm.Binary") && error.contains("(\"Sales\", \"1\")"), "{error}");
+    let row = lab.sim.rows(&table("Employees")).pop().unwrap();
+    lab.account.tables.apply(&table("Employees"), &TableOperation::Delete(row.entity.key, Condition::Any)).await.unwrap();
+}
