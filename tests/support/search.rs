@@ -168,10 +168,7 @@ impl State {
         let known =
             |action: &Value| action.as_object().unwrap().keys().all(|name| name == "@search.action" || index.fields.contains_key(name));
         if let Some(unknown) = actions.iter().find(|action| !known(action)) {
-            return refusal(
-                400,
-                &format!("The request is invalid: a property of {unknown} does not exist on type 'search.documentFields'"),
-            );
+            return refusal(400, &format!("The request is invalid: a property does not exist on type 'search.documentFields': {unknown}"));
         }
         let mut results = Vec::new();
         for action in actions {
