@@ -41,7 +41,7 @@ fn stub() -> SearchStub {
 
 /// As the program uses it. Retries wait for nothing, since no test does.
 fn dressed(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
-    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::from_secs(60) };
+    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::from_mins(1) };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     wear_sink(&name(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).sink

@@ -210,7 +210,7 @@ pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
             }
         }
         if let KindDraft::SearchIndex { sink, index, .. } = &view.kind {
-            let same = |other: &&ViewDraft<'_>| {
+            let same = |other: &&ViewDraft<'_, T>| {
                 other.source == view.source
                     && matches!(&other.kind, KindDraft::SearchIndex { sink: s, index: i, .. } if (s, i) == (sink, index))
             };

@@ -181,7 +181,11 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
 }
 
 /// Reads the views: those of one table each, and those of tables by date.
-pub(super) fn views<'a>(root: &Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
+pub(super) fn views<'a>(
+    root: &Section<'a>,
+    accounts: &[AccountName],
+    sinks: Sinks<'_>,
+) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
     let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
     for (name, section) in root.named("views") {
         if section.glance("source").is_some_and(|source| source.contains('%')) {

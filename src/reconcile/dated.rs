@@ -50,7 +50,14 @@ fn missing(failure: &Failure) -> Option<&TableName> {
     let error = store_error(failure).filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
     match &error.subject.what {
         What::Table(table) | What::Partition(table, _) | What::Entity(table, _) => Some(table),
-        What::Service(_) | What::Queue(_) | What::Message(..) | What::Container(_) | What::Blob(..) | What::File(..) => None,
+        What::Service(_)
+        | What::Queue(_)
+        | What::Message(..)
+        | What::Container(_)
+        | What::Blob(..)
+        | What::File(..)
+        | What::Collection(_)
+        | What::Document(..) => None,
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) enum Round {
 }
 
 /// One pass.
+#[expect(clippy::struct_excessive_bools, reason = "each has happened in this run or not, whatever else has")]
 pub(super) struct Pass<'e> {
     pub(super) engine: &'e Engine,
     pub(super) source: &'e TableRef,

@@ -270,7 +270,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         match known(address) {
             Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
             Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) if own.contains_key(address) => {
-                plan.forget.push(address.clone())
+                plan.forget.push(address.clone());
             }
             Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) => {}
         }
@@ -300,10 +300,9 @@ fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
 /// Whether a look found something else than the footprint says.
 fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
-        (_, Look::Unsure) | (None, Look::Says(_)) => true,
         (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
         (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
-        (None, Look::Ours(_)) | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
+        (_, Look::Unsure) | (None, Look::Ours(_) | Look::Says(_)) | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
         (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
     }
 }

@@ -56,7 +56,9 @@ impl Shelf {
     async fn write(&self, writes: &[DocumentWrite]) {
         let written = self.sink.write(&people(), writes).await.unwrap();
         assert_eq!(written.len(), writes.len());
-        written.into_iter().for_each(|ended| ended.unwrap());
+        for ended in written {
+            ended.unwrap();
+        }
     }
 
     async fn get(&self, at: &str) -> Option<SinkDocument> {

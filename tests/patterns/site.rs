@@ -219,7 +219,7 @@ impl Site {
 
     /// The search service that its catalog names.
     pub(crate) fn search(&self) -> &SearchStub {
-        &self.searched.as_ref().expect("a catalog with a search service").0
+        &self.searched.as_ref().unwrap().0
     }
 
     /// A row.

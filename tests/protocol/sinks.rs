@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use evenkeel::catalog::Catalog;
+use evenkeel::catalog::{Catalog, Source};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
@@ -396,7 +396,7 @@ async fn a_view_that_takes_another_ones_place_keeps_its_documents() {
         let mut next = catalog(&if renamed { CATALOG.replace("views.found", "views.sought") } else { without_found() });
         let gone = evenkeel::model::ViewName::new("found").unwrap();
         let source = next.table(&TableName::new("Employees").unwrap()).unwrap().clone();
-        next.generations.retired.insert(gone, (1, source));
+        next.generations.retired.insert(gone, (1, Source::Table(source)));
         let lab = lab.under(next);
         lab.work(&sync("Sales", "1")).await.unwrap();
         lab.finish().await;

@@ -125,7 +125,10 @@ impl State {
         let trouble = if self.trouble.is_empty() { None } else { Some(self.trouble.remove(0)) };
         if let Some(Trouble::Refused(status, wait)) = trouble {
             let answer = refusal(status, "trouble");
-            return wait.map_or(answer.clone(), |seconds| answer.header("retry-after", seconds.to_string())).into();
+            return match wait {
+                Some(seconds) => answer.header("retry-after", seconds.to_string()).into(),
+                None => answer.into(),
+            };
         }
         let Some(path) = request.target.strip_suffix("?api-version=2024-07-01") else {
             return refusal(400, "the api-version is missing").into();

@@ -17,7 +17,7 @@ const CLOUDS: [&str; 3] = [".search.windows.net", ".search.azure.cn", ".search.a
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a whole request; longer where much is sent.
-const REQUEST: Duration = Duration::from_secs(60);
+const REQUEST: Duration = Duration::from_mins(1);
 
 /// Everything needed to write to a search service. `Debug` prints no secret.
 #[derive(Debug, Clone)]

@@ -229,8 +229,9 @@ pub(super) async fn table(State(api): State<Api>, Query(of): Query<Of>, Extensio
 pub(super) async fn storage(State(api): State<Api>, Query(of): Query<Service>, Extension(visitor): Extension<Visitor>) -> Response {
     const HEADS: [&str; 8] = ["Slot", "n:Done", "n:Refused", "n:Throttled", "n:Failed", "n:Mean", "n:p50", "n:p99"];
     let hours = api.board.storage_hour();
-    let known = api.settings.accounts.iter().any(|account| account.name.as_str() == of.account);
-    if !known || !["table", "queue", "blob"].contains(&of.service.as_str()) {
+    let account = api.settings.accounts.iter().any(|account| account.name.as_str() == of.account);
+    let sink = api.settings.sinks.iter().any(|sink| sink.name.as_str() == of.account);
+    if !(account && ["table", "queue", "blob"].contains(&of.service.as_str()) || sink && of.service == "search") {
         return layout::problem("/storage", &Problem::unknown("nothing is stored in a service of this name"), visitor);
     }
     // In the first seconds of a daemon nothing is measured yet.
