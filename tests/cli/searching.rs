@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::place::{Place, json_lines, says, stderr, stdout};
+use crate::place::{Place, json_lines, says, stdout};
 use crate::support::search::{KEY, SearchStub};
 
 #[test]
@@ -13,7 +13,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     let sink = format!("[sinks.catalog]\nkind = \"search\"\nendpoint = \"{}\"\nkey_env = \"TEST_SEARCH\"\n", stub.endpoint());
     place.add(&sink);
     let ended = place.run(&["config", "check"]).code(2);
-    says(&stderr(&ended), &["sinks.catalog.key_env", "TEST_SEARCH, which is not set"]);
+    says(&stdout(&ended), &["sinks.catalog.key_env", "TEST_SEARCH, which is not set"]);
     std::fs::write(place.folder().join("key"), KEY).unwrap();
     let config = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     let without = config.replace("key_env = \"TEST_SEARCH\"", "key_file = \"key\"");
