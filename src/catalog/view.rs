@@ -276,6 +276,7 @@ impl<P> View<P> {
             ViewKind::SecondaryIndex(_) | ViewKind::LargeEntity(_) | ViewKind::Aggregate(_) => Vec::new(),
             ViewKind::IndexEntity(index) => index.member.iter().collect(),
             ViewKind::BlobLists(lists) => lists.member.iter().collect(),
+            ViewKind::SearchIndex(search) => search.fields.values().collect(),
             ViewKind::Denormalize(denormalize) => denormalize.set.values().collect(),
             ViewKind::DenormalizeRange(range) => {
                 let ends = match &range.rows {
@@ -292,7 +293,7 @@ impl<P> View<P> {
             ViewKind::LargeEntity(large) => names.extend(large.properties.iter().map(String::as_str)),
             ViewKind::Aggregate(aggregate) => names.extend(aggregate.properties()),
             ViewKind::BlobLists(lists) => names.extend(lists.name.properties()),
-            ViewKind::IndexEntity(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {}
+            ViewKind::IndexEntity(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) | ViewKind::SearchIndex(_) => {}
         }
         names
     }

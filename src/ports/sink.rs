@@ -23,7 +23,7 @@ pub type Written = Vec<Result<(), StoreError>>;
 ///
 /// A write has no condition: the last one to arrive counts. The store may show it to readers only after a while, but one that
 /// was answered for counts before every one that is sent afterwards. What order cannot be had by conditions comes from the
-/// footprint (`docs/decisions/0020-sinks.md`), which rests on the classes of errors here: a write that may have been executed,
+/// footprint (`docs/decisions/0022-sinks.md`), which rests on the classes of errors here: a write that may have been executed,
 /// or may still be, is `Ambiguous` and nothing else.
 ///
 /// A collection that does not exist is `NotFound(Container)`, unless it is asked for itself.

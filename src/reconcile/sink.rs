@@ -2,7 +2,7 @@
 //!
 //! A sink takes whatever arrives last, so what conditions give elsewhere comes from the footprint: every write is announced in it,
 //! an update too, and what an old request may still change is written or dropped once more when it no longer can
-//! (`docs/decisions/0020-sinks.md`). Whoever changes something here holds no older state of the primary than the footprint's last
+//! (`docs/decisions/0022-sinks.md`). Whoever changes something here holds no older state of the primary than the footprint's last
 //! announcement: another pass that holds one fails to announce.
 
 use std::time::Duration;

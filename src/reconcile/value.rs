@@ -118,7 +118,7 @@ impl Origin {
         Some(match self.shelf.site(&pointer)? {
             Site::Blob { container, .. } => Supply::Copy { account: self.shelf.account().clone(), container, pointer },
             Site::File { dir, name } => Supply::File { place: FilePlace { dir, name }, content_type: pointer.content_type },
-            Site::Row { .. } => return None,
+            Site::Row { .. } | Site::Document { .. } => return None,
         })
     }
 }
