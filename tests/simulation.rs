@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --bin simulate -- --seeds 10000` runs more, and tells the story of one that fails.
 
-use evenkeel::simulation::{Report, Request, Tally, Together, run};
+use evenkeel::simulation::{Report, Request, Tally, Together, World, run};
 
 /// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
 /// stories to them.
@@ -11,13 +11,20 @@ const FOUND: [u64; 14] = [1_567, 3_770, 10_139, 12_926, 13_416, 23_299, 27_755, 
 /// How many seeds an ordinary test runs.
 const SEEDS: u64 = 300;
 
+/// How many seeds of the second world it runs.
+const PATTERNS: u64 = 60;
+
 fn seed(seed: u64) -> Report {
     run(&Request { seed, ..Request::default() })
 }
 
+fn patterns(seed: u64) -> Report {
+    run(&Request { world: World::Patterns, seed, ..Request::default() })
+}
+
 fn all_is_well(report: &Report) {
     if let Some(violation) = &report.violation {
-        panic!("seed {}: {violation}\nrun: cargo run --release --bin simulate -- --seed {0} --shrink --trace", report.seed);
+        panic!("seed {}: {violation}\nrun: cargo run --release --bin simulate -- --world {1} --seed {0} --shrink --trace", report.seed, report.world);
     }
 }
 
@@ -37,6 +44,19 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
 }
 
 #[test]
+fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
+    let mut tally = Tally::default();
+    for n in 0..PATTERNS {
+        let report = patterns(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_seen(), [], "these things never happened");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
 fn what_was_wrong_once_is_right_now() {
     for n in FOUND {
         all_is_well(&seed(n));
@@ -48,5 +68,8 @@ fn the_same_seed_gives_the_same_run() {
     for n in 1_000..1_030 {
         let (one, other) = (seed(n), seed(n));
         assert_eq!((one.hash, one.operations, one.virtual_time), (other.hash, other.operations, other.virtual_time), "seed {n}");
+    }
+    for n in 1_000..1_010 {
+        assert_eq!(patterns(n).hash, patterns(n).hash, "seed {n} of the patterns");
     }
 }

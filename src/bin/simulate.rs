@@ -4,6 +4,7 @@
 //! simulate --seeds 10000             seeds 0 to 9999, on every core
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
+//! simulate --world patterns          the other world, whose seeds are others
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
 //! ```
 //!
@@ -21,12 +22,15 @@ use clap::Parser;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::ports::Clock as _;
 use evenkeel::simulation::explore::{Explored, Script, explore, scripts};
-use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Tally, Together, run, shrink};
+use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Scene, Tally, Together, World, run, shrink};
 
 /// Runs the daemon's own code in a simulated world, seed by seed.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Args {
+    /// Which world: company (rows) or patterns (blobs, wide entities, ranges, moves, audits).
+    #[arg(long, default_value_t)]
+    world: World,
     /// How many seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
@@ -62,8 +66,8 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let well = match args.seed {
-        Some(seed) if args.shrink => shortest(seed, args.trace),
-        Some(seed) => one(&Request { seed, tells: args.trace, ..Request::default() }),
+        Some(seed) if args.shrink => shortest(args.world, seed, args.trace),
+        Some(seed) => one(&Request { world: args.world, seed, tells: args.trace, ..Request::default() }),
         None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
     };
@@ -92,8 +96,8 @@ fn one(request: &Request) -> bool {
 }
 
 /// Finds what a failing seed cannot do without, and runs that.
-fn shortest(seed: u64, tells: bool) -> bool {
-    let Some(allowed) = shrink(seed) else {
+fn shortest(world: World, seed: u64, tells: bool) -> bool {
+    let Some(allowed) = shrink(world, seed) else {
         println!("seed {seed} does not fail");
         return true;
     };
@@ -103,7 +107,7 @@ fn shortest(seed: u64, tells: bool) -> bool {
     for fault in without {
         println!("  {fault}");
     }
-    one(&Request { seed, allowed, tells })
+    one(&Request { world, seed, allowed, tells })
 }
 
 fn threads(args: &Args) -> usize {
@@ -181,8 +185,9 @@ fn many(args: &Args) -> bool {
                         }
                         eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
                     }
-                    let report = run(&Request { seed, ..Request::default() });
-                    if args.twice > 0 && seed % args.twice == 0 && run(&Request { seed, ..Request::default() }).hash != report.hash {
+                    let request = Request { world: args.world, seed, ..Request::default() };
+                    let report = run(&request);
+                    if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
                         unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
                     }
                     own.add(&report);
@@ -198,13 +203,17 @@ fn many(args: &Args) -> bool {
         println!("NOT REPEATABLE: seed {seed} gave two hashes");
     }
     for (seed, violation) in &all.failed {
-        println!("FAILED: seed {seed}: {violation:.300}\n  simulate --seed {seed} --shrink --trace");
+        println!("FAILED: seed {seed}: {violation:.300}\n  simulate --world {} --seed {seed} --shrink --trace", args.world);
+    }
+    let seen = args.world == World::Company || all.never_seen().is_empty();
+    for scene in all.never_seen().iter().filter(|_| !seen) {
+        println!("NEVER SEEN: {scene}: these seeds say less than they seem to");
     }
     let never = all.never_hit();
     for fault in &never {
         println!("NEVER MET: {fault}: these seeds say less than they seem to");
     }
-    all.failed.is_empty() && unrepeatable.is_empty() && never.is_empty()
+    all.failed.is_empty() && unrepeatable.is_empty() && never.is_empty() && seen
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -215,11 +224,14 @@ fn print(all: &Tally, took: Duration, threads: usize) {
     println!("{} seeds in {real:.1} s on {threads} threads: {:.0} seeds/s", all.seeds, all.seeds as f64 / real);
     println!("{days:.1} days of virtual time, {:.0} × real time", all.virtual_time.as_secs_f64() / real);
     println!(
-        "{} jobs, {} done (with {} rechecks), {} poisoned, {} redeliveries",
-        all.jobs, all.done, all.rechecks, all.poisoned, all.redelivered
+        "{} jobs and {} from workers, {} done (with {} rechecks), {} poisoned, {} redeliveries",
+        all.jobs, all.sent_on, all.done, all.rechecks, all.poisoned, all.redelivered
     );
     println!("{} operations, beside {} looks at queues that changed nothing", all.operations - all.polls, all.polls);
     let Together { writes, late, reads } = all.together;
+    for scene in Scene::ALL.into_iter().filter(|scene| all.scenes.of(*scene) > 0) {
+        println!("  {:>9} × {scene}", all.scenes.of(scene));
+    }
     println!("{writes} transactions of several rows, {late} of them late, and {reads} ranges");
     println!("the median seed: {jobs} jobs, {operations} operations, {faults} faults");
     println!(

@@ -9,6 +9,7 @@ mod filing;
 pub(crate) mod follow;
 mod generation;
 mod known;
+mod list_sizes;
 mod place;
 mod retention;
 mod view;
@@ -19,6 +20,7 @@ pub use filing::{FILING_PREFIX, Filing, Shelf};
 pub use follow::Followers;
 pub use generation::{Generations, ViewStatus};
 pub use known::DatedRefs;
+pub use list_sizes::ListSizes;
 pub use place::{DatedRef, Place, Source, TableRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
 pub use view::{
@@ -54,6 +56,8 @@ pub struct Catalog {
     pub dated: DatedRefs,
     /// Which generation of each view this catalog is.
     pub generations: Generations,
+    /// How large lists become before they are kept in another way.
+    pub list_sizes: ListSizes,
 }
 
 impl Catalog {

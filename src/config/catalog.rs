@@ -10,7 +10,7 @@ use super::views::{self, KindDraft, RangeDraft, Sinks, TableDraft, ViewDraft};
 use super::{catalog_rules, dated_rules, retention};
 use crate::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRef, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity,
-    LargeEntity, SearchIndex, SecondaryIndex, TableRef, View, ViewKind,
+    LargeEntity, ListSizes, SearchIndex, SecondaryIndex, TableRef, View, ViewKind,
 };
 use crate::model::dated::DatedTables;
 use crate::model::template::Template;
@@ -61,6 +61,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
         retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
         dated: DatedRefs::default(),
         generations: Generations::default(),
+        list_sizes: ListSizes::default(),
     }
     .filed();
     retention::check(&retentions, &declared);

@@ -46,6 +46,8 @@ pub const APPEND_BYTES: usize = 4_194_304;
 pub const BLOCK_BYTES: usize = 104_857_600;
 /// Most blocks of one block blob (Azure, "Put Block List": 50,000).
 pub const BLOCKS: usize = 50_000;
+/// Most bytes of lines in a block of a list in a blob: what a change of it uploads, beside the head.
+pub const LIST_BLOCK_BYTES: u64 = 262_144;
 /// Largest entity that a `put` takes from a staged blob, in bytes of its JSON: it is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
 /// Largest blob that properties of one series go into, in bytes of its JSON: it is read and written as one, in memory.

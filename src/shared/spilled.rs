@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::blocks::BlockedList;
 use super::list::{self, Description, List};
 use super::{Nonsense, find};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, ListSizes};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, ETag, Entity, ItemAddress, Member, Part, Site, TableName, ViewName, limits};
 
@@ -77,10 +77,10 @@ pub fn returned(catalog: &Catalog, site: &Site, entity: Entity, list: &BlockedLi
 }
 
 /// The list that a row holds, as one that can lie in a blob; nothing where it holds none.
-pub fn moved_out(site: &Site, entity: &Entity) -> Result<Option<BlockedList>, Nonsense> {
+pub fn moved_out(catalog: &Catalog, site: &Site, entity: &Entity) -> Result<Option<BlockedList>, Nonsense> {
     let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
     let (Some(view), Some(description)) = (view, Description::read(entity)) else { return Ok(None) };
-    Ok(Some(BlockedList::of(view, description.source, List::read(site, entity)?)))
+    Ok(Some(BlockedList::of(view, description.source, List::read(site, entity)?).in_blocks_of(catalog.list_sizes.block_bytes)))
 }
 
 /// Whether all members have to be read when one changes: figures are made of all of them.
@@ -88,14 +88,14 @@ pub fn needs_all(catalog: &Catalog, site: &Site, entity: &Entity, view: &ViewNam
     Ok(!Description::for_list(catalog, site, view, Some(entity))?.figures.is_empty())
 }
 
-/// Whether an entity can be stored.
-pub fn fits(entity: &Entity) -> bool {
-    entity.check().is_ok()
+/// Whether an entity can be stored: by the limits that both services have, in JSON and as Azure counts.
+pub fn fits(entity: &Entity, sizes: ListSizes) -> bool {
+    entity.check().is_ok() && entity.stored_bytes() <= sizes.row_bytes
 }
 
 /// Whether a list may return into its row: half of what the row takes stays free, so that it does not leave again at once.
-pub fn has_room(entity: &Entity) -> bool {
-    let half = limits::ENTITY_BYTES / 2;
+pub fn has_room(entity: &Entity, sizes: ListSizes) -> bool {
+    let half = sizes.row_bytes / 2;
     entity.check().is_ok_and(|size| size <= half) && entity.stored_bytes() <= half && entity.properties.len() <= limits::PROPERTIES / 2
 }
 

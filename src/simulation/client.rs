@@ -1,4 +1,4 @@
-//! The client: writes, removes and recreates employees, and sends every kind of message.
+//! The client: writes, removes and recreates entities, and sends every kind of message.
 //!
 //! Its script comes from the seed and is fixed beforehand, so that a shorter one can be tried where a run fails.
 //! It keeps the client's part of the contract: a message follows every change of its own.
@@ -9,16 +9,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::climate::{Climate, Draw, JOBS, chance, seconds};
-use super::company::{ARCHIVE, queue, table};
+use super::climate::{Draw, JOBS, seconds};
+use super::company::{ARCHIVE, container, queue, table};
 use super::history::VERSION;
-use super::ledger::{Expectation, Guard};
+use super::ledger::{Asked, Expectation, Guard};
 use super::stage::Stage;
-use crate::model::{Entity, EntityKey, body};
-use crate::ports::{Account, Condition, StoreError, TableOperation, Ttl};
+use crate::model::large::STAGING;
+use crate::model::{BlobName, Entity, EntityKey, body};
+use crate::ports::{Account, BlobUpload, Condition, StoreError, TableOperation, Ttl};
 
-const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
-const NAMES: [&str; 3] = ["King", "Byron", ""];
+/// The table of the employees, in every world.
+pub(super) const EMPLOYEES: &str = "Employees";
 
 /// One thing that the client does, and when.
 #[derive(Debug, Clone)]
@@ -32,32 +33,53 @@ pub(super) struct Step {
 /// One thing that the client does.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
-    /// Writes an employee directly.
-    Write(EntityKey, Properties),
-    /// Deletes an employee directly.
-    Remove(EntityKey),
+    /// Writes an entity directly.
+    Write(&'static str, Entity),
+    /// Deletes an entity directly.
+    Remove(&'static str, EntityKey),
     /// Sends a message.
     Send(Message),
-}
-
-/// An employee's properties.
-#[derive(Debug, Clone)]
-pub(super) struct Properties {
-    version: i64,
-    email: &'static str,
-    last_name: &'static str,
-    manager: bool,
 }
 
 /// A message.
 #[derive(Debug, Clone)]
 pub(super) enum Message {
-    /// A job of this kind.
-    Job(&'static str, EntityKey, Option<If>),
+    /// A job about one entity.
+    Job {
+        /// Its operation.
+        op: &'static str,
+        /// The table of the primary.
+        table: &'static str,
+        /// The primary's key.
+        key: EntityKey,
+        /// Where it goes, where it moves.
+        to: Option<EntityKey>,
+        /// Under which condition.
+        condition: Option<If>,
+    },
     /// A put.
-    Put(EntityKey, Properties, &'static str, Option<If>),
+    Put(Box<Put>),
+    /// A job about a whole table: its operation, and what it says.
+    Whole(&'static str, Value),
     /// Something that is no job, poisoned for this reason.
     Broken(String, &'static str),
+}
+
+/// A put of an employee.
+#[derive(Debug, Clone)]
+pub(super) struct Put {
+    /// The employee's key.
+    pub(super) key: EntityKey,
+    /// Its version.
+    pub(super) version: i64,
+    /// What is sent.
+    pub(super) entity: Value,
+    /// `replace` or `merge`.
+    pub(super) mode: &'static str,
+    /// Under which condition.
+    pub(super) condition: Option<If>,
+    /// What is staged beforehand, by property; under no property, the entity itself.
+    pub(super) staged: Vec<(Option<&'static str>, BlobName, String)>,
 }
 
 /// The condition of a job.
@@ -71,32 +93,26 @@ pub(super) enum If {
     Newer,
 }
 
-/// The script of a seed, in order of time.
-pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
-    let chance = chance(seed, 2);
-    let draw = Draw(&chance);
-    let employees = 1 + draw.below(4);
-    let keys: Vec<EntityKey> =
-        (0..employees).filter_map(|n| EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, n.to_string()).ok()).collect();
-    // Each kind of action is frequent in some seeds and absent in others.
-    let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+/// What belongs together in a script: actions at their times, and the messages that follow them.
+pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i64) -> Action) -> Vec<Step> {
     let mut steps = Vec::new();
     let (mut version, mut deed) = (0, 0);
     let bursts = 3 + draw.below(8);
     for _ in 0..bursts {
-        let start = draw.moment(climate.storm);
+        let start = draw.moment(storm);
         let within = seconds(*draw.of(&[0.02, 0.5, 5.0, 60.0]));
         for _ in 0..2 + draw.below(6) {
             let at = start + draw.moment(within);
             version += 1;
             deed += 1;
-            let action = action(&draw, draw.of(&keys).clone(), version, &weights);
+            let action = action(version);
             // A message follows the client's own change, sooner or later, and sometimes twice.
-            if let Action::Write(key, _) | Action::Remove(key) = &action {
+            if let Action::Write(table, Entity { key, .. }) | Action::Remove(table, key) = &action {
                 let syncs = if draw.happens(0.15) { 2 } else { 1 };
                 for _ in 0..syncs {
                     let after = at + seconds(draw.magnitude(0.02, 20.0));
-                    steps.push(Step { at: after, deed, action: Action::Send(Message::Job("sync", key.clone(), None)) });
+                    let sync = Message::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
+                    steps.push(Step { at: after, deed, action: Action::Send(sync) });
                 }
             }
             steps.push(Step { at, deed, action });
@@ -106,34 +122,8 @@ pub(super) fn script(seed: u64, climate: &Climate) -> Vec<Step> {
     steps
 }
 
-fn action(draw: &Draw<'_>, key: EntityKey, version: i64, weights: &[f64]) -> Action {
-    let properties =
-        Properties { version, email: draw.of::<&str>(&EMAILS), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
-    let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
-    let total: f64 = weights.iter().sum();
-    let mut at = draw.0.unit() * total;
-    let chosen = weights.iter().position(|weight| {
-        at -= weight;
-        at < 0.0
-    });
-    let job = |op, condition| Action::Send(Message::Job(op, key.clone(), condition));
-    match chosen {
-        Some(1) => Action::Remove(key),
-        Some(2) => {
-            let mode = if draw.happens(0.5) { "replace" } else { "merge" };
-            let condition = some_if(&[If::Match, If::Absent, If::Newer]);
-            Action::Send(Message::Put(key, properties, mode, condition))
-        }
-        Some(3) => job("delete", some_if(&[If::Match])),
-        Some(4) => job("archive", some_if(&[If::Match])),
-        Some(5) => job("restore", None),
-        Some(6) => job("sync", None),
-        Some(7) if draw.happens(0.4) => broken(draw),
-        _ => Action::Write(key, properties),
-    }
-}
-
-fn broken(draw: &Draw<'_>) -> Action {
+/// Something that is no job.
+pub(super) fn broken(draw: &Draw<'_>) -> Action {
     let (text, reason) = *draw.of(&[
         ("no job at all", "undecodable"),
         ("{\"op\":", "undecodable"),
@@ -147,28 +137,14 @@ fn broken(draw: &Draw<'_>) -> Action {
     Action::Send(Message::Broken(text.to_owned(), reason))
 }
 
-impl Properties {
-    fn entity(&self, key: &EntityKey) -> Entity {
-        let mut entity = Entity::new(key.clone()).with(VERSION, self.version).with("FirstName", "Ada");
-        if !self.email.is_empty() {
-            entity = entity.with("Email", self.email);
-        }
-        if !self.last_name.is_empty() {
-            entity = entity.with("LastName", self.last_name);
-        }
-        if self.manager { entity.with("IsManager", true) } else { entity }
-    }
-
-    fn json(&self, key: &EntityKey) -> Value {
-        let mut entity = json!({
-            "PartitionKey": key.pk, "RowKey": key.rk, VERSION: self.version.to_string(), "Version@odata.type": "Edm.Int64",
-            "FirstName": "Put", "LastName": self.last_name, "IsManager": self.manager,
-        });
-        if !self.email.is_empty() {
-            entity["Email"] = self.email.into();
-        }
-        entity
-    }
+/// Which of several things happens, each by its weight.
+pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
+    let total: f64 = weights.iter().sum();
+    let mut at = draw.0.unit() * total;
+    weights.iter().position(|weight| {
+        at -= weight;
+        at < 0.0
+    })
 }
 
 /// The client at work.
@@ -190,13 +166,13 @@ impl Client {
 
     async fn take(&self, action: &Action) -> Result<(), StoreError> {
         match action {
-            Action::Write(key, properties) => {
-                let operation = TableOperation::InsertOrReplace(properties.entity(key));
-                self.account.tables.apply(&table("Employees"), &operation).await.map(drop)
+            Action::Write(name, entity) => {
+                let operation = TableOperation::InsertOrReplace(entity.clone());
+                self.account.tables.apply(&table(name), &operation).await.map(drop)
             }
-            Action::Remove(key) => {
+            Action::Remove(name, key) => {
                 let operation = TableOperation::Delete(key.clone(), Condition::Any);
-                match self.account.tables.apply(&table("Employees"), &operation).await {
+                match self.account.tables.apply(&table(name), &operation).await {
                     Err(error) if error.is_missing_item() => Ok(()),
                     done => done.map(drop),
                 }
@@ -208,45 +184,68 @@ impl Client {
     async fn send(&self, message: &Message) -> Result<(), StoreError> {
         let (json, expectation) = match message {
             Message::Broken(text, reason) => return self.put(text, Expectation::Poison(reason)).await,
-            Message::Job(op, key, condition) => {
+            Message::Whole(op, json) => (json.clone(), Expectation::Whole(op)),
+            Message::Job { op, table, key, to, condition } => {
                 let mut json = json!({"op": op, "pk": key.pk, "rk": key.rk});
-                let (field, name) = if matches!(*op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", "Employees") };
+                let (field, name) = if matches!(*op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", *table) };
                 json[field] = name.into();
+                if let Some(to) = to {
+                    (json["to_pk"], json["to_rk"]) = (to.pk.as_str().into(), to.rk.as_str().into());
+                }
                 let mut guard = None;
                 if condition.is_some() {
                     let etag = self.etag(key).await?;
                     json["if_match"] = etag.as_str().into();
                     guard = Some(Guard::Match(etag));
                 }
-                (json, Expectation::Job { op, table: "Employees", key: key.clone(), guard })
+                (json, Expectation::Job(Asked { op, table, key: key.clone(), to: to.clone(), guard, staged: Vec::new() }))
             }
-            Message::Put(key, properties, mode, condition) => {
-                let mut json = json!({"op": "put", "table": "Employees", "mode": mode, "entity": properties.json(key)});
-                let guard = match condition {
-                    None => None,
-                    Some(If::Match) => {
-                        let etag = self.etag(key).await?;
-                        json["if_match"] = etag.as_str().into();
-                        Some(Guard::Match(etag))
-                    }
-                    Some(If::Absent) => {
-                        json["if_absent"] = true.into();
-                        Some(Guard::Absent)
-                    }
-                    Some(If::Newer) => {
-                        json["newer_by"] = VERSION.into();
-                        Some(Guard::Newer(properties.version))
-                    }
-                };
-                (json, Expectation::Job { op: "put", table: "Employees", key: key.clone(), guard })
-            }
+            Message::Put(put) => self.staged(put).await?,
         };
         self.put(&body::encode(&json.to_string()), expectation).await
     }
 
+    /// Stages what a put does not carry itself, and says what it carries.
+    async fn staged(&self, put: &Put) -> Result<(Value, Expectation), StoreError> {
+        let Put { key, version, entity, mode, condition, staged } = put;
+        let mut json = json!({"op": "put", "table": EMPLOYEES, "mode": mode, "entity": entity});
+        let guard = match condition {
+            None => None,
+            Some(If::Match) => {
+                let etag = self.etag(key).await?;
+                json["if_match"] = etag.as_str().into();
+                Some(Guard::Match(etag))
+            }
+            Some(If::Absent) => {
+                json["if_absent"] = true.into();
+                Some(Guard::Absent)
+            }
+            Some(If::Newer) => {
+                json["newer_by"] = VERSION.into();
+                Some(Guard::Newer(*version))
+            }
+        };
+        for (property, name, content) in staged {
+            let blob = json!({"blob": format!("{STAGING}/{name}")});
+            match property {
+                Some(property) => json["blobs"][property] = blob,
+                None => {
+                    json["entity_ref"] = blob;
+                    (json["pk"], json["rk"]) = (key.pk.as_str().into(), key.rk.as_str().into());
+                    if let Some(fields) = json.as_object_mut() {
+                        fields.remove("entity");
+                    }
+                }
+            }
+            self.account.blobs.put(&container(STAGING), name, content.clone().into(), &BlobUpload::default()).await?;
+        }
+        let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
+        Ok((json, Expectation::Job(Asked { op: "put", table: EMPLOYEES, key: key.clone(), to: None, guard, staged })))
+    }
+
     /// The ETag of an employee now, or one that none has.
     async fn etag(&self, key: &EntityKey) -> Result<String, StoreError> {
-        let row = self.account.tables.get(&table("Employees"), key, None).await?;
+        let row = self.account.tables.get(&table(EMPLOYEES), key, None).await?;
         Ok(row.map_or_else(|| "W/\"none\"".to_owned(), |row| row.etag.to_string()))
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::company::Shape;
 use super::fault::Fault;
+use super::world::World;
 use crate::adapters::system::SeededChance;
 use crate::ports::{Chance, Service};
 use crate::settings::{Backoff, PollInterval, RetryPolicy, WorkerSettings};
@@ -93,7 +94,8 @@ pub(super) enum Refusal {
 /// The job queue of every simulation.
 pub(super) const JOBS: &str = "jobs";
 
-const LANES: [Lane; 7] = [
+/// What is throttled by itself in the company's world.
+pub(super) const LANES: [Lane; 7] = [
     Lane::Partition("Employees", "Sales"),
     Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
     Lane::Partition("ByEmail", "email_Sales"),
@@ -143,7 +145,7 @@ impl Draw<'_> {
 
 impl Climate {
     /// What this seed stands for.
-    pub(super) fn of(seed: u64) -> Self {
+    pub(super) fn of(seed: u64, world: World) -> Self {
         let chance = chance(seed, 1);
         let draw = Draw(&chance);
         let workers = 1 + draw.below(3);
@@ -156,13 +158,13 @@ impl Climate {
         let some = |odds: f64, most: usize| if draw.happens(odds) { 1 + draw.below(most) } else { 0 };
         let bursts = (0..some(0.4, 3)).map(|_| Burst {
             during: during(BURST_SECONDS),
-            lane: *draw.of(&LANES),
+            lane: *draw.of(world.lanes()),
             retry_after: draw.happens(0.5).then(|| seconds(draw.magnitude(1.0, 120.0).round())),
         });
         let bursts: Vec<Burst> = bursts.collect();
         let outages = (0..some(0.3, 2)).map(|_| Outage {
             during: during(BURST_SECONDS),
-            service: *draw.of(&[None, Some(Service::Table), Some(Service::Queue)]),
+            service: *draw.of(world.services()),
             refusal: *draw.of(&[Refusal::Refused, Refusal::Failing, Refusal::Busy, Refusal::Silent]),
         });
         let outages = outages.collect();

@@ -81,12 +81,18 @@ pub fn queue(name: &str) -> QueueName {
     QueueName::new(name).expect("a queue name")
 }
 
-fn table_ref(name: &str) -> TableRef {
+/// A container's name. The names here are constants.
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+pub fn container(name: &str) -> ContainerName {
+    ContainerName::new(name).expect("a container name")
+}
+
+pub(super) fn table_ref(name: &str) -> TableRef {
     TableRef { account: AccountName::main(), table: table(name) }
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
-fn view_name(name: &str) -> ViewName {
+pub(super) fn view_name(name: &str) -> ViewName {
     ViewName::new(name).expect("a view name")
 }
 
@@ -241,7 +247,7 @@ fn archives() -> [Archive; 4] {
     let path = || DocumentPath::parse(DEFAULT_PATH).expect("a path");
     let blobs = BlobTarget {
         account: AccountName::main(),
-        container: ContainerName::new(CONTAINER).expect("a container name"),
+        container: container(CONTAINER),
         path: path(),
         content_type: "application/json".to_owned(),
         metadata: [("last_name".to_owned(), Template::parse("{LastName}").expect("a template"))].into(),
@@ -249,7 +255,7 @@ fn archives() -> [Archive; 4] {
     let files = FileTarget { dir: FOLDER.to_owned(), path: path() };
     let log = LogTarget {
         account: AccountName::main(),
-        container: ContainerName::new(CONTAINER).expect("a container name"),
+        container: container(CONTAINER),
         path: LogPath::parse("logs/%Y/%m/%d/%H00").expect("a path"),
         time: None,
         spread: 1,

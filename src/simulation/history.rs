@@ -3,6 +3,7 @@
 //! * A worker deletes a primary only for a delete job, or when its very version lies in the archive.
 //! * A worker deletes an archived row only when its very version has been restored.
 //! * A delete job that is delivered again leaves alone what was created since.
+//! * A move deletes the very version that it has brought to its new key.
 //! * A put writes only what its condition allows, and a restore never over what was created anew.
 //! * A worker creates a primary only for a job that asks for it and is not done: deletes stay deleted.
 //!
@@ -15,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::items::Address;
-use super::ledger::{Expectation, Guard, Ledger};
+use super::ledger::{Asked, Expectation, Guard, Ledger};
 use crate::adapters::sim::{Change, Execution};
 use crate::model::job::Stamp;
-use crate::model::{EdmValue, Entity, EntityKey, Row};
+use crate::model::{EdmValue, Entity, EntityKey, Key, Row};
 
 /// The caller that is no worker: the client.
 pub(super) const CLIENT: u32 = 0;
@@ -34,12 +35,16 @@ pub(super) struct History {
     primaries: BTreeMap<Address, Known>,
     /// Versions of an employee that a worker wrote while the same lay in the archive.
     restored: BTreeSet<(EntityKey, i64)>,
+    /// Versions of an employee that a move has written under the key it is to have.
+    moved: BTreeSet<(EntityKey, i64)>,
     /// Messages whose stamp was seen on a row of a table.
     stamped: BTreeSet<(&'static str, String)>,
     /// Who has ever wanted an e-mail address, or to be named as manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     /// What arrived late and created something.
     pub(super) resurrections: u64,
+    /// Primaries whose last write arrived when its sender had given it up: what it points to may be gone.
+    pub(super) written_late: BTreeSet<Address>,
 }
 
 /// What is known of one row.
@@ -68,7 +73,10 @@ impl History {
                     _ => continue,
                 };
                 // A derived row is no primary.
-                if row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some()) || key.rk.as_str().starts_with("name_") {
+                let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
+                let by_its_key = ["name_", "list_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
+                // Nor is a further row of a wide one.
+                if derived || by_its_key || is_continuation(&key.rk) {
                     continue;
                 }
                 self.change(execution, tick, ledger, table, key, row.as_ref())?;
@@ -101,6 +109,7 @@ impl History {
                 }
             }
         }
+        if execution.late && row.is_some() { self.written_late.insert(address.clone()) } else { self.written_late.remove(&address) };
         let version = row.and_then(|row| version(&row.entity));
         let by = row.and_then(|row| Stamp::of(&row.entity)).map(|stamp| stamp.message_id);
         if let Some(row) = row {
@@ -120,6 +129,13 @@ impl History {
             {
                 self.restored.insert((key.clone(), version));
             }
+            if table == SOURCE
+                && let (Some(version), Some(by)) = (version, &by)
+                && let Some(Expectation::Job(Asked { op: "move", key: from, to: Some(to), .. })) = ledger.asked(by)
+                && to == key
+            {
+                self.moved.insert((from.clone(), version));
+            }
         }
         let (absent_at, present_at) = if row.is_some() { (before.absent_at, tick) } else { (tick, before.present_at) };
         let absent_at = if before.present || row.is_none() { absent_at } else { tick.saturating_sub(1) };
@@ -134,7 +150,8 @@ impl History {
         let version = before.version;
         let kept = if table == SOURCE {
             // A delete whose message is gone may still be on its way; it deletes the one version it has read.
-            ledger.asks_to_delete(key, before.etag.as_deref(), before.written, late) || self.known(TARGET, key).version == version
+            let moved = version.is_some_and(|version| self.moved.contains(&(key.clone(), version)));
+            moved || ledger.asks_to_delete(key, before.etag.as_deref(), before.written, late) || self.known(TARGET, key).version == version
         } else {
             version.is_some_and(|version| self.restored.contains(&(key.clone(), version)))
         };
@@ -171,6 +188,11 @@ impl History {
     }
 }
 
+/// Whether a row is a further row of an entity that takes several.
+pub(super) fn is_continuation(rk: &Key) -> bool {
+    rk.as_str().rsplit_once('~').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+}
+
 /// Whether the job that stamped a row may have written it over what was there.
 fn may_write(table: &str, before: &Known, row: &Row, ledger: &Ledger) -> Result<(), String> {
     let Some(by) = Stamp::of(&row.entity).map(|stamp| stamp.message_id).filter(|by| table == SOURCE && before.by.as_ref() != Some(by))
@@ -178,8 +200,8 @@ fn may_write(table: &str, before: &Known, row: &Row, ledger: &Ledger) -> Result<
         return Ok(());
     };
     let allowed = match ledger.asked(&by) {
-        Some(Expectation::Job { op: "restore", .. }) => !before.present,
-        Some(Expectation::Job { guard: Some(guard), .. }) => match guard {
+        Some(Expectation::Job(Asked { op: "restore" | "move", .. })) => !before.present,
+        Some(Expectation::Job(Asked { guard: Some(guard), .. })) => match guard {
             Guard::Match(wanted) => before.etag.as_ref() == Some(wanted),
             Guard::Absent => !before.present,
             Guard::Newer(new) => before.version.is_none_or(|old| old < *new),
@@ -199,7 +221,7 @@ fn may_write(table: &str, before: &Known, row: &Row, ledger: &Ledger) -> Result<
 
 fn may_create(table: &str, key: &EntityKey, ledger: &Ledger) -> Result<(), String> {
     let ops: &[&str] = if table == SOURCE { &["put", "restore"] } else { &["archive"] };
-    if ops.iter().any(|op| ledger.alive(key, op)) {
+    if ops.iter().any(|op| ledger.alive(key, op)) || (table == SOURCE && ledger.moves_to(key)) {
         return Ok(());
     }
     Err(format!("resurrection: {table}{key} was created, and no job that asks for it is under way"))

@@ -4,7 +4,7 @@
 //! Done means: the message was deleted after a run that began after its delivery had ended well, and the run's
 //! effect was seen.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base64::Engine as _;
 use jiff::{SignedDuration, Timestamp};
@@ -12,13 +12,17 @@ use serde_json::Value;
 
 use super::climate::JOBS;
 use super::history::History;
+use super::stage::WORKERS;
 use crate::adapters::sim::{Change, Execution};
-use crate::model::{EntityKey, job};
+use crate::model::{EntityKey, Job, body, job};
 use crate::reconcile::Outcome;
 
 /// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
 /// before it, as far as a worker can know.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
+
+/// The tables whose primaries a worker may queue a sync of.
+const SYNCED: [&str; 3] = ["Employees", "FormerEmployees", "Teams"];
 
 /// The condition of a job, as its client meant it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,20 +35,37 @@ pub(super) enum Guard {
     Newer(i64),
 }
 
+/// A job about one entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Its operation.
+    pub(super) op: &'static str,
+    /// The table of the primary.
+    pub(super) table: &'static str,
+    /// The primary's key.
+    pub(super) key: EntityKey,
+    /// Where it goes, where it moves.
+    pub(super) to: Option<EntityKey>,
+    /// What may make it skip.
+    pub(super) guard: Option<Guard>,
+    /// The blobs that were staged for it.
+    pub(super) staged: Vec<String>,
+}
+
+impl Asked {
+    /// A sync of a primary.
+    pub(super) const fn sync(table: &'static str, key: EntityKey) -> Self {
+        Self { op: "sync", table, key, to: None, guard: None, staged: Vec::new() }
+    }
+}
+
 /// What a client expects of a message that it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expectation {
-    /// A job.
-    Job {
-        /// Its operation.
-        op: &'static str,
-        /// The table of the primary.
-        table: &'static str,
-        /// The primary's key.
-        key: EntityKey,
-        /// What may make it skip.
-        guard: Option<Guard>,
-    },
+    /// A job about one entity.
+    Job(Asked),
+    /// A job of this operation about many.
+    Whole(&'static str),
     /// Something that is no job: poisoned for this reason.
     Poison(&'static str),
     /// A second look, sent by a worker.
@@ -94,6 +115,8 @@ pub(super) struct Ledger {
     max_dequeue_count: u32,
     /// Messages put by clients, and twice put.
     pub(super) jobs: u64,
+    /// Jobs that workers have queued.
+    pub(super) sent_on: u64,
     pub(super) done: u64,
     pub(super) poisoned: u64,
     pub(super) redelivered: u64,
@@ -145,9 +168,16 @@ impl Ledger {
             match change {
                 Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, execution.late, history)?,
                 Change::Put { queue, id, text } => {
-                    let expectation = if queue.as_str() == JOBS { self.expected.pop_front() } else { self.expected_recheck() };
+                    let from_worker = execution.caller >= WORKERS;
+                    let expectation = match queue.as_str() {
+                        JOBS if from_worker => Some(sent_by_worker(text)?),
+                        JOBS => self.expected.pop_front(),
+                        _ => self.expected_recheck(),
+                    };
                     let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
-                    if queue.as_str() == JOBS {
+                    if from_worker && queue.as_str() == JOBS {
+                        self.sent_on += 1;
+                    } else if queue.as_str() == JOBS {
                         self.jobs += 1;
                     } else {
                         self.rechecks += 1;
@@ -184,7 +214,7 @@ impl Ledger {
                     self.done += u64::from(!entry.poisoned);
                     self.deleted(queue.as_str(), id, history)?;
                 }
-                Change::Deleted { .. } | Change::Row { .. } => {}
+                Change::Deleted { .. } | Change::Row { .. } | Change::Blob { .. } => {}
                 Change::Expired { queue, id } => return Err(format!("the message {id} on {queue} expired, and none has an end")),
             }
         }
@@ -226,7 +256,7 @@ impl Ledger {
     pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
         entry.ended = Some(outcome.clone());
-        if let Expectation::Job { op: "sync", table, key, .. } = &entry.expectation {
+        if let Expectation::Job(Asked { op: "sync", table, key, .. }) = &entry.expectation {
             self.synced.insert((caller, table, key.clone()), began);
         }
     }
@@ -250,6 +280,11 @@ impl Ledger {
         self.messages.values().any(|entry| (!entry.gone || !entry.running.is_empty()) && entry.is(key, op))
     }
 
+    /// As [`alive`](Self::alive), for one that moves an employee to this key.
+    pub(super) fn moves_to(&self, key: &EntityKey) -> bool {
+        self.messages.values().any(|entry| (!entry.gone || !entry.running.is_empty()) && entry.brings(key))
+    }
+
     /// What a message asks for, whichever queue it is on.
     pub(super) fn asked(&self, id: &str) -> Option<&Expectation> {
         self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| &entry.expectation)
@@ -260,7 +295,7 @@ impl Ledger {
     pub(super) fn asks_to_delete(&self, key: &EntityKey, etag: Option<&str>, written: (u64, Timestamp), late: bool) -> bool {
         self.messages.values().filter(|entry| entry.is(key, "delete")).any(|entry| {
             let guarded = match &entry.expectation {
-                Expectation::Job { guard: Some(Guard::Match(wanted)), .. } => etag != Some(wanted),
+                Expectation::Job(Asked { guard: Some(Guard::Match(wanted)), .. }) => etag != Some(wanted),
                 _ => false,
             };
             let (tick, at) = written;
@@ -284,15 +319,20 @@ impl Ledger {
         }
         let text = &entry.text;
         let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
-        let (op, table, key, guard) = match &entry.expectation {
+        let asked = match &entry.expectation {
             Expectation::Poison(_) => return lost("without a poison message"),
             Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
-            Expectation::Job { op, table, key, guard } => (*op, *table, key, guard),
+            Expectation::Whole(_) => {
+                let done = matches!(entry.ended, Some(Outcome::Done(_) | Outcome::Skipped { .. }));
+                return if done { Ok(()) } else { lost("before it had come to its end") };
+            }
+            Expectation::Job(asked) => asked,
         };
+        let Asked { op, table, key, to, guard, staged } = asked;
         let conditional = guard.is_some();
-        if op == "sync" {
+        if *op == "sync" {
             let covered =
-                |delivery: &Delivered| self.synced.get(&(delivery.caller, table, key.clone())).is_some_and(|began| *began > delivery.tick);
+                |delivery: &Delivered| self.synced.get(&(delivery.caller, *table, key.clone())).is_some_and(|began| *began > delivery.tick);
             return if entry.deliveries.iter().any(covered) {
                 Ok(())
             } else {
@@ -301,9 +341,10 @@ impl Ledger {
         }
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
-        let took_effect = match (op, outcome) {
-            ("put" | "restore", Outcome::Done(_)) => history.stamped("Employees", id),
-            ("put", Outcome::Skipped { .. }) => conditional,
+        let took_effect = match (*op, outcome) {
+            ("put" | "restore" | "move", Outcome::Done(_)) => history.stamped("Employees", id),
+            // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
+            ("put", Outcome::Skipped { .. }) => conditional || self.took_what_was_staged(staged, history),
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
             ("delete", Outcome::Skipped { .. }) => conditional || entry.deliveries.len() > 1,
             ("archive", Outcome::Done(_)) => history.stamped("FormerEmployees", id),
@@ -313,6 +354,9 @@ impl Ledger {
                     || history.absent_since("Employees", key, since)
                     || history.stamped("FormerEmployees", id)
                     || self.later_archive(id, key)
+            }
+            ("move", Outcome::Skipped { .. }) => {
+                history.absent_since("Employees", key, since) || history.stamped("Employees", id) || self.later_move(id, key, to.as_ref())
             }
             ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
             _ => true,
@@ -325,6 +369,30 @@ impl Ledger {
         self.messages.iter().any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
+    /// Whether a job has written an employee for which one of these was staged: this one, or one before it that was sent again.
+    fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
+        self.messages.iter().any(|((_, id), entry)| {
+            let same = matches!(&entry.expectation, Expectation::Job(asked) if asked.staged.iter().any(|name| staged.contains(name)));
+            same && history.stamped("Employees", id)
+        })
+    }
+
+    /// Whether a job that takes an employee away, or brings one to where this one was to go, was put after this message.
+    fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
+        self.messages.iter().any(|((_, other), entry)| {
+            other.as_str() > id
+                && matches!(&entry.expectation, Expectation::Job(asked)
+                    if matches!(asked.op, "archive" | "move") && (asked.key == *key || Some(&asked.key) == to || asked.to.as_ref() == to))
+        })
+    }
+
+    /// What was staged for jobs that lie in the poison queue: it stays for whoever sends them again.
+    pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
+        let poisoned = self.messages.values().filter(|entry| entry.poisoned);
+        let staged = poisoned.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(&asked.staged) } else { None });
+        staged.flatten().map(String::as_str).collect()
+    }
+
     fn poisoned(&mut self, text: &str, late: bool, history: &History) -> Result<(), String> {
         let poison = poison(text)?;
         let max = usize::try_from(self.max_dequeue_count).unwrap_or(usize::MAX);
@@ -333,14 +401,23 @@ impl Ledger {
         };
         self.poisoned += u64::from(!entry.poisoned);
         entry.poisoned = true;
+        let Some(entry) = self.messages.get(&(poison.queue.clone(), poison.message_id.clone())) else { return Ok(()) };
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             (reason, Expectation::Poison(expected)) => reason == *expected,
-            ("permanent", Expectation::Job { op: "restore", key, .. }) if poison.error.contains("was not restored by this job") => {
+            ("permanent", Expectation::Job(Asked { op: "put", staged, .. })) if poison.error.contains("stage it before the job is sent") => {
+                self.took_what_was_staged(staged, history)
+            }
+            ("permanent", Expectation::Job(Asked { op: "move", to: Some(to), .. }))
+                if poison.error.contains("was not brought there by this job") =>
+            {
+                history.present_since("Employees", to, first)
+            }
+            ("permanent", Expectation::Job(Asked { op: "restore", key, .. })) if poison.error.contains("was not restored by this job") => {
                 history.present_since("Employees", key, first)
             }
-            ("permanent", Expectation::Job { key, .. }) => poison.error.contains("is taken by ") && history.contested(key),
+            ("permanent", Expectation::Job(Asked { key, .. })) => poison.error.contains("is taken by ") && history.contested(key),
             ("permanent", Expectation::Recheck) => poison.error.contains("is taken by "),
             _ => false,
         };
@@ -352,6 +429,20 @@ impl Ledger {
     }
 }
 
+/// What a job is that a worker has queued.
+fn sent_by_worker(text: &str) -> Result<Expectation, String> {
+    let job = body::decode(text).map_err(|error| error.to_string()).and_then(|body| job::decode(&body.text).map_err(|error| error.to_string()));
+    match job?.job {
+        Job::Carry(_) => Ok(Expectation::Whole("carry")),
+        Job::Sync { primary, .. } => {
+            let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
+            let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
+            Ok(Expectation::Job(Asked::sync(table, primary.key)))
+        }
+        other => Err(format!("a worker has queued {other:?}")),
+    }
+}
+
 /// How many deliveries a message says to write off.
 fn free(text: &str, id: &str) -> u64 {
     let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
@@ -360,7 +451,12 @@ fn free(text: &str, id: &str) -> u64 {
 
 impl Entry {
     fn is(&self, about: &EntityKey, wanted: &str) -> bool {
-        matches!(&self.expectation, Expectation::Job { op, key, .. } if *op == wanted && key == about)
+        matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
+    }
+
+    /// Whether it may bring an employee to this key.
+    fn brings(&self, about: &EntityKey) -> bool {
+        matches!(&self.expectation, Expectation::Job(asked) if asked.to.as_ref() == Some(about))
     }
 
     /// The n-th delivery, from 1.

@@ -6,20 +6,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::items::{Address, Held, Item, held, listed, primary_of};
+use super::items::{Address, Content, Held, Item, Place, Texts, content, elsewhere, held, listed, members_of, primary_of};
 use super::ledger::poison;
 use crate::adapters::sim::{Change, Execution};
+use crate::model::{EntityKey, Row, Site};
+use crate::ports::Blob;
 use crate::reconcile::Recheck;
 use crate::reconcile::footprint::FOOTPRINTS;
 
 /// The table of derived rows that are primaries of a further view.
 const CHAINED: &str = "Managers";
 
+/// The container of lists that outgrew their rows.
+const SPILLED: &str = "evenkeel-lists";
+
 /// What is derived, listed and queued.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     /// Derived items, and the primaries that own them.
     owners: BTreeMap<Item, Address>,
+    /// Lists in blobs: the table of their primaries, and their members.
+    lists: BTreeMap<Place, (String, Vec<Texts>)>,
+    /// Rows whose lists lie in blobs, and in which.
+    elsewhere: BTreeMap<Address, Place>,
     /// What each primary's footprint lists.
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
@@ -52,13 +61,11 @@ impl Mirror {
                     if execution.late && table.as_str() == CHAINED {
                         self.overwritten_late.insert((table.to_string(), key.clone()));
                     }
-                    let row_of = |item: &Item| item.0 == table.as_str() && item.1 == *key;
-                    self.owners.retain(|item, _| !row_of(item));
-                    let held = row.as_ref().map_or_else(|| Ok(Vec::new()), |row| held(table.as_str(), &row.entity))?;
-                    for Held { item, owner, .. } in held {
-                        self.owners.insert(item.clone(), owner);
-                        suspects.insert(item);
-                    }
+                    self.row(table.as_str(), key, row.as_ref(), &mut suspects)?;
+                }
+                Change::Blob { container, name, blob } => {
+                    let place = Place::Blob(container.to_string(), name.to_string());
+                    self.blob(place, blob.as_ref(), &mut suspects)?;
                 }
                 Change::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
                 Change::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
@@ -81,13 +88,71 @@ impl Mirror {
         Ok(())
     }
 
+    /// What lies in a row is this now.
+    fn row(&mut self, table: &str, key: &EntityKey, row: Option<&Row>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        let address = (table.to_owned(), key.clone());
+        self.forget(&Place::Row(table.to_owned(), key.clone()));
+        self.elsewhere.remove(&address);
+        let Some(row) = row else { return Ok(()) };
+        self.exist(held(table, &row.entity)?, suspects);
+        if let Some((container, name)) = elsewhere(&row.entity) {
+            self.elsewhere.insert(address.clone(), Place::Blob(container, name));
+            self.look_elsewhere(&address, suspects)?;
+        }
+        Ok(())
+    }
+
+    /// What lies in a blob is this now.
+    fn blob(&mut self, place: Place, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        self.forget(&place);
+        self.lists.remove(&place);
+        match blob.map_or(Ok(Content::Other), |blob| content(&place, blob))? {
+            Content::List(source, members) => {
+                // A list that a row may name is that row's.
+                if !matches!(&place, Place::Blob(container, _) if container == SPILLED) {
+                    self.exist(members_of(&place, (&source, ""), &members)?, suspects);
+                }
+                self.lists.insert(place.clone(), (source, members));
+            }
+            Content::Value(owner) => self.exist(vec![Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects),
+            Content::Other => {}
+        }
+        let naming: Vec<Address> = self.elsewhere.iter().filter(|(_, named)| **named == place).map(|(row, _)| row.clone()).collect();
+        naming.iter().try_for_each(|row| self.look_elsewhere(row, suspects))
+    }
+
+    /// Takes in the members of a row whose list lies in a blob.
+    fn look_elsewhere(&mut self, row: &Address, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        let Some(named) = self.elsewhere.get(row) else { return Ok(()) };
+        let place = Place::Row(row.0.clone(), row.1.clone());
+        let (source, members) = self.lists.get(named).ok_or_else(|| format!("{place} names {named}, where there is no list"))?;
+        let held = members_of(&place, (source, row.1.pk.as_str()), members)?;
+        self.forget(&place);
+        self.exist(held, suspects);
+        Ok(())
+    }
+
+    fn forget(&mut self, place: &Place) {
+        self.owners.retain(|item, _| item.0 != *place);
+    }
+
+    fn exist(&mut self, held: Vec<Held>, suspects: &mut BTreeSet<Item>) {
+        for Held { item, owner, .. } in held {
+            self.owners.insert(item.clone(), owner);
+            suspects.insert(item);
+        }
+    }
+
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
         // What is no recheck is judged where messages are.
         if let Ok(recheck) = Recheck::decode(text) {
-            let items = recheck.items.into_iter().filter_map(|item| {
+            let items = recheck.items.into_iter().map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
-                let (table, key) = item.site.row()?;
-                Some((table.to_string(), key.clone(), part))
+                let place = match item.site {
+                    Site::Row { table, key } => Place::Row(table.to_string(), key),
+                    Site::Blob { container, name } => Place::Blob(container.to_string(), name.to_string()),
+                };
+                (place, part)
             });
             let items = items.collect();
             let primary = (recheck.primary.table.to_string(), recheck.primary.key);
@@ -103,8 +168,8 @@ impl Mirror {
             return Ok(());
         }
         Err(format!(
-            "invariant: the item {}{} {} exists, and its owner {}{} neither lists it nor is it queued for a recheck",
-            item.0, item.1, item.2, owner.0, owner.1
+            "invariant: the item {} {} exists, and its owner {}{} neither lists it nor is it queued for a recheck",
+            item.0, item.1, owner.0, owner.1
         ))
     }
 }

@@ -36,6 +36,7 @@
 mod client;
 mod climate;
 pub mod company;
+mod company_script;
 mod crew;
 pub mod explore;
 mod fault;
@@ -45,7 +46,9 @@ mod items;
 mod ledger;
 mod mirror;
 pub mod oracle;
+mod patterns;
 mod run;
+mod scene;
 #[cfg(test)]
 mod sensitivity;
 mod shrink;
@@ -53,9 +56,12 @@ mod sky;
 mod stage;
 mod story;
 mod tally;
+mod world;
 
 pub use fault::{Fault, FaultCounts};
 pub use run::{Report, Request, run};
+pub use scene::{Scene, Scenes};
 pub use shrink::shrink;
 pub use stage::Allowed;
 pub use tally::{Median, Tally, Together};
+pub use world::{NoWorld, World};

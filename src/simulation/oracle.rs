@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::company::Shape;
-use super::items::{Address, Held, Item, Properties, held, listed, member, primary_of, set_part};
+use super::items::{Address, Held, Item, Place, Properties, held, listed, member, primary_of, set_part};
 use crate::model::{EdmValue, EntityKey, Row};
 use crate::reconcile::footprint::FOOTPRINTS;
 
@@ -85,7 +85,7 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
     let rows = items.into_iter().map(|(row, says)| (row, String::new(), says));
     let keyed = rows.chain(parts).filter_map(|((table, pk, rk), part, says)| {
         let key = EntityKey::new(pk, rk).ok()?;
-        Some(((table.to_owned(), key, part), says))
+        Some(((Place::Row(table.to_owned(), key), part), says))
     });
     keyed.collect()
 }
@@ -131,7 +131,7 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
 }
 
 /// Every footprint lists exactly what exists, each item once.
-fn footprints(
+pub(super) fn footprints(
     tables: &Tables,
     primaries: &BTreeSet<Address>,
     existing: &BTreeSet<Item>,
@@ -162,7 +162,7 @@ fn footprints(
     compare("the footprints do not list what exists", &existing.iter().map(|item| (item, "listed")).collect(), &listed)
 }
 
-fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+pub(super) fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     what: &str,
     found: &BTreeMap<K, V>,
     wanted: &BTreeMap<K, V>,

@@ -15,18 +15,21 @@ use futures::future::join_all;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Client, Step, script};
+use super::client::{Client, Step};
 use super::climate::{Climate, JOBS, chance};
-use super::company::{TABLES, catalog, department, queue, table};
+use super::company::{container, queue, table};
 use super::crew::Crew;
 use super::fault::{Fault, FaultCounts};
 use super::history::CLIENT;
 use super::items::Address;
-use super::ledger::{Expectation, Poison, poison};
-use super::oracle::{self, Judgement};
+use super::ledger::{Asked, Expectation, Poison, poison};
+use super::oracle::Judgement;
+use super::patterns::{Excused, said};
 use super::sky::Breeze;
+use super::scene::Scenes;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
 use super::tally::Together;
+use super::world::{Seen, Setting, World};
 use crate::adapters::sim::{SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
@@ -44,6 +47,8 @@ const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
 /// What a run is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
+    /// Which world.
+    pub world: World,
     /// What everything random comes from.
     pub seed: u64,
     /// What may happen.
@@ -55,6 +60,8 @@ pub struct Request {
 /// How a run went.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
+    /// Its world.
+    pub world: World,
     /// Its seed.
     pub seed: u64,
     /// A number for everything that happened.
@@ -69,8 +76,12 @@ pub struct Report {
     pub polls: u64,
     /// What was asked of one partition in one request.
     pub together: Together,
+    /// What was seen that is rare.
+    pub scenes: Scenes,
     /// Messages from clients.
     pub jobs: u64,
+    /// Jobs that workers have queued.
+    pub sent_on: u64,
     /// Of these and of rechecks, those done and those poisoned.
     pub done: u64,
     /// Messages poisoned.
@@ -98,7 +109,7 @@ pub fn run(request: &Request) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(request)),
-        Err(error) => Report { seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() },
+        Err(error) => Report { world: request.world, seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() },
     }
 }
 
@@ -114,6 +125,7 @@ async fn play(request: &Request) -> Report {
     let (hash, virtual_time) = (stage.hash(), stage.elapsed());
     let mut books = stage.books();
     Report {
+        world: request.world,
         seed: request.seed,
         hash,
         violation: books.violation.take(),
@@ -121,7 +133,9 @@ async fn play(request: &Request) -> Report {
         operations: books.operations,
         polls: books.polls,
         together: books.together,
+        scenes: books.audience.scenes,
         jobs: books.ledger.jobs,
+        sent_on: books.ledger.sent_on,
         done: books.ledger.done,
         poisoned: books.ledger.poisoned,
         redelivered: books.ledger.redelivered,
@@ -139,6 +153,7 @@ struct Play {
     stage: Arc<Stage>,
     climate: Arc<Climate>,
     world: SimWorld,
+    setting: Setting,
     catalog: Arc<Catalog>,
     crew: Crew,
     client: Client,
@@ -152,33 +167,39 @@ struct Play {
 impl Play {
     async fn prepare(request: &Request) -> Self {
         let seed = request.seed;
-        let mut climate = Climate::of(seed);
+        let mut climate = Climate::of(seed, request.world);
         climate.workers = climate.workers.min(request.allowed.workers);
-        let steps = script(seed, &climate);
+        let setting = Setting::of(request.world, seed, &climate);
+        let steps = setting.script(seed, &climate);
         let steps: Vec<Step> = match &request.allowed.deeds {
             None => steps,
             Some(done) => steps.into_iter().filter(|step| done.contains(&step.deed)).collect(),
         };
         let climate = Arc::new(climate);
         let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
-        stage.tell(|| format!("seed {seed}: {climate:#?}"));
+        stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
         let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), clock, breeze(10), witness);
         let account = world.seen_by(CLIENT, breeze(11)).account();
-        for name in TABLES {
+        for name in setting.tables() {
             drop(account.tables.create_table(&table(name)).await);
         }
-        drop(account.tables.apply(&table("Departments"), &TableOperation::Insert(department())).await);
+        for name in setting.containers() {
+            drop(account.blobs.create_container(&container(name)).await);
+        }
+        for (name, entity) in setting.founded() {
+            drop(account.tables.apply(&table(name), &TableOperation::Insert(entity)).await);
+        }
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let catalog = Arc::new(catalog(climate.shape));
+        let catalog = Arc::new(setting.catalog());
         let crew = Crew::new(seed, Arc::clone(&stage), Arc::clone(&climate), world.clone(), Arc::clone(&catalog));
         let operator = Client { stage: Arc::clone(&stage), account: world.seen_by(OPERATOR, breeze(12)).account() };
         let client = Client { stage: Arc::clone(&stage), account };
-        Self { stage, climate, world, catalog, crew, client, operator, steps, late_footprints: AtomicU64::new(0) }
+        Self { stage, climate, world, setting, catalog, crew, client, operator, steps, late_footprints: AtomicU64::new(0) }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
@@ -294,17 +315,17 @@ impl Play {
         let poison = self.poisoned();
         primaries.extend(poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
             match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
-                Some(Expectation::Job { table, key, .. }) => Some((table.to_owned(), key)),
+                Some(Expectation::Job(Asked { table, key, .. })) => Some((table.to_owned(), key)),
                 Some(Expectation::Recheck) => {
                     Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
                 }
-                Some(Expectation::Poison(_)) | None => None,
+                Some(Expectation::Poison(_) | Expectation::Whole(_)) | None => None,
             }
         }));
         for (name, key) in primaries {
-            let Some(table) = TABLES.into_iter().find(|table| *table == name) else { continue };
+            let Some(table) = self.setting.tables().iter().copied().find(|table| *table == name) else { continue };
             let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();
-            if let Err(error) = self.operator.put(&text, Expectation::Job { op: "sync", table, key, guard: None }).await {
+            if let Err(error) = self.operator.put(&text, Expectation::Job(Asked::sync(table, key))).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
         }
@@ -319,8 +340,19 @@ impl Play {
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
         }
-        let tables = TABLES.iter().map(|name| ((*name).to_owned(), self.world.rows(&table(name)))).collect();
-        let judgement = oracle::judge(&tables, self.climate.shape)?;
+        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.world.rows(&table(name)))).collect();
+        let blobs = self.setting.containers().iter().flat_map(|name| {
+            let blobs = self.world.blobs(&container(name)).into_iter();
+            blobs.map(|(blob, content)| (((*name).to_owned(), blob.to_string()), content))
+        });
+        let seen = Seen { tables, blobs: blobs.collect() };
+        let judgement = {
+            let books = self.stage.books();
+            let said = said(&self.steps);
+            let (staged, written_late) = (books.ledger.staged_for_poison(), &books.history.written_late);
+            let excused = Excused { staged, written_late, said: &said };
+            self.setting.judge(&seen, &excused)?
+        };
         self.losers_know(&judgement)?;
         self.plans_are_empty(&judgement).await
     }

@@ -8,14 +8,15 @@ use std::collections::BTreeSet;
 use super::fault::Fault;
 use super::run::{Report, Request, run};
 use super::stage::Allowed;
+use super::world::World;
 
 /// Leaves out whatever a failing seed can do without: kinds of faults, workers, things that the client
 /// does, the last faults. Nothing where the seed does not fail.
-pub fn shrink(seed: u64) -> Option<Allowed> {
-    let first = run(&Request { seed, ..Request::default() });
+pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
+    let first = run(&Request { world, seed, ..Request::default() });
     let kind = kind(&first)?;
     let fails = |allowed: &Allowed| {
-        let report = run(&Request { seed, allowed: allowed.clone(), tells: false });
+        let report = run(&Request { world, seed, allowed: allowed.clone(), tells: false });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
     let mut allowed = Allowed { deeds: Some((1..=first.deeds).collect()), ..Allowed::default() };

@@ -14,6 +14,7 @@ use super::hash::Hash;
 use super::history::{CLIENT, History};
 use super::ledger::{Expectation, Ledger, Which};
 use super::mirror::Mirror;
+use super::scene::Audience;
 use super::tally::Together;
 use crate::adapters::sim::{Execution, OperationInfo, Witness};
 use crate::model::AccountName;
@@ -68,6 +69,7 @@ pub(super) struct Books {
     pub(super) operations: u64,
     pub(super) polls: u64,
     pub(super) together: Together,
+    pub(super) audience: Audience,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
@@ -278,6 +280,7 @@ impl Witness for Stage {
             let empty = execution.changes.is_empty() && execution.result.is_ok();
             books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
             books.together.add(execution);
+            books.audience.take_in(execution);
             books.hash.execution(execution);
             books.judge(self.elapsed(), execution)
         };

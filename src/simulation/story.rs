@@ -2,11 +2,14 @@
 
 use crate::adapters::sim::Change;
 use crate::model::{Row, body};
+use crate::ports::Blob;
 
 pub(super) fn change(change: &Change) -> String {
     match change {
         Change::Row { table, key, row: None } => format!("- {table}{key}"),
         Change::Row { table, key, row: Some(row) } => format!("+ {table}{key} {}", self::row(row)),
+        Change::Blob { container, name, blob: None } => format!("- {container}/{name}"),
+        Change::Blob { container, name, blob: Some(blob) } => format!("+ {container}/{name} {}", self::blob(blob)),
         Change::Put { queue, id, text } => format!("+ {queue} {} {}", short(id), readable(text)),
         Change::Got { queue, id, dequeue_count } => format!("  {queue} {} got for the {dequeue_count}. time", short(id)),
         Change::Updated { queue, id, text } => format!("~ {queue} {} {}", short(id), readable(text)),
@@ -18,6 +21,12 @@ pub(super) fn change(change: &Change) -> String {
 fn row(row: &Row) -> String {
     let properties: Vec<String> = row.entity.properties.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     format!("{} {}", row.etag, properties.join(" "))
+}
+
+fn blob(blob: &Blob) -> String {
+    let content = String::from_utf8_lossy(&blob.content);
+    let metadata: Vec<String> = blob.properties.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{} {} {content:?}", blob.properties.etag, metadata.join(" "))
 }
 
 fn short(id: &str) -> String {

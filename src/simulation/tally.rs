@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::fault::{Fault, FaultCounts};
 use super::run::Report;
+use super::scene::{Scene, Scenes};
 use crate::adapters::sim::{Change, Execution};
 
 /// What was asked of one partition in one request.
@@ -48,8 +49,12 @@ pub struct Tally {
     pub polls: u64,
     /// What was asked of one partition in one request.
     pub together: Together,
+    /// What was seen that is rare.
+    pub scenes: Scenes,
     /// Messages from clients.
     pub jobs: u64,
+    /// Jobs that workers have queued.
+    pub sent_on: u64,
     /// Messages done, rechecks included.
     pub done: u64,
     /// Messages poisoned.
@@ -97,7 +102,9 @@ impl Tally {
         self.operations += report.operations;
         self.polls += report.polls;
         self.together.absorb(report.together);
+        self.scenes.absorb(&report.scenes);
         self.jobs += report.jobs;
+        self.sent_on += report.sent_on;
         self.done += report.done;
         self.poisoned += report.poisoned;
         self.redelivered += report.redelivered;
@@ -122,7 +129,9 @@ impl Tally {
             operations,
             polls,
             together,
+            scenes,
             jobs,
+            sent_on,
             done,
             poisoned,
             redelivered,
@@ -139,7 +148,9 @@ impl Tally {
         self.operations += operations;
         self.polls += polls;
         self.together.absorb(together);
+        self.scenes.absorb(&scenes);
         self.jobs += jobs;
+        self.sent_on += sent_on;
         self.done += done;
         self.poisoned += poisoned;
         self.redelivered += redelivered;
@@ -153,6 +164,11 @@ impl Tally {
     /// The kinds of faults that no run has met: then this many runs say less than they seem to.
     pub fn never_hit(&self) -> Vec<Fault> {
         Fault::ALL.into_iter().filter(|fault| self.faults.of(*fault) == 0).collect()
+    }
+
+    /// What runs of the second world should have seen, and none has.
+    pub fn never_seen(&self) -> Vec<Scene> {
+        Scene::ALL.into_iter().filter(|scene| self.scenes.of(*scene) == 0).collect()
     }
 
     /// The run in the middle, of each figure by itself.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel::catalog::ListSizes;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
@@ -235,7 +236,7 @@ async fn fill(lab: &Lab, name: &str, pk: &str, rk: &str) {
     for size in [32_000, 4_000, 500, 60, 5] {
         for n in 0.. {
             let larger = row.clone().with(format!("Padding{size}_{n}"), "x".repeat(size));
-            if !spilled::fits(&larger) {
+            if !spilled::fits(&larger, ListSizes::default()) {
                 break;
             }
             row = larger;

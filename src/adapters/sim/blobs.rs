@@ -6,6 +6,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::witness::Change;
 use super::world::{Inner, SimWorld, State};
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
@@ -103,7 +104,21 @@ impl Stored {
     }
 }
 
+impl SimWorld {
+    /// Every blob of a container as it is now, read by nobody: for those who judge a run.
+    #[must_use]
+    pub fn blobs(&self, container: &ContainerName) -> Vec<(BlobName, Blob)> {
+        let mut state = self.inner.lock();
+        let blobs = state.containers.of(container);
+        blobs.map_or_else(|_| Vec::new(), |blobs| blobs.iter().map(|(name, stored)| (name.clone(), stored.blob())).collect())
+    }
+}
+
 impl Stored {
+    fn blob(&self) -> Blob {
+        Blob { content: self.content.clone(), properties: self.properties() }
+    }
+
     /// A range of the bytes, cut at their end.
     fn part(&self, range: Range<u64>) -> Bytes {
         let length = self.content.len();
@@ -173,8 +188,11 @@ impl SimWorld {
             let metadata = lowered(&upload.metadata);
             let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
             let stored = Stored { content, etag: etag.clone(), content_type, cache_control: upload.cache_control, metadata, kind, blocks };
+            let blob = stored.blob();
             blobs.insert(place.1.clone(), stored);
             state.containers.1.remove(&place);
+            let (container, name) = place;
+            state.changed(|| Change::Blob { container, name, blob: Some(blob) });
             Ok(etag)
         });
         put.await
@@ -231,6 +249,8 @@ impl BlobStore for SimWorld {
             }
             stored.content = [stored.content.as_ref(), content.as_ref()].concat().into();
             stored.etag = etag.clone();
+            let blob = stored.blob();
+            state.changed(|| Change::Blob { container, name, blob: Some(blob) });
             Ok(etag)
         });
         appended.await
@@ -304,6 +324,8 @@ impl BlobStore for SimWorld {
             match state.containers.of(&container).map_err(&refuse)?.get_mut(&name) {
                 Some(stored) if stored.etag == wanted => {
                     (stored.metadata, stored.etag) = (metadata, etag.clone());
+                    let blob = stored.blob();
+                    state.changed(|| Change::Blob { container, name, blob: Some(blob) });
                     Ok(etag)
                 }
                 _ => Err(refuse((ErrorClass::Precondition, "the blob is at another ETag"))),
@@ -363,7 +385,8 @@ impl BlobStore for SimWorld {
                 }
                 Some(_) => {
                     blobs.remove(&name);
-                    state.containers.1.remove(&(container, name));
+                    state.containers.1.remove(&(container.clone(), name.clone()));
+                    state.changed(|| Change::Blob { container, name, blob: None });
                     Ok(true)
                 }
             }
@@ -390,8 +413,12 @@ impl BlobStore for SimWorld {
             let target = state.containers.of(&to.0).map_err(&refuse)?;
             admit(&copying.condition, target.get(&to.1)).map_err(&refuse)?;
             let metadata = copying.metadata.as_ref().map_or_else(|| stored.metadata.clone(), lowered);
-            target.insert(to.1.clone(), Stored { etag: etag.clone(), metadata, ..stored });
+            let stored = Stored { etag: etag.clone(), metadata, ..stored };
+            let blob = stored.blob();
+            target.insert(to.1.clone(), stored);
             state.containers.1.remove(&to);
+            let (container, name) = to;
+            state.changed(|| Change::Blob { container, name, blob: Some(blob) });
             Ok(etag)
         });
         copied.await

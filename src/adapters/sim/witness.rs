@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::OperationInfo;
-use crate::model::{EntityKey, QueueName, Row, TableName};
-use crate::ports::ErrorClass;
+use crate::model::{BlobName, ContainerName, EntityKey, QueueName, Row, TableName};
+use crate::ports::{Blob, ErrorClass};
 
 /// Sees every operation that is executed, also one that arrives long after its sender gave up. Called before
 /// anybody else sees what has changed, and must not call the world.
@@ -41,6 +41,15 @@ pub enum Change {
         key: EntityKey,
         /// What it is now; nothing where it was deleted.
         row: Option<Row>,
+    },
+    /// A blob.
+    Blob {
+        /// Its container.
+        container: ContainerName,
+        /// Its name.
+        name: BlobName,
+        /// What it is now; nothing where it was deleted.
+        blob: Option<Blob>,
     },
     /// A message was put.
     Put {

@@ -7,14 +7,16 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::model::item::{self, Owner, VIEW_PROPERTY, shared_source_text};
 use crate::model::{BlobName, ContainerName, ETag, Site};
+use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, StoreError};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::Nonsense;
 use crate::shared::blocks::{BlockedList, Opened, Written};
 
-/// How much of a blob is read at first: the head of a list of some hundred thousand members, and a small list whole.
-const BEGINNING: u64 = 64 * 1024;
+/// How much of a blob is read at first, as a part of a block: 64 KiB, the head of a list of some hundred thousand members, and a small
+/// list whole.
+const BEGINNING: u64 = 4;
 /// Requests for one blob under way at once.
 const AT_ONCE: usize = 8;
 /// Times that a blob may change while it is read.
@@ -31,6 +33,8 @@ pub(in crate::reconcile) struct Place<'e> {
     pub(in crate::reconcile) blobs: &'e dyn BlobStore,
     pub(in crate::reconcile) container: ContainerName,
     pub(in crate::reconcile) name: BlobName,
+    /// Most bytes of lines in a block.
+    pub(in crate::reconcile) block_bytes: u64,
 }
 
 /// What lies there.
@@ -81,7 +85,7 @@ impl Place<'_> {
 
     /// Reads the head of the list, and those blocks of it that are asked for.
     pub(in crate::reconcile) async fn read(&self, wanted: impl Fn(&BlockedList) -> BTreeSet<usize>) -> Result<Lies, Failure> {
-        let mut first = BEGINNING;
+        let mut first = self.block_bytes / BEGINNING;
         for _ in 0..ROUNDS {
             let Some(blob) = self.get(0, first).await? else { return Ok(Lies::Nothing) };
             let (metadata, etag) = (&blob.properties.metadata, blob.properties.etag.clone());
@@ -92,12 +96,12 @@ impl Place<'_> {
                     first = more;
                     continue;
                 }
-                Opened::List(list) => list,
+                Opened::List(list) => list.in_blocks_of(self.block_bytes),
             };
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
             }
-            let mut read = Read { etag, moved: metadata.contains_key(MOVED), list };
+            let mut read = Read { etag, moved: metadata.contains_key(MOVED) && !planted(Bug::MovedListChanged), list };
             let wanted = wanted(&read.list);
             if self.fill(&mut read, wanted).await? {
                 return Ok(Lies::List(read));
@@ -142,6 +146,7 @@ impl Place<'_> {
         chance: &dyn Chance,
     ) -> Result<Wrote, Failure> {
         let before = list.ids();
+        let condition = if planted(Bug::UnconditionalList) { BlobCondition::None } else { condition };
         let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, metadata };

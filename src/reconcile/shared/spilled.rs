@@ -12,7 +12,8 @@
 
 use super::blob::{Lies, Place, Read, Wrote};
 use super::write::{Answer, Document, Round, answers, operation};
-use crate::model::{ContainerName, Entity, EntityKey, ItemAddress, Part, Row, TableName};
+use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Part, Row, TableName};
+use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
@@ -25,7 +26,11 @@ const ROUNDS: u32 = 10;
 
 impl<'e> Document<'e> {
     pub(super) fn place(&self, elsewhere: &Elsewhere) -> Place<'e> {
-        Place { blobs: self.target.blobs.as_ref(), container: elsewhere.container.clone(), name: elsewhere.name.clone() }
+        self.place_of(elsewhere.container.clone(), elsewhere.name.clone())
+    }
+
+    pub(super) fn place_of(&self, container: ContainerName, name: BlobName) -> Place<'e> {
+        Place { blobs: self.target.blobs.as_ref(), container, name, block_bytes: self.catalog.list_sizes.block_bytes }
     }
 
     pub(super) fn nonsense(&self, nonsense: Nonsense) -> Failure {
@@ -66,7 +71,7 @@ impl<'e> Document<'e> {
         let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
         let name = spilled::fresh_name(self.catalog, list.view(), &self.site, &row.etag, self.chance.next_u64());
         let name = name.ok_or_else(|| permanent(step(), "no blob name can be made for it"))?;
-        let place = Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name };
+        let place = self.place_of(container.clone(), name);
         // Everything is there, so that nothing has to be read.
         list.reshape();
         match place.write(&mut list, BlobCondition::Absent, self.chance).await? {
@@ -100,7 +105,7 @@ impl<'e> Document<'e> {
         let named = named.map(|elsewhere| elsewhere.name);
         for blob in page.blobs {
             if spilled::is_left_over(&blob.name, named.as_ref(), row.as_ref().map(|row| &row.etag)) {
-                let place = Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name: blob.name };
+                let place = self.place_of(container.clone(), blob.name);
                 // Somebody else may be tidying up as well.
                 place.delete(&blob.etag).await?;
             }
@@ -142,7 +147,7 @@ impl<'e> Document<'e> {
             if read.moved || read.list.is_whole() {
                 let returned =
                     spilled::returned(self.catalog, &self.site, base.clone(), &read.list).map_err(|nonsense| self.nonsense(nonsense))?;
-                if read.list.is_whole() && returned.as_ref().is_none_or(spilled::has_room) {
+                if read.list.is_whole() && returned.as_ref().is_none_or(|row| spilled::has_room(row, self.catalog.list_sizes)) {
                     return self.take_back(row, &place, read, returned.map_or(Becomes::Gone, Becomes::Entity), &ended).await;
                 }
                 if read.moved {
@@ -156,7 +161,7 @@ impl<'e> Document<'e> {
                 wrote => return Ok(round(&wrote, &ended)),
             }
         }
-        let committed = read.list.is_changed();
+        let committed = read.list.is_changed() && !planted(Bug::RowLeftAlone);
         let entity = spilled::pointing(self.catalog, &self.site, base, &read.list, (&place.container, &place.name));
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
         if committed || entity != row.entity {
@@ -177,6 +182,9 @@ impl<'e> Document<'e> {
     async fn take_back(&self, row: &Row, place: &Place<'_>, read: Read, becomes: Becomes, ended: &[Ended]) -> Result<Round, Failure> {
         let etag = if read.moved { Some(read.etag) } else { place.mark_moved(&read).await? };
         let Some(etag) = etag else { return Ok(Round::Again) };
+        if planted(Bug::ListDeletedFirst) {
+            place.delete(&etag).await?;
+        }
         let wrote = self.apply(operation(becomes, Some(row), self.key()?).as_ref()).await?;
         if matches!(wrote, Wrote::Done)
             && let Err(failure) = place.delete(&etag).await

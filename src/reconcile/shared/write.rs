@@ -125,9 +125,14 @@ impl<'e> Document<'e> {
         (self.account.clone(), self.site.clone())
     }
 
+    /// Whether a row holds its list itself.
+    fn fits(&self, entity: &Entity) -> bool {
+        spilled::fits(entity, self.catalog.list_sizes)
+    }
+
     fn own_place(&self) -> Option<Place<'e>> {
         let (container, name) = self.site.blob()?;
-        Some(Place { blobs: self.target.blobs.as_ref(), container: container.clone(), name: name.clone() })
+        Some(self.place_of(container.clone(), name.clone()))
     }
 
     /// Reads as much of the document as says what lies where these parts should.
@@ -168,7 +173,7 @@ impl<'e> Document<'e> {
         }
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         Ok(match becomes {
-            Becomes::Entity(entity) if !spilled::fits(&entity) => Prepared::Apart,
+            Becomes::Entity(entity) if !self.fits(&entity) => Prepared::Apart,
             becomes => Prepared::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
         })
     }
@@ -198,9 +203,9 @@ impl<'e> Document<'e> {
         }
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         if let Becomes::Entity(entity) = &becomes
-            && !spilled::fits(entity)
+            && !self.fits(entity)
         {
-            let out = spilled::moved_out(&self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            let out = spilled::moved_out(self.catalog, &self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
             match (&row, out) {
                 (Some(row), Some(list)) => return Ok(round(&self.move_out(row, entity.clone(), list).await?, &ended)),
                 (None, Some(_)) => return self.begin(changes, entity).await,
@@ -266,7 +271,8 @@ impl<'e> Document<'e> {
         let view = &changes.iter().find(|change| change.write.token().is_some())?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
         // It has no ETag: nothing lies there.
-        Some(Read { list: BlockedList::new(view.clone(), source), etag: ETag::token(0), moved: false })
+        let list = BlockedList::new(view.clone(), source).in_blocks_of(self.catalog.list_sizes.block_bytes);
+        Some(Read { list, etag: ETag::token(0), moved: false })
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::block::Block;
 use super::head::{Entry, Head, separator};
-use super::{BLOCK_BYTES, FULL_BYTES, LEAST_BYTES};
+use super::BLOCK_BYTES;
 use crate::model::{ETag, Member, Part, TableName, ViewName};
 use crate::shared::list::List;
 use crate::shared::{Change, Ended, Write};
@@ -17,6 +17,8 @@ pub struct BlockedList {
     source: TableName,
     slots: Vec<Slot>,
     changed: bool,
+    /// Most bytes of lines in a block, and of a list that is written in one request.
+    block_bytes: u64,
 }
 
 /// A block and its place.
@@ -73,14 +75,14 @@ impl Slot {
 impl BlockedList {
     /// A list without members.
     pub fn new(view: ViewName, source: TableName) -> Self {
-        Self { view, source, slots: vec![Slot::new(Member(Vec::new()), Block::default())], changed: false }
+        Self { view, source, slots: vec![Slot::new(Member(Vec::new()), Block::default())], changed: false, block_bytes: BLOCK_BYTES }
     }
 
     /// A list that lay elsewhere until now.
     pub fn of(view: ViewName, source: TableName, list: List) -> Self {
         let mut block = Block::default();
         list.members.into_iter().for_each(|(member, token)| block.insert(member, token));
-        Self { view, source, slots: vec![Slot::new(Member(Vec::new()), block)], changed: true }
+        Self { view, source, slots: vec![Slot::new(Member(Vec::new()), block)], changed: true, block_bytes: BLOCK_BYTES }
     }
 
     /// Reads the beginning of a blob that is `length` bytes long in all.
@@ -99,7 +101,7 @@ impl BlockedList {
         if at != length {
             return Err(format!("its head speaks of {at} bytes, and it has {length}"));
         }
-        let mut list = Self { view: head.view, source: head.source, slots, changed: false };
+        let mut list = Self { view: head.view, source: head.source, slots, changed: false, block_bytes: BLOCK_BYTES };
         for slot in 0..list.slots.len() {
             let Range { start, end } = list.range(slot);
             let read = usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(start, end)| beginning.get(start..end));
@@ -108,6 +110,23 @@ impl BlockedList {
             }
         }
         Ok(Opened::List(list))
+    }
+
+    /// With blocks of at most so many bytes from now on.
+    #[must_use]
+    pub const fn in_blocks_of(mut self, bytes: u64) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// How full blocks are made, so that the next members do not split them at once.
+    const fn full_bytes(&self) -> u64 {
+        self.block_bytes / 4 * 3
+    }
+
+    /// A changed block with less is joined to a neighbour, where one has room.
+    const fn least_bytes(&self) -> u64 {
+        self.block_bytes / 4
     }
 
     /// The view whose list it is.
@@ -195,7 +214,7 @@ impl BlockedList {
     /// Brings the blocks into shape: splits what has grown too large, joins what has become small. Returns the blocks that
     /// have to be read first; none once all is in shape.
     pub fn reshape(&mut self) -> BTreeSet<usize> {
-        if self.slots.len() > 1 && self.bytes() <= BLOCK_BYTES {
+        if self.slots.len() > 1 && self.bytes() <= self.block_bytes {
             let unread = self.unread();
             while unread.is_empty() && self.slots.len() > 1 {
                 self.join(0);
@@ -230,8 +249,8 @@ impl BlockedList {
 
     /// Where a changed block is small: the left one of the two that are to be joined.
     fn neighbour(&self, at: usize) -> Option<usize> {
-        let slot = self.slots.get(at).filter(|slot| slot.id.is_none() && slot.bytes < LEAST_BYTES)?;
-        let room = |other: &usize| self.slots.get(*other).is_some_and(|other| other.bytes + slot.bytes <= FULL_BYTES);
+        let slot = self.slots.get(at).filter(|slot| slot.id.is_none() && slot.bytes < self.least_bytes())?;
+        let room = |other: &usize| self.slots.get(*other).is_some_and(|other| other.bytes + slot.bytes <= self.full_bytes());
         let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter(room);
         beside.min_by_key(|other| self.slots[*other].bytes).map(|other| other.min(at))
     }
@@ -245,12 +264,13 @@ impl BlockedList {
     }
 
     fn split(&mut self) {
+        let (most, full) = (self.block_bytes, self.full_bytes());
         let mut slots = Vec::with_capacity(self.slots.len());
         for mut slot in std::mem::take(&mut self.slots) {
             match slot.block.take() {
-                Some(block) if slot.bytes > BLOCK_BYTES => {
+                Some(block) if slot.bytes > most => {
                     let mut last: Option<Member> = None;
-                    for part in block.split(FULL_BYTES) {
+                    for part in block.split(full) {
                         let from =
                             last.as_ref().zip(part.first()).map_or_else(|| slot.from.clone(), |(last, first)| separator(last, first));
                         last = part.last().cloned();

@@ -20,9 +20,4 @@ mod tests;
 
 pub use list::{BlockedList, Opened, Written};
 
-/// Most bytes of lines in a block, and of a list that is written in one request.
-pub const BLOCK_BYTES: u64 = 256 * 1024;
-/// How full blocks are made, so that the next members do not split them at once.
-const FULL_BYTES: u64 = BLOCK_BYTES / 4 * 3;
-/// A changed block with less is joined to a neighbour, where one has room.
-const LEAST_BYTES: u64 = BLOCK_BYTES / 4;
+pub use crate::model::limits::LIST_BLOCK_BYTES as BLOCK_BYTES;

@@ -8,7 +8,7 @@ use crate::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, Table
 use crate::ports::{Condition, ErrorClass, Missing, TableOperation};
 use crate::reconcile::Recheck;
 use crate::reconcile::footprint::FOOTPRINTS;
-use crate::simulation::items::{held, listed};
+use crate::simulation::items::{Place, held, listed};
 
 /// Most rows there can be.
 pub(super) const ROWS: usize = 6;
@@ -127,7 +127,8 @@ impl Registry {
         }
         let lists = if table.as_str() == FOOTPRINTS {
             let items = listed(entity).unwrap_or_else(|wrong| unreachable!("{wrong}"));
-            items.into_keys().map(|(name, key, _)| self.bit(&name, &key)).fold(0, |all, bit| all | bit)
+            let rows = items.into_keys().filter_map(|(place, _)| if let Place::Row(name, key) = place { Some((name, key)) } else { None });
+            rows.map(|(name, key)| self.bit(&name, &key)).fold(0, |all, bit| all | bit)
         } else {
             0
         };

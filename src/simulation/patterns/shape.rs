@@ -1,0 +1,39 @@
+//! What one seed has of the second world.
+
+use crate::catalog::ListSizes;
+use crate::simulation::climate::{Draw, chance};
+
+/// Which of the views there are, and how they are.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
+pub(in crate::simulation) struct Shape {
+    /// Employees are listed by their last names.
+    pub(super) lists: bool,
+    /// The same beside the employees.
+    pub(super) near: bool,
+    /// Employees are counted.
+    pub(super) groups: bool,
+    /// Employees are listed by their skills.
+    pub(super) skilled: bool,
+    /// Photos and resumes lie in blobs.
+    pub(super) large: bool,
+    /// Employees may take several rows.
+    pub(super) wide: bool,
+    /// Teams say their names to their employees.
+    pub(super) ranges: bool,
+    /// How large lists become before they move.
+    pub(super) sizes: ListSizes,
+}
+
+impl Shape {
+    /// What a seed stands for.
+    pub(in crate::simulation) fn of(seed: u64) -> Self {
+        let chance = chance(seed, 20);
+        let draw = Draw(&chance);
+        let sizes = ListSizes { row_bytes: *draw.of(&[800, 1_000, 1_200]), block_bytes: *draw.of(&[120, 250, 400, 100_000]) };
+        let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
+        let mask: u32 = std::env::var("SIM_MASK").ok().and_then(|m| m.parse().ok()).unwrap_or(127);
+        let on = |bit: u32, x: bool| x && mask & (1 << bit) != 0;
+        Self { lists: on(0, lists), near: on(1, near), groups: on(2, groups), skilled: on(3, skilled), large: on(4, large), wide: on(5, wide), ranges: on(6, ranges), sizes }
+    }
+}
