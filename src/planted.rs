@@ -80,14 +80,6 @@ bugs! {
     LeaseNotRenewed,
     /// A partition that asks for a wait gets none.
     RetryAfterIgnored,
-    /// A list in a blob is written whatever it has become.
-    UnconditionalList,
-    /// A list that comes back is deleted from its blob before its row holds it.
-    ListDeletedFirst,
-    /// A list that is being moved is changed all the same.
-    MovedListChanged,
-    /// Who has changed a list in a blob leaves its row alone where that says the same.
-    RowLeftAlone,
 }
 
 /// Whether this bug is planted.

@@ -8,6 +8,8 @@ use evenkeel::simulation::{Report, Request, Tally, Together, World, run};
 /// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
 /// stories to them.
 const FOUND: [u64; 14] = [1_567, 3_770, 10_139, 12_926, 13_416, 23_299, 27_755, 29_662, 35_220, 45_502, 46_303, 48_455, 53_459, 223_124];
+/// The same, of the second world.
+const FOUND_IN_PATTERNS: [u64; 6] = [26, 108, 290, 625, 1_615, 2_998];
 /// How many seeds an ordinary test runs.
 const SEEDS: u64 = 300;
 
@@ -24,7 +26,10 @@ fn patterns(seed: u64) -> Report {
 
 fn all_is_well(report: &Report) {
     if let Some(violation) = &report.violation {
-        panic!("seed {}: {violation}\nrun: cargo run --release --bin simulate -- --world {1} --seed {0} --shrink --trace", report.seed, report.world);
+        panic!(
+            "seed {}: {violation}\nrun: cargo run --release --bin simulate -- --world {1} --seed {0} --shrink --trace",
+            report.seed, report.world
+        );
     }
 }
 
@@ -60,6 +65,9 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
 fn what_was_wrong_once_is_right_now() {
     for n in FOUND {
         all_is_well(&seed(n));
+    }
+    for n in FOUND_IN_PATTERNS {
+        all_is_well(&patterns(n));
     }
 }
 

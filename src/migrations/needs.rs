@@ -91,8 +91,13 @@ impl Needs {
                     // A constant, and a name.
                     needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
                 }
+                // So do claims on a range.
+                ViewKind::DenormalizeRange(range) => {
+                    let container = ContainerName::new(spilled::CONTAINER).ok();
+                    needs.containers.entry(range.target.account.clone()).or_default().extend(container);
+                }
                 // An index of a search service is its owner's to make.
-                ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) | ViewKind::SearchIndex(_) => {}
+                ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::SearchIndex(_) => {}
             }
         }
         for queue in &settings.queues {

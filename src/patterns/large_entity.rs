@@ -25,10 +25,13 @@ pub(super) fn owned(folder: &Folder, entity: &Entity) -> BTreeSet<Pointer> {
 /// The properties of an entity whose values are to lie in blobs: those declared, above the threshold, and whatever would
 /// break a limit of the service. `room` is how large the entity may be, in bytes. Never the value of a property of
 /// evenkeel's own.
-pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize) -> Vec<String> {
+///
+/// Only values that the writer has `brought`, as long as it fits: a value that was there before is in the entity alone, and
+/// once a pointer has taken its place, a redelivery could not bring it again.
+pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl Fn(&str) -> bool) -> Vec<String> {
     let mut entity = entity.clone();
     let mut names: Vec<String> = Vec::new();
-    for (name, value) in entity.user_properties() {
+    for (name, value) in entity.user_properties().filter(|(name, _)| brought(name)) {
         let declared = large.properties.contains(name) && content(value).is_some_and(|bytes| bytes.len() as u64 > large.threshold);
         if declared || breaks_a_limit(value) {
             names.push(name.clone());
@@ -38,14 +41,17 @@ pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize) -> Vec<String
         entity.properties.insert(name.clone(), stand_in());
     }
     // The largest go first, as long as going makes the entity smaller.
-    while entity.size() > room {
-        let sizes = entity.user_properties().filter_map(|(name, value)| Some((content(value)?.len(), name.clone())));
-        let Some((size, name)) = sizes.max() else { break };
-        if size <= POINTER_BYTES {
-            break;
+    for all in [false, true] {
+        while entity.size() > room {
+            let may_go = entity.user_properties().filter(|(name, _)| all || brought(name));
+            let sizes = may_go.filter_map(|(name, value)| Some((content(value)?.len(), name.clone())));
+            let Some((size, name)) = sizes.max() else { break };
+            if size <= POINTER_BYTES {
+                break;
+            }
+            entity.properties.insert(name.clone(), stand_in());
+            names.push(name);
         }
-        entity.properties.insert(name.clone(), stand_in());
-        names.push(name);
     }
     names
 }
@@ -108,8 +114,8 @@ mod tests {
             .with("Resume", "x".repeat(100))
             .with("Name", "x".repeat(5_000))
             .with("Age", 7);
-        assert_eq!(outgoing(&view(&["Photo", "Resume", "Age"], 100), &entity, ROOM), ["Photo"]);
-        assert!(outgoing(&view(&["Photo"], 101), &entity, ROOM).is_empty());
+        assert_eq!(outgoing(&view(&["Photo", "Resume", "Age"], 100), &entity, ROOM, |_| true), ["Photo"]);
+        assert!(outgoing(&view(&["Photo"], 101), &entity, ROOM, |_| true).is_empty());
     }
 
     #[test]
@@ -119,16 +125,26 @@ mod tests {
             .with("B", EdmValue::Binary(vec![0; 65_537]))
             .with("C", "한".repeat(32_768))
             .with("ek_x", "x".repeat(40_000));
-        assert_eq!(outgoing(&view(&[], 1), &entity, ROOM), ["A", "B"]);
+        assert_eq!(outgoing(&view(&[], 1), &entity, ROOM, |_| true), ["A", "B"]);
+    }
+
+    #[test]
+    fn what_was_there_before_stays_as_long_as_the_entity_fits() {
+        let small = entity().with("Photo", "x".repeat(200)).with("Resume", "x".repeat(200));
+        let brought = |name: &str| name == "Resume";
+        assert_eq!(outgoing(&view(&["Photo", "Resume"], 100), &small, ROOM, brought), ["Resume"]);
+        let large = (0..20).fold(entity(), |entity, i| entity.with(format!("P{i:02}"), "x".repeat(30_000 + i)));
+        let names = outgoing(&view(&[], 1), &large, ROOM, |name| name == "P00");
+        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["P00", "P19", "P18"]);
     }
 
     #[test]
     fn an_entity_over_a_mebibyte_sheds_its_largest_values_until_it_fits() {
         let large = (0..20).fold(entity(), |entity, i| entity.with(format!("P{i:02}"), "x".repeat(30_000 + i)));
-        let names = outgoing(&view(&[], 1), &large, ROOM);
+        let names = outgoing(&view(&[], 1), &large, ROOM, |_| true);
         assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["P19", "P18", "P17"]);
         let left = names.iter().fold(large.clone(), |entity, name| entity.with(name.clone(), stand_in()));
         assert!(left.check().is_ok());
-        assert!(outgoing(&view(&[], 1), &large, usize::MAX).is_empty());
+        assert!(outgoing(&view(&[], 1), &large, usize::MAX, |_| true).is_empty());
     }
 }

@@ -35,7 +35,7 @@ pub struct Delivery {
     pub dequeue_count: u32,
     /// The account of the queue it came from.
     pub account: AccountName,
-    /// The queue itself, for further jobs: its shard, where it has some.
+    /// The queue of jobs that it came from, its shard where it has some, for further jobs; of a recheck the one that it belongs to.
     pub queue: QueueName,
     /// Where a recheck is queued: `<queue>-recheck`.
     pub recheck_queue: QueueName,

@@ -131,6 +131,12 @@ async fn decided(
     if stored.and_then(|row| Stamp::of(&row.entity)).as_ref() == Some(&delivery.stamp) {
         return Ok(Err(End::Mine));
     }
+    // What its conditions say without its content is asked first: an earlier delivery that met the same has deleted what was staged.
+    if room.is_none()
+        && let Ok(Some(reason)) = unmet(staging.as_sent(), stored)
+    {
+        return Ok(Err(End::Skip(reason)));
+    }
     let mut put = match staging.put().await? {
         Ok(put) => put,
         Err(gone) => {
@@ -169,14 +175,17 @@ impl Pass<'_> {
         if closed || self.engine.catalog.large_values_of(self.source).is_none() {
             return Ok(());
         }
-        let merged = match staging.put().await? {
-            Ok(put) => row.entity.clone().merged(&put.entity),
+        let change = match staging.put().await? {
+            Ok(put) => {
+                let merged = row.entity.clone().merged(&put.entity);
+                Change::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
+            }
             Err(_) => return Ok(()),
         };
         if let Ok(values) = staging.values().await?
-            && let Change::Replace(whole, _) = self.take_out(Change::Replace(merged, row.etag.clone()), values)?
+            && let Some(whole) = self.take_out(change, values)?.result()
         {
-            self.spill_again(row, whole);
+            self.spill_again(row, whole.clone());
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::execute::{Action, Failure, ItemChange};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
 use super::pass::Pass;
-use super::shared::operation;
+use super::shared::{Document, operation};
 use crate::catalog::{TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
@@ -38,11 +38,13 @@ impl Engine {
         pk: &Key,
     ) -> Result<Vec<Claim>, Failure> {
         let key = claim::place(view, table, pk);
-        let site = Site::Row { table: claim::table(), key: key.clone() };
+        let site = Site::Row { table: claim::table(), key };
         let step = || format!("reading the claims on {table}({:?}) of view {view}", pk.as_str());
-        let tables = &self.stores.account(account).map_err(|error| permanent(step(), error))?.tables;
-        let row = tables.get(&claim::table(), &key, None).await.map_err(|error| storage(step(), error))?;
-        shared::claims(&site, view, row.as_ref().map(|row| &row.entity)).map_err(|nonsense| permanent(step(), nonsense))
+        let target = self.stores.account(account).map_err(|error| permanent(step(), error))?;
+        let document =
+            Document { account: account.clone(), site: site.clone(), target, catalog: &self.catalog, chance: self.chance.as_ref() };
+        let members = document.members(view).await?;
+        shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))
     }
 
     /// What an entity of this table should have of a view by these claims.

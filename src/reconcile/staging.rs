@@ -57,6 +57,11 @@ impl<'e> Staging<'e> {
         Ok(Self { blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
     }
 
+    /// The job as it was sent: without its entity, where that was staged.
+    pub(super) const fn as_sent(&self) -> &Put {
+        self.put
+    }
+
     /// The job with its entity, wherever that is.
     pub(super) async fn put(&mut self) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
         let Some(staged) = &self.put.staged_entity else { return Ok(Ok(Cow::Borrowed(self.put))) };

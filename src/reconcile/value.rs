@@ -143,7 +143,8 @@ impl Pass<'_> {
         }
         // A wide entity takes as many rows as it needs.
         let room = if self.engine.catalog.wide.contains(self.source) { usize::MAX } else { limits::ENTITY_BYTES };
-        for property in large_entity::outgoing(large, &rest, room) {
+        let brought = |name: &str| change.sent().is_some_and(|sent| sent.properties.contains_key(name));
+        for property in large_entity::outgoing(large, &rest, room, brought) {
             let Some(value) = rest.get(&property) else { continue };
             let Some(content) = large_entity::content(value) else { continue };
             let pointer = to(&property, content.len() as u64, large::hash(&content))?;

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::Nonsense;
-use super::list::{self, List};
 use super::properties::Owned;
 use crate::catalog::TableRef;
 use crate::model::claim::Claim;
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmValue, Entity, EntityKey, Site, ViewName, odata};
+use crate::model::{ETag, EdmValue, Entity, EntityKey, Member, Site, ViewName, odata};
 
 /// What an entity becomes by the claims on it.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,12 +22,11 @@ pub struct Received {
     pub others: Vec<EntityKey>,
 }
 
-/// The claims of a view that lie in this row.
-pub fn claims(site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Vec<Claim>, Nonsense> {
-    let Some(entity) = entity.filter(|entity| list::is_list_of(view, entity)) else { return Ok(Vec::new()) };
+/// The claims that are listed there.
+pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
     let read =
         |member| Claim::of(member).ok_or_else(|| Nonsense { site: site.clone(), problem: format!("the member {member} is no claim") });
-    List::read(site, entity)?.members.keys().map(read).collect()
+    members.iter().map(read).collect()
 }
 
 /// What an entity should have of a view, whose source is this, by these claims. Of several who claim it the one keeps it that has it, else it

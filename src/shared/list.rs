@@ -42,6 +42,11 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
 
+/// The members that a row lists itself, of a view; none where it holds no list of that view.
+pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Member>, Nonsense> {
+    Ok(if is_list_of(view, entity) { List::read(site, entity)?.members.into_keys().collect() } else { Vec::new() })
+}
+
 /// What is listed, and what is made of it.
 pub(super) struct Description {
     /// The table of the primaries.

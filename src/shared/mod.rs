@@ -25,7 +25,7 @@ pub mod spilled;
 
 pub use change::{Becomes, Change, Ended, Write, change, find};
 pub use claims::{Received, claims, receive};
-pub use list::{List, is_list_of};
+pub use list::{List, is_list_of, members};
 pub use properties::{Owned, carried_over, owner_property, unclaimed};
 
 use crate::model::job::Primary;

@@ -227,14 +227,13 @@ impl Client {
         };
         for (property, name, content) in staged {
             let blob = json!({"blob": format!("{STAGING}/{name}")});
-            match property {
-                Some(property) => json["blobs"][property] = blob,
-                None => {
-                    json["entity_ref"] = blob;
-                    (json["pk"], json["rk"]) = (key.pk.as_str().into(), key.rk.as_str().into());
-                    if let Some(fields) = json.as_object_mut() {
-                        fields.remove("entity");
-                    }
+            if let Some(property) = property {
+                json["blobs"][property] = blob;
+            } else {
+                json["entity_ref"] = blob;
+                (json["pk"], json["rk"]) = (key.pk.as_str().into(), key.rk.as_str().into());
+                if let Some(fields) = json.as_object_mut() {
+                    fields.remove("entity");
                 }
             }
             self.account.blobs.put(&container(STAGING), name, content.clone().into(), &BlobUpload::default()).await?;

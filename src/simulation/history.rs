@@ -109,7 +109,11 @@ impl History {
                 }
             }
         }
-        if execution.late && row.is_some() { self.written_late.insert(address.clone()) } else { self.written_late.remove(&address) };
+        if execution.late && row.is_some() {
+            self.written_late.insert(address.clone())
+        } else {
+            self.written_late.remove(&address)
+        };
         let version = row.and_then(|row| version(&row.entity));
         let by = row.and_then(|row| Stamp::of(&row.entity)).map(|stamp| stamp.message_id);
         if let Some(row) = row {

@@ -377,12 +377,13 @@ impl Ledger {
         })
     }
 
-    /// Whether a job that takes an employee away, or brings one to where this one was to go, was put after this message.
+    /// Whether a job was put after this message that takes the employee away, or brings or writes one where it was to go.
     fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
         self.messages.iter().any(|((_, other), entry)| {
-            other.as_str() > id
-                && matches!(&entry.expectation, Expectation::Job(asked)
-                    if matches!(asked.op, "archive" | "move") && (asked.key == *key || Some(&asked.key) == to || asked.to.as_ref() == to))
+            let Expectation::Job(asked) = &entry.expectation else { return false };
+            let takes = matches!(asked.op, "archive" | "move") && asked.key == *key;
+            let writes = (matches!(asked.op, "put" | "restore") && Some(&asked.key) == to) || asked.to.as_ref() == to;
+            other.as_str() > id && (takes || writes)
         })
     }
 
@@ -406,8 +407,11 @@ impl Ledger {
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             (reason, Expectation::Poison(expected)) => reason == *expected,
-            ("permanent", Expectation::Job(Asked { op: "put", staged, .. })) if poison.error.contains("stage it before the job is sent") => {
-                self.took_what_was_staged(staged, history)
+            // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
+            ("permanent", Expectation::Job(Asked { op: "put", staged, guard, .. }))
+                if poison.error.contains("stage it before the job is sent") =>
+            {
+                self.took_what_was_staged(staged, history) || (guard.is_some() && entry.deliveries.len() > 1)
             }
             ("permanent", Expectation::Job(Asked { op: "move", to: Some(to), .. }))
                 if poison.error.contains("was not brought there by this job") =>
@@ -431,7 +435,8 @@ impl Ledger {
 
 /// What a job is that a worker has queued.
 fn sent_by_worker(text: &str) -> Result<Expectation, String> {
-    let job = body::decode(text).map_err(|error| error.to_string()).and_then(|body| job::decode(&body.text).map_err(|error| error.to_string()));
+    let job =
+        body::decode(text).map_err(|error| error.to_string()).and_then(|body| job::decode(&body.text).map_err(|error| error.to_string()));
     match job?.job {
         Job::Carry(_) => Ok(Expectation::Whole("carry")),
         Job::Sync { primary, .. } => {

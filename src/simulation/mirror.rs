@@ -65,7 +65,7 @@ impl Mirror {
                 }
                 Change::Blob { container, name, blob } => {
                     let place = Place::Blob(container.to_string(), name.to_string());
-                    self.blob(place, blob.as_ref(), &mut suspects)?;
+                    self.blob(&place, blob.as_ref(), &mut suspects)?;
                 }
                 Change::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
                 Change::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
@@ -103,21 +103,23 @@ impl Mirror {
     }
 
     /// What lies in a blob is this now.
-    fn blob(&mut self, place: Place, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
-        self.forget(&place);
-        self.lists.remove(&place);
-        match blob.map_or(Ok(Content::Other), |blob| content(&place, blob))? {
+    fn blob(&mut self, place: &Place, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        self.forget(place);
+        self.lists.remove(place);
+        match blob.map_or(Ok(Content::Other), |blob| content(place, blob))? {
             Content::List(source, members) => {
                 // A list that a row may name is that row's.
-                if !matches!(&place, Place::Blob(container, _) if container == SPILLED) {
-                    self.exist(members_of(&place, (&source, ""), &members)?, suspects);
+                if !matches!(place, Place::Blob(container, _) if container == SPILLED) {
+                    self.exist(members_of(place, (&source, ""), &members)?, suspects);
                 }
                 self.lists.insert(place.clone(), (source, members));
             }
-            Content::Value(owner) => self.exist(vec![Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects),
+            Content::Value(owner) => {
+                self.exist(vec![Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects);
+            }
             Content::Other => {}
         }
-        let naming: Vec<Address> = self.elsewhere.iter().filter(|(_, named)| **named == place).map(|(row, _)| row.clone()).collect();
+        let naming: Vec<Address> = self.elsewhere.iter().filter(|(_, named)| *named == place).map(|(row, _)| row.clone()).collect();
         naming.iter().try_for_each(|row| self.look_elsewhere(row, suspects))
     }
 
@@ -146,13 +148,15 @@ impl Mirror {
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
         // What is no recheck is judged where messages are.
         if let Ok(recheck) = Recheck::decode(text) {
-            let items = recheck.items.into_iter().map(|item| {
+            let items = recheck.items.into_iter().filter_map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
                 let place = match item.site {
                     Site::Row { table, key } => Place::Row(table.to_string(), key),
                     Site::Blob { container, name } => Place::Blob(container.to_string(), name.to_string()),
+                    // No world has any.
+                    Site::File { .. } | Site::Document { .. } => return None,
                 };
-                (place, part)
+                Some((place, part))
             });
             let items = items.collect();
             let primary = (recheck.primary.table.to_string(), recheck.primary.key);

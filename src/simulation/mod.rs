@@ -13,6 +13,11 @@
 //!                                 oracle: in the end, derived data is what a second implementation derives
 //! ```
 //!
+//! # Two worlds
+//!
+//! [`World`] says what the catalog is, what the client does and who judges in the end; everything else is the same. The company
+//! has what lies in rows; the patterns have what lies in blobs, over several rows or with many.
+//!
 //! # What is real
 //!
 //! [`Worker`](crate::worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;

@@ -25,8 +25,8 @@ use super::items::Address;
 use super::ledger::{Asked, Expectation, Poison, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
-use super::sky::Breeze;
 use super::scene::Scenes;
+use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
 use super::tally::Together;
 use super::world::{Seen, Setting, World};
@@ -109,7 +109,9 @@ pub fn run(request: &Request) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(request)),
-        Err(error) => Report { world: request.world, seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() },
+        Err(error) => {
+            Report { world: request.world, seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() }
+        }
     }
 }
 

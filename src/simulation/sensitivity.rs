@@ -37,10 +37,6 @@ const FIRST: &[(Bug, World, u64)] = &[
     (Bug::PoisonedAfterRunning, World::Company, 25),
     (Bug::LeaseNotRenewed, World::Company, 2),
     (Bug::RetryAfterIgnored, World::Company, 10),
-    (Bug::UnconditionalList, World::Patterns, 0),
-    (Bug::ListDeletedFirst, World::Patterns, 0),
-    (Bug::MovedListChanged, World::Patterns, 0),
-    (Bug::RowLeftAlone, World::Patterns, 0),
 ];
 
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.

@@ -146,7 +146,7 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
         stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
         dequeue_count: message.dequeue_count,
         account: source.account.clone(),
-        queue: source.queue.clone(),
+        queue: source.further.clone(),
         recheck_queue: source.recheck.clone(),
     };
     let limit = engine.settings.job_timeout;

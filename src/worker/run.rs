@@ -259,9 +259,15 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
     let account = stores.account(&queue.account).map_err(|source| WorkerError::Account { queue: queue.name.clone(), source })?;
     let poison = queue.name.with_suffix("-poison").map_err(name)?;
     let recheck = queue.name.with_suffix("-recheck").map_err(name)?;
+    let jobs = queue.shard_names();
     let source = |name: QueueName, carries, slots: &Slots| {
+        let further = match carries {
+            Carries::Jobs => &name,
+            Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
+        };
         Arc::new(Source {
             board: Arc::new(QueueBoard::new(name.clone(), carries)),
+            further: further.clone(),
             queue: name,
             carries,
             account: queue.account.clone(),
@@ -275,7 +281,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
         })
     };
     let slots = Slots::new(queue.concurrency);
-    let mut sources: Vec<Arc<Source>> = queue.shard_names().into_iter().map(|name| source(name, Carries::Jobs, &slots)).collect();
+    let mut sources: Vec<Arc<Source>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, &slots)).collect();
     sources.push(source(recheck.clone(), Carries::Rechecks, &Slots::new(RECHECK_SLOTS)));
     Ok(sources)
 }

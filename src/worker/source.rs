@@ -28,6 +28,8 @@ pub(crate) struct Source {
     pub(crate) poison: QueueName,
     /// Where its rechecks go, likewise.
     pub(crate) recheck: QueueName,
+    /// Where further jobs go that its messages ask for: the queue itself, and from a recheck queue the jobs' queue or its first shard.
+    pub(crate) further: QueueName,
     pub(crate) allow: Option<BTreeSet<String>>,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,

@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use evenkeel::catalog::{Catalog, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel::catalog::{Catalog, DenormalizeRange, ListSizes, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind};
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, Entity, EntityKey, Job, ViewName};
+use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, Job, ViewName};
 use evenkeel::ports::{Condition, TableOperation};
 use evenkeel::reconcile::Outcome;
+use evenkeel::shared::spilled;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -293,6 +294,38 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
         agrees(&lab, &format!("long at operation {at}")).await;
     }
     assert!(parts > 3, "only {parts} were interrupted");
+}
+
+#[tokio::test]
+async fn claims_that_outgrew_their_row_are_found_in_their_blob() {
+    let sizes = ListSizes { row_bytes: 800, ..ListSizes::default() };
+    let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..catalog(true) });
+    lab.account.blobs.create_container(&ContainerName::new(spilled::CONTAINER).unwrap()).await.unwrap();
+    let prefixes = ["a", "b", "c", "d"];
+    for rk in prefixes {
+        write(&lab, "Departments", Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Name", rk).with("Prefix", rk)).await;
+        person(&lab, &format!("{rk}1")).await;
+        lab.work(&sync("Departments", rk)).await.unwrap();
+    }
+    lab.do_queued().await;
+    let claims = lab.read("EvenkeelClaims", "says~Employees~Sales", "claims").await.unwrap().entity;
+    assert!(claims.text("ek_blob").is_some(), "the claims are in their row still: {claims:?}");
+    for rk in prefixes {
+        person(&lab, &format!("{rk}2")).await;
+        lab.work(&sync("Employees", &format!("{rk}2"))).await.unwrap();
+        for number in [1, 2] {
+            let person = lab.read("Employees", "Sales", &format!("{rk}{number}")).await.unwrap().entity;
+            assert_eq!(person.text("Department"), Some(rk), "{rk}{number}");
+        }
+    }
+    for rk in prefixes {
+        forget(&lab, "Departments", rk).await;
+        lab.work(&sync("Departments", rk)).await.unwrap();
+    }
+    lab.do_queued().await;
+    for row in lab.rows("Employees").await {
+        assert_eq!(row.entity.text("Department"), None, "{}", row.entity.key);
+    }
 }
 
 #[tokio::test]

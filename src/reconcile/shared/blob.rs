@@ -7,7 +7,6 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::model::item::{self, Owner, VIEW_PROPERTY, shared_source_text};
 use crate::model::{BlobName, ContainerName, ETag, Site};
-use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, StoreError};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
@@ -101,7 +100,7 @@ impl Place<'_> {
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
             }
-            let mut read = Read { etag, moved: metadata.contains_key(MOVED) && !planted(Bug::MovedListChanged), list };
+            let mut read = Read { etag, moved: metadata.contains_key(MOVED), list };
             let wanted = wanted(&read.list);
             if self.fill(&mut read, wanted).await? {
                 return Ok(Lies::List(read));
@@ -146,7 +145,6 @@ impl Place<'_> {
         chance: &dyn Chance,
     ) -> Result<Wrote, Failure> {
         let before = list.ids();
-        let condition = if planted(Bug::UnconditionalList) { BlobCondition::None } else { condition };
         let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, metadata };

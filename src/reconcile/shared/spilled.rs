@@ -12,8 +12,7 @@
 
 use super::blob::{Lies, Place, Read, Wrote};
 use super::write::{Answer, Document, Round, answers, operation};
-use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Part, Row, TableName};
-use crate::planted::{Bug, planted};
+use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
@@ -113,6 +112,23 @@ impl<'e> Document<'e> {
         Ok(())
     }
 
+    /// Everything that a view lists in a row, wherever the list lies: as it was at some moment after this was called.
+    pub(in crate::reconcile) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
+        for _ in 0..ROUNDS {
+            let Some(row) = self.row().await? else { return Ok(Vec::new()) };
+            let elsewhere = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.view == *view) else {
+                return shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense));
+            };
+            let Some(mut read) = self.read_elsewhere(&row, &elsewhere, &[]).await? else { continue };
+            let unread = read.list.unread();
+            if self.place(&elsewhere).fill(&mut read, unread).await? {
+                return Ok(read.list.members().map(|(member, _)| member.clone()).collect());
+            }
+        }
+        Err(lost_race(format!("reading {}", self.site), ROUNDS))
+    }
+
     /// Changes a list that lies elsewhere, and whatever else is in its row.
     pub(super) async fn change_elsewhere(&self, row: &Row, elsewhere: &Elsewhere, changes: &[Change]) -> Result<Round, Failure> {
         let addresses: Vec<_> = changes.iter().map(|change| &change.address).collect();
@@ -161,7 +177,7 @@ impl<'e> Document<'e> {
                 wrote => return Ok(round(&wrote, &ended)),
             }
         }
-        let committed = read.list.is_changed() && !planted(Bug::RowLeftAlone);
+        let committed = read.list.is_changed();
         let entity = spilled::pointing(self.catalog, &self.site, base, &read.list, (&place.container, &place.name));
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
         if committed || entity != row.entity {
@@ -182,9 +198,6 @@ impl<'e> Document<'e> {
     async fn take_back(&self, row: &Row, place: &Place<'_>, read: Read, becomes: Becomes, ended: &[Ended]) -> Result<Round, Failure> {
         let etag = if read.moved { Some(read.etag) } else { place.mark_moved(&read).await? };
         let Some(etag) = etag else { return Ok(Round::Again) };
-        if planted(Bug::ListDeletedFirst) {
-            place.delete(&etag).await?;
-        }
         let wrote = self.apply(operation(becomes, Some(row), self.key()?).as_ref()).await?;
         if matches!(wrote, Wrote::Done)
             && let Err(failure) = place.delete(&etag).await

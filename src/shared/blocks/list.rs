@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::BLOCK_BYTES;
 use super::block::Block;
 use super::head::{Entry, Head, separator};
-use super::BLOCK_BYTES;
 use crate::model::{ETag, Member, Part, TableName, ViewName};
 use crate::shared::list::List;
 use crate::shared::{Change, Ended, Write};
@@ -225,6 +225,10 @@ impl BlockedList {
             self.slots.remove(empty);
             // What comes first has no beginning.
             self.slots[0].from = Member(Vec::new());
+        }
+        // One that is left alone is written with the head, and has to be here, however long it is.
+        if self.slots.len() == 1 && self.slots[0].block.is_none() {
+            return self.unread();
         }
         let mut unread = BTreeSet::new();
         let mut at = 0;

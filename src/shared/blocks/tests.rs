@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -162,6 +162,31 @@ fn a_list_that_shrinks_is_joined_and_becomes_one_piece_again() {
     }
     assert!(blob.written_whole);
     assert_eq!(blob.members().len(), 400);
+}
+
+#[test]
+fn a_block_that_is_left_alone_is_read_before_it_is_written_with_the_head() {
+    // Each line is longer than a block, so that two blocks are not joined because both would fit into one.
+    let mut list = empty().in_blocks_of(20);
+    for (rk, token) in [("1", 1), ("2", 2)] {
+        list.apply(&put(rk, None, token)).unwrap();
+    }
+    let mut blob = Blob::default();
+    assert!(list.reshape().is_empty());
+    blob.write(&mut list);
+    assert_eq!(blob.blocks.len(), 3, "the head and two blocks");
+
+    let head = blob.content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let mut list = blob.open(head).in_blocks_of(20);
+    assert_eq!(list.unread_of([&member("1")]), BTreeSet::from([0]));
+    blob.fill(&mut list, [0]);
+    list.apply(&taken("1", 1)).unwrap();
+    assert_eq!(list.reshape(), BTreeSet::from([0]), "the one that is left");
+    blob.fill(&mut list, [0]);
+    assert!(list.reshape().is_empty());
+    blob.write(&mut list);
+    assert!(blob.written_whole);
+    assert_eq!(blob.members(), BTreeMap::from([(member("2"), ETag::token(2))]));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::{FORMER_LARGE, LARGE, SKILLED, Shape, TABLES};
 use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, View, ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, View,
+    ViewKind,
 };
 use crate::model::blob_path::BlobPath;
 use crate::model::template::Template;
@@ -59,7 +60,7 @@ fn headcount() -> ViewKind {
 
 fn large(container: ContainerName) -> ViewKind {
     let properties = ["Photo", "Resume"].map(str::to_owned).into();
-    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16 })
+    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16, spill: false })
 }
 
 fn team_name() -> ViewKind {
@@ -84,11 +85,8 @@ pub(in crate::simulation) fn catalog(shape: Shape) -> Catalog {
         shape.large.then(|| view("former_photos", "FormerEmployees", large(container(FORMER_LARGE)))),
         shape.ranges.then(|| view("team_name", "Teams", team_name())),
     ];
-    let archive = Archive {
-        name: view_name(ARCHIVE),
-        source: table_ref("Employees"),
-        target: ArchiveTarget::Table(table_ref("FormerEmployees")),
-    };
+    let archive =
+        Archive { name: view_name(ARCHIVE), source: table_ref("Employees"), target: ArchiveTarget::Table(table_ref("FormerEmployees")) };
     Catalog {
         tables: TABLES[..5].iter().map(|name| (table(name), table_ref(name))).collect(),
         wide: ["Employees", "FormerEmployees"].into_iter().filter(|_| shape.wide).map(table_ref).collect(),

@@ -28,8 +28,7 @@ pub(super) use script::{said, steps};
 pub(super) use shape::Shape;
 
 /// Every table, footprints included.
-pub(super) const TABLES: [&str; 8] =
-    ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
+pub(super) const TABLES: [&str; 8] = ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
 /// The container of lists of employees by skill.
 const SKILLED: &str = "skilled";
 /// The container of lists that outgrew their rows.

@@ -91,7 +91,11 @@ impl Employer<'_> {
             Some(7) if self.draw.happens(0.4) => broken(self.draw),
             Some(8) => {
                 let to = self.draw.of(self.keys).clone();
-                if to == key { job("sync", None) } else { Action::Send(Message::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None }) }
+                if to == key {
+                    job("sync", None)
+                } else {
+                    Action::Send(Message::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None })
+                }
             }
             Some(10) => self.team(&key),
             Some(11) => self.whole(),

@@ -32,8 +32,7 @@ impl Shape {
         let draw = Draw(&chance);
         let sizes = ListSizes { row_bytes: *draw.of(&[800, 1_000, 1_200]), block_bytes: *draw.of(&[120, 250, 400, 100_000]) };
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
-        let mask: u32 = std::env::var("SIM_MASK").ok().and_then(|m| m.parse().ok()).unwrap_or(127);
-        let on = |bit: u32, x: bool| x && mask & (1 << bit) != 0;
-        Self { lists: on(0, lists), near: on(1, near), groups: on(2, groups), skilled: on(3, skilled), large: on(4, large), wide: on(5, wide), ranges: on(6, ranges), sizes }
+        // Views set nothing on entities that may take several rows.
+        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, sizes }
     }
 }

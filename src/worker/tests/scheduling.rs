@@ -101,16 +101,29 @@ async fn a_hot_key_leaves_slots_to_others_and_costs_its_jobs_no_attempt() {
     assert!(cold < Duration::from_mins(1), "the others waited until {cold:?}");
 }
 
+fn recheck() -> crate::reconcile::Recheck {
+    let table = crate::model::TableName::new("Employees").unwrap();
+    let key = crate::model::EntityKey::new("p", "a").unwrap();
+    crate::reconcile::Recheck { primary: crate::model::job::Primary { table, key }, items: Vec::new() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_recheck_queues_is_a_job_among_the_jobs() {
+    let world = World::new();
+    world.queues.seed(RECHECK, &recheck().encode(), None);
+    world.script(|_, _, delivery| {
+        assert_eq!((delivery.queue.as_str(), delivery.recheck_queue.as_str()), (JOBS, RECHECK));
+        async { done() }
+    });
+    world.run_for(Duration::from_secs(20)).await;
+    assert_eq!(world.work.runs().len(), 1);
+    assert!(world.poisoned().await.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_recheck_and_a_job_of_one_primary_never_run_at_once() {
     let world = World::new();
-    let recheck = crate::reconcile::Recheck {
-        primary: crate::model::job::Primary {
-            table: crate::model::TableName::new("Employees").unwrap(),
-            key: crate::model::EntityKey::new("p", "a").unwrap(),
-        },
-        items: Vec::new(),
-    };
+    let recheck = recheck();
     for _ in 0..3 {
         world.queues.seed(JOBS, &put("a"), None);
         world.queues.seed(RECHECK, &recheck.encode(), None);
