@@ -87,7 +87,7 @@ fn bad() -> Vec<Bad> {
             "permanent",
             &["\"Essay\"", "40000", "32768"],
         ),
-        bad("over 1 MiB", compressed(&large("over 1 MiB", "big", "merge", 20..40)), "permanent", &["1 MiB"]),
+        bad("over 1 MiB", compressed(&large("over 1 MiB", "big", "merge", 15..30)), "permanent", &["1 MiB"]),
         job("missing table", json!({"op": "sync", "table": "Projects", "pk": "p", "rk": "1"}), &["ProjectsByOwner", "does not exist"]),
         job(
             "taken",
@@ -107,7 +107,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
     site.migrate();
     let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap()).with("FirstName", "Jun").with("Email", "Jun@contoso.com");
     let project = Entity::new(EntityKey::new("p", "1").unwrap()).with("Owner", "Jun");
-    let big = (0..20).fold(Entity::new(EntityKey::new("Sales", "big").unwrap()), |big, n| big.with(format!("P{n}"), "x".repeat(32_000)));
+    let big = (0..15).fold(Entity::new(EntityKey::new("Sales", "big").unwrap()), |big, n| big.with(format!("P{n}"), "x".repeat(32_000)));
     site.write("Employees", &[jun, big]);
     site.write("Projects", &[project]);
     site.submit(&[json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "jun"})]);
