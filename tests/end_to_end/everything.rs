@@ -8,6 +8,7 @@ use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, QueueName, Row
 use evenkeel::ports::{Account, TableOperation, Ttl};
 use serde_json::{Value, json};
 
+use crate::elsewhere::{Elsewhere, article, reading};
 use crate::site::{QUEUE, Site};
 use crate::worker::wait_until;
 
@@ -164,7 +165,7 @@ struct Deed {
     jobs: Vec<Value>,
 }
 
-fn deed(dice: &mut Dice, number: usize) -> Deed {
+fn deed(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> Deed {
     let (pk, n) = (dice.of(&DEPARTMENTS), dice.below(8));
     let rk = n.to_string();
     let employee = json!({"PartitionKey": pk, "RowKey": rk, "Email": format!("{pk}{n}.{}@Contoso.com", dice.below(3)),
@@ -173,7 +174,7 @@ fn deed(dice: &mut Dice, number: usize) -> Deed {
     let on = |op: &str| json!({"op": op, "table": "Employees", "pk": pk, "rk": rk});
     let archive = |op: &str, archive: &str| json!({"op": op, "archive": archive, "pk": pk, "rk": rk});
     let jobs = |jobs: Vec<Value>| Deed { jobs, ..Deed::default() };
-    match dice.below(17) {
+    match dice.below(20) {
         0..=3 => jobs(vec![json!({"op": "put", "table": "Employees", "entity": employee})]),
         4 => jobs(vec![json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
             {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}})]),
@@ -200,6 +201,9 @@ fn deed(dice: &mut Dice, number: usize) -> Deed {
             let region = json!({"PartitionKey": dice.of(&["from", "to"]), "RowKey": "region", "Name": format!("Region {number}")});
             jobs(vec![json!({"op": "put", "table": "Regions", "entity": region})])
         }
+        16 => jobs(vec![elsewhere.login(&rk, dice.of(&CITIES))]),
+        17 => jobs(vec![reading(number)]),
+        18 => jobs(vec![article(&rk, number)]),
         _ => {
             let mut wide = json!({"PartitionKey": "w", "RowKey": rk, "City": dice.of(&CITIES)});
             for nth in 0..if n % 2 == 0 { 400 } else { 3 + dice.below(400) } {
@@ -243,11 +247,12 @@ fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<Edm
 }
 
 /// Everything derived from what the primaries are now.
-fn assert_derived(site: &Site) {
+fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     let all = site.rows("Employees");
     let derived = |row: &Row| row.entity.get("ek_view").is_some();
     let employees: BTreeMap<_, _> = all.iter().filter(|(_, row)| !derived(row)).collect();
     assert!(!employees.is_empty(), "nobody is left");
+    elsewhere.assert_derived(site, readings);
 
     let (mut by_email, mut near, mut seen) = (Rows::new(), Rows::new(), Rows::new());
     let (mut lists, mut near_lists) =
@@ -367,25 +372,27 @@ fn blobs(site: &Site, container: &str) -> Vec<String> {
     })
 }
 
-fn lives(site: &Site) {
+fn lives(site: &Site, elsewhere: &Elsewhere) {
     site.migrate();
     let departments: Vec<Entity> =
         DEPARTMENTS.iter().map(|name| Entity::new(EntityKey::new(*name, "department").unwrap()).with("Budget", 1)).collect();
     site.write("Departments", &departments);
     let workers = [site.worker(&["--set", "queues.0.concurrency=16"]), site.worker(&["--set", "queues.0.concurrency=16"])];
     let mut dice = Dice(20_261_120);
-    let deeds = site.with(async |account| {
-        let mut deeds = 0;
+    let (deeds, readings) = site.with(async |account| {
+        let (mut deeds, mut readings) = (0, 0);
         let going_on = async {
             loop {
                 deeds += 1;
-                does(&account, deed(&mut dice, deeds)).await;
+                let next = deed(&mut dice, deeds, elsewhere);
+                readings += next.jobs.iter().filter(|job| job["table"] == "Series").count();
+                does(&account, next).await;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let over: Result<(), _> = tokio::time::timeout(GOES_ON, going_on).await;
         assert!(over.is_err());
-        deeds
+        (deeds, readings)
     });
     wait_until("everything is done", || site.count(QUEUE) == 0);
     for worker in workers {
@@ -397,17 +404,19 @@ fn lives(site: &Site) {
         assert!(error.contains("was not restored by this job"), "{poison}");
     }
     assert!(deeds > 100, "{deeds} deeds in a minute");
-    assert_derived(site);
+    assert_derived(site, elsewhere, readings);
     let audited = site.command(&["--json", "audit"]);
     assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
 }
 
 #[test]
 fn a_minute_of_every_pattern_leaves_nothing_stale_and_nothing_orphaned_on_the_embedded_store() {
-    lives(&Site::embedded(CATALOG));
+    let elsewhere = Elsewhere::new();
+    lives(&Site::embedded(&format!("{CATALOG}{}", elsewhere.catalog())), &elsewhere);
 }
 
 #[test]
 fn a_minute_of_every_pattern_leaves_nothing_stale_and_nothing_orphaned_on_azurite() {
-    lives(&Site::azurite(CATALOG));
+    let elsewhere = Elsewhere::new();
+    lives(&Site::azurite(&format!("{CATALOG}{}", elsewhere.catalog())), &elsewhere);
 }

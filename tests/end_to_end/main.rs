@@ -22,6 +22,7 @@ mod bad_input;
 mod crashes;
 mod demonstration;
 mod draining;
+mod elsewhere;
 mod everything;
 mod forms;
 mod indexing;
