@@ -123,6 +123,7 @@ const scenarios = {
     await signIn(page);
     await page.getByRole("link", { name: "See what is poisoned" }).click();
     const card = page.locator(".card.poisoned");
+    await card.first().waitFor();
     assert.equal(await card.count(), 1);
     assert.match(await card.textContent(), /permanent.*is taken by Employees\("Sales", "1"\)/s);
     await card.getByText("Body").click();
