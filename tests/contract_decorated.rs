@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use evenkeel::adapters::embedded::{EmbeddedStore, Options};
-use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::adapters::sim::SimWorld;
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::model::AccountName;
-use evenkeel::ports::{Account, Chance, Clock, ErrorClass};
+use evenkeel::ports::{Account, Chance, Clock};
 use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
@@ -24,6 +23,7 @@ mod support;
 
 use conformance::World;
 use support::azurite;
+use support::gusty::Gusty;
 
 /// A clock that a test moves.
 #[derive(Default)]
@@ -38,22 +38,6 @@ impl Clock for StillClock {
 
     fn monotonic(&self) -> Duration {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
-    }
-}
-
-/// Every fifth request is refused, or fails without having been executed; of those that change nothing, some
-/// lose their answer. None of it may be seen through retries.
-struct Gusty;
-
-#[async_trait]
-impl Weather for Gusty {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
-        match operation.number % 15 {
-            0 => Verdict::Fail(ErrorClass::Refused),
-            5 => Verdict::Fail(ErrorClass::Transient { retry_after: None }),
-            10 if !operation.writes => Verdict::LoseAnswer,
-            _ => Verdict::Execute,
-        }
     }
 }
 

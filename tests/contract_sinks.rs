@@ -5,9 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use evenkeel::adapters::search;
-use evenkeel::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::adapters::sim::{Fair, SimWorld, Weather};
 use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::adapters::wear::wear_sink;
 use evenkeel::model::{AccountName, CollectionName, DocumentKey, SinkDocument};
@@ -21,6 +20,7 @@ mod sinks;
 mod support;
 
 use sinks::{FIELDS, Shelf};
+use support::gusty::Gusty;
 use support::search::{SearchStub, Trouble};
 
 fn name() -> AccountName {
@@ -45,22 +45,6 @@ fn dressed(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     wear_sink(&name(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).sink
-}
-
-/// Every fifth request is refused, or fails without having been executed, and reads lose their answers. None of it may be seen
-/// through retries.
-struct Gusty;
-
-#[async_trait]
-impl Weather for Gusty {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
-        match operation.number % 15 {
-            0 => Verdict::Fail(ErrorClass::Refused),
-            5 => Verdict::Fail(ErrorClass::Transient { retry_after: None }),
-            10 if !operation.writes => Verdict::LoseAnswer,
-            _ => Verdict::Execute,
-        }
-    }
 }
 
 fn simulated() -> Shelf {

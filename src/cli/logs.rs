@@ -11,7 +11,7 @@ use super::{Context, Exit, Output, UsageError, help};
 use crate::catalog::{ArchiveTarget, LogTarget};
 use crate::model::log::{Span, moment_of_line};
 use crate::model::{BlobName, ViewName};
-use crate::ports::BlobStore;
+use crate::ports::{BlobItem, BlobStore, all_blobs};
 
 /// Bytes read at once.
 const PIECE: u64 = 4 << 20;
@@ -52,7 +52,9 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
     let blobs = context.stores.account(&target.account)?.blobs.as_ref();
     let (mut lines, mut read) = (0_u64, 0_u64);
     for folder in folders(target, from, to) {
-        for name in names(blobs, target, &folder).await? {
+        let prefix = format!("{folder}/");
+        let listed = all_blobs(blobs, &target.container, &prefix).await;
+        for BlobItem { name, .. } in listed.with_context(|| format!("listing {}/{prefix}", target.container))? {
             let found = blobs.properties(&target.container, &name).await;
             let Some(found) = found.with_context(|| format!("looking at {}/{name}", target.container))? else { continue };
             // A blob without the times is read: better once too often.
@@ -87,19 +89,6 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
 fn folders(target: &LogTarget, from: Timestamp, to: Timestamp) -> impl Iterator<Item = String> {
     let hour = |moment: Timestamp| moment.as_second().div_euclid(3_600);
     (hour(from)..=hour(to)).filter_map(|hour| Some(target.path.of(Timestamp::from_second(hour * 3_600).ok()?)))
-}
-
-async fn names(blobs: &dyn BlobStore, target: &LogTarget, folder: &str) -> anyhow::Result<Vec<BlobName>> {
-    let (prefix, mut marker, mut names) = (format!("{folder}/"), None, Vec::new());
-    loop {
-        let page = blobs.list(&target.container, &prefix, marker.as_deref()).await;
-        let page = page.with_context(|| format!("listing {}/{prefix}", target.container))?;
-        names.extend(page.blobs.into_iter().map(|blob| blob.name));
-        match page.marker {
-            Some(next) => marker = Some(next),
-            None => return Ok(names),
-        }
-    }
 }
 
 /// Prints the lines of one blob that lie in the range, as it was when it was looked at.

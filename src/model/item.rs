@@ -157,7 +157,12 @@ impl fmt::Display for Site {
 impl ItemAddress {
     /// The address of a whole row.
     pub const fn row(view: ViewName, account: AccountName, table: TableName, key: EntityKey) -> Self {
-        Self { view, account, site: Site::Row { table, key }, part: None }
+        Self::whole(view, account, Site::Row { table, key })
+    }
+
+    /// The address of all that lies at a site.
+    pub const fn whole(view: ViewName, account: AccountName, site: Site) -> Self {
+        Self { view, account, site, part: None }
     }
 
     /// What somebody else has where this item would lie, under its view: as much of what lies there.

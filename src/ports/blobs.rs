@@ -86,6 +86,19 @@ pub trait BlobStore: Send + Sync {
     async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError>;
 }
 
+/// All blobs of a container whose names start with `prefix`, in order of their names.
+pub async fn all_blobs(store: &dyn BlobStore, container: &ContainerName, prefix: &str) -> Result<Vec<BlobItem>, StoreError> {
+    let (mut blobs, mut marker) = (Vec::new(), None);
+    loop {
+        let page = store.list(container, prefix, marker.as_deref()).await?;
+        blobs.extend(page.blobs);
+        marker = page.marker;
+        if marker.is_none() {
+            return Ok(blobs);
+        }
+    }
+}
+
 /// What a blob is written with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlobUpload {

@@ -124,19 +124,7 @@ impl ErrorClass {
     /// How long to wait where the thing itself takes its time, and the store is well: a name that is still being deleted
     /// (409 TableBeingDeleted, QueueBeingDeleted, ContainerBeingDeleted).
     pub const fn takes_its_time(self) -> Option<Duration> {
-        match self {
-            Self::Transient { retry_after } => retry_after,
-            Self::Throttled { .. }
-            | Self::NotFound(_)
-            | Self::Conflict
-            | Self::Precondition
-            | Self::LeaseLost
-            | Self::Refused
-            | Self::Ambiguous
-            | Self::Permanent
-            | Self::Unauthorised
-            | Self::TooLarge => None,
-        }
+        if matches!(self, Self::Transient { .. }) { self.retry_after() } else { None }
     }
 
     /// Whether the store, and not the request, is at fault: a later try may succeed.

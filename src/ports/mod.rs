@@ -13,7 +13,9 @@ pub mod sink;
 pub mod stores;
 pub mod tables;
 
-pub use blobs::{Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList};
+pub use blobs::{
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, all_blobs,
+};
 pub use clock::{Chance, Clock};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
 pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};

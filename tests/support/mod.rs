@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set its stage has failed")]
 
 pub mod azurite;
+pub mod gusty;
 pub mod search;
 pub mod stub;

@@ -1,5 +1,6 @@
 //! Where the demonstration happens: what an application and an operator would hold in their hands.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, TableRef};
 use crate::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, QueueName, Row, TableName, body, large};
-use crate::ports::{Account, BlobUpload, Clock, Stores, TableOperation, Ttl};
+use crate::ports::{Account, BlobUpload, Clock, Stores, TableOperation, Ttl, all_blobs, all_tables};
 use crate::reconcile::Engine;
 use crate::wide;
 
@@ -91,15 +92,8 @@ impl Stage {
 
     /// The names of the blobs of a container, in order.
     pub(super) async fn blobs(&self, container: &str) -> anyhow::Result<Vec<String>> {
-        let (container, mut marker, mut names) = (ContainerName::new(container)?, None, Vec::new());
-        loop {
-            let page = self.account()?.blobs.list(&container, "", marker.as_deref()).await?;
-            names.extend(page.blobs.into_iter().map(|blob| blob.name.as_str().to_owned()));
-            marker = page.marker;
-            if marker.is_none() {
-                return Ok(names);
-            }
-        }
+        let blobs = all_blobs(self.account()?.blobs.as_ref(), &ContainerName::new(container)?, "").await?;
+        Ok(blobs.into_iter().map(|blob| blob.name.as_str().to_owned()).collect())
     }
 
     /// Puts a large value where jobs find it, as an application does before it sends one.
@@ -111,8 +105,8 @@ impl Stage {
     }
 
     /// The names of all tables.
-    pub(super) async fn tables(&self) -> anyhow::Result<Vec<TableName>> {
-        Ok(self.account()?.tables.list_tables(None).await?.tables)
+    pub(super) async fn tables(&self) -> anyhow::Result<BTreeSet<TableName>> {
+        Ok(all_tables(self.account()?.tables.as_ref()).await?)
     }
 
     /// Now.

@@ -12,7 +12,7 @@ use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
-use crate::ports::{Query, Stores, all_tables};
+use crate::ports::{Query, Stores, all_blobs, all_tables};
 use crate::shared::{self, Owned};
 use crate::wide;
 
@@ -140,26 +140,19 @@ async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
         _ => return Ok(found),
     };
     let stores = stores.account(account)?;
-    let mut marker = None;
-    loop {
-        let page = stores.blobs.list(container, "", marker.as_deref()).await?;
-        for blob in page.blobs {
-            let site = Site::Blob { container: container.clone(), name: blob.name.clone() };
-            if matches!(view.kind, ViewKind::LargeEntity(_)) {
-                found.insert((account.clone(), site, None, None), None);
-                continue;
-            }
-            let Some((of, list)) = lists::in_blob(stores, container, &blob.name).await? else { continue };
-            if of == view.name {
-                let place = |member| (account.clone(), site.clone(), Some(Part::Member(member)), None);
-                found.extend(list.members.into_keys().map(|member| (place(member), None)));
-            }
+    for blob in all_blobs(stores.blobs.as_ref(), container, "").await? {
+        let site = Site::Blob { container: container.clone(), name: blob.name.clone() };
+        if matches!(view.kind, ViewKind::LargeEntity(_)) {
+            found.insert((account.clone(), site, None, None), None);
+            continue;
         }
-        marker = page.marker;
-        if marker.is_none() {
-            return Ok(found);
+        let Some((of, list)) = lists::in_blob(stores, container, &blob.name).await? else { continue };
+        if of == view.name {
+            let place = |member| (account.clone(), site.clone(), Some(Part::Member(member)), None);
+            found.extend(list.members.into_keys().map(|member| (place(member), None)));
         }
     }
+    Ok(found)
 }
 
 fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Findings {
