@@ -80,6 +80,16 @@ bugs! {
     LeaseNotRenewed,
     /// A partition that asks for a wait gets none.
     RetryAfterIgnored,
+    /// A list in a blob is written whatever it has become.
+    UnconditionalList,
+    /// A list that comes back is deleted from its blob before its row holds it.
+    ListDeletedFirst,
+    /// What was staged is deleted before its put has written anything.
+    StagedDeletedFirst,
+    /// The rows of a wide entity are written one after the other.
+    RowsWrittenApart,
+    /// What an entity says to others is not carried to them.
+    NothingCarried,
 }
 
 /// Whether this bug is planted.

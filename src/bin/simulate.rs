@@ -243,8 +243,5 @@ fn print(all: &Tally, took: Duration, threads: usize) {
     for fault in Fault::ALL {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
-    println!(
-        "known limits met: {} × a late insert brought back something deleted, {} × a late announcement stayed in a footprint",
-        all.resurrections, all.late_footprints
-    );
+    println!("known limit met: {} × a late insert brought back something deleted", all.resurrections);
 }

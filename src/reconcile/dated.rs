@@ -61,47 +61,65 @@ fn missing(failure: &Failure) -> Option<&TableName> {
     }
 }
 
+/// A table by date that is the one that was not there, or that this one follows.
+struct Want<'e> {
+    missing: TableName,
+    source: &'e TableRef,
+    retention: &'e Retention,
+}
+
+impl<'e> Want<'e> {
+    /// What work about a table failed for want of; nothing where that was another reason.
+    fn of(engine: &'e Engine, table: &TableName, failure: &Failure) -> Option<Self> {
+        let missing = missing(failure)?.clone();
+        let (source, retention) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing))?;
+        Some(Self { missing, source, retention })
+    }
+
+    /// The failure, which passes where the table is there and one that follows it is missing.
+    async fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
+        let Self { missing, source, retention } = self;
+        // Where that cannot be found out now, the next try will.
+        if *missing == source.table || !exists(engine, source).await.unwrap_or(true) {
+            return failure;
+        }
+        let step = format!(
+            "bringing {source} in step: {missing}, which goes with it, is not there; a worker creates it for [retention.{}] at its start and every \
+             hour, or {source} is being dropped",
+            retention.name
+        );
+        Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure }
+    }
+}
+
 /// Ends work that has failed, where that was for want of a table by date, or of one that follows it.
 pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
     let (tables, without) = subjects(work);
-    let Some(missing) = missing(&failure).filter(|_| failure.class == FailureClass::Permanent).cloned() else { return Err(failure) };
-    for table in tables {
-        let Some((source, retention)) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing)) else {
-            continue;
-        };
-        let failure = explained(engine, table, failure).await;
-        return match without {
-            _ if failure.class != FailureClass::Permanent => Err(failure),
-            Without::Skips => Ok(Outcome::Skipped {
-                reason: format!("the table {source} does not exist: nothing is derived from it"),
-                summary: Summary::default(),
-            }),
-            Without::Fails if retention.wanted(engine.clock.now()).contains(&source.table) => {
-                let step = format!("{}; [retention.{}] is about to create it", failure.step, retention.name);
-                Err(Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure })
-            }
-            Without::Fails => Err(failure),
-        };
+    if failure.class != FailureClass::Permanent {
+        return Err(failure);
     }
-    Err(failure)
+    let Some(want) = tables.into_iter().find_map(|table| Want::of(engine, table, &failure)) else { return Err(failure) };
+    let failure = want.explain(engine, failure).await;
+    match without {
+        _ if failure.class != FailureClass::Permanent => Err(failure),
+        Without::Skips => Ok(Outcome::Skipped {
+            reason: format!("the table {} does not exist: nothing is derived from it", want.source),
+            summary: Summary::default(),
+        }),
+        Without::Fails if want.retention.wanted(engine.clock.now()).contains(&want.source.table) => {
+            let step = format!("{}; [retention.{}] is about to create it", failure.step, want.retention.name);
+            Err(Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure })
+        }
+        Without::Fails => Err(failure),
+    }
 }
 
 /// A failure of work about a table, which passes where that is there and one that follows it is missing.
 pub(super) async fn explained(engine: &Engine, table: &TableName, failure: Failure) -> Failure {
-    let Some(missing) = missing(&failure).cloned() else { return failure };
-    let Some((source, retention)) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing)) else {
-        return failure;
-    };
-    // Where that cannot be found out now, the next try will.
-    if missing == source.table || !exists(engine, source).await.unwrap_or(true) {
-        return failure;
+    match Want::of(engine, table, &failure) {
+        Some(want) => want.explain(engine, failure).await,
+        None => failure,
     }
-    let step = format!(
-        "bringing {source} in step: {missing}, which goes with it, is not there; a worker creates it for [retention.{}] at its start and every \
-         hour, or {source} is being dropped",
-        retention.name
-    );
-    Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure }
 }
 
 fn dated<'e>(engine: &'e Engine, table: &TableName) -> Option<(&'e TableRef, &'e Retention)> {

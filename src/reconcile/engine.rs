@@ -194,16 +194,17 @@ impl Engine {
 impl Execute for Engine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let ended = self.bring_to_an_end(work, delivery).await;
-        let gone_by = match &ended {
+        let wrote_nothing = match &ended {
             Ok(Outcome::Skipped { .. }) => true,
             Err(failure) => failure.class == FailureClass::Permanent,
-            Ok(Outcome::Done(_) | Outcome::Advanced { .. }) => false,
+            Ok(Outcome::Done(summary)) => summary.changes.is_empty(),
+            Ok(Outcome::Advanced { .. }) => false,
         };
-        if let Work::Job(job) = work
-            && gone_by
-            && delivery.dequeue_count > 1
-        {
-            self.look_again(job, delivery).await?;
+        if wrote_nothing && delivery.dequeue_count > 1 {
+            match work {
+                Work::Job(job) => self.look_again(job, delivery).await?,
+                Work::Recheck(recheck) => self.pass_over(&recheck.primary, Some(delivery))?.look_again().await?,
+            }
         }
         ended
     }
@@ -244,15 +245,12 @@ impl Engine {
                 target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
             }
             Job::Move { to, .. } => Some(to.clone()),
-            Job::Put(_) | Job::Delete { .. } => None,
-            // It writes no primary.
-            Job::Sync { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Ok(()),
+            Job::Sync { .. } | Job::Put(_) | Job::Delete { .. } => None,
+            // They are about many.
+            Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Ok(()),
         };
         for primary in [Some(source), kept].into_iter().flatten() {
-            let pass = self.pass_over(&primary, Some(delivery))?;
-            if pass.has_views() || pass.receives() {
-                pass.queue_recheck(&[]).await?;
-            }
+            self.pass_over(&primary, Some(delivery))?.look_again().await?;
         }
         Ok(())
     }

@@ -145,6 +145,23 @@ impl<'e> Kept<'e> {
         }
     }
 
+    /// Whether this run has written it, or may have.
+    pub(super) const fn may_have_written(&self) -> bool {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.may_have_written,
+            // Nothing is derived from these.
+            Self::Document(_) | Self::Log(_) => true,
+        }
+    }
+
+    /// Queues a second look at its items.
+    pub(super) async fn look_again(&self) -> Result<(), Failure> {
+        match self {
+            Self::Row(pass) | Self::Moved(pass) => pass.look_again().await,
+            Self::Document(_) | Self::Log(_) => Ok(()),
+        }
+    }
+
     /// What was done to its items.
     pub(super) fn into_summary(self) -> Option<Summary> {
         match self {

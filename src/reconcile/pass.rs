@@ -32,7 +32,7 @@ use crate::model::large::Folder;
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site, TableName};
 use crate::patterns::{self, Item};
 use crate::planted::{Bug, planted};
-use crate::ports::{Account, Condition, TableOperation, TableStore};
+use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
 
 /// Rounds after which a run gives up and releases its job: somebody else is busy with this primary.
 pub(super) const ROUNDS: u32 = 5;
@@ -67,6 +67,8 @@ pub(super) struct Pass<'e> {
     pub(super) said: Said,
     /// An insert of an item, or a write of the primary, has no answer in this run: it may still arrive.
     pub(super) unanswered: bool,
+    /// A write of the footprint has no answer in this run: it may still arrive while the footprint is at the version that it was for.
+    pub(super) unheard: bool,
     /// This run has announced over somebody else's open announcement: from then on that is its own, and what it said is not
     /// forgotten in the rounds that follow.
     pub(super) disturbed: bool,
@@ -104,6 +106,7 @@ impl<'e> Pass<'e> {
             touched: BTreeSet::new(),
             said: Said::Ask,
             unanswered: false,
+            unheard: false,
             disturbed: false,
             may_have_written: false,
             rows_in_the_way: false,
@@ -228,6 +231,10 @@ impl<'e> Pass<'e> {
             if self.looks == Looks::Everything {
                 self.queue_carries(wanted.keys()).await?;
             }
+            if self.unheard {
+                // Nothing is written over it.
+                self.queue_recheck(&[]).await?;
+            }
             return Ok(Round::Closed);
         }
         let Some(plan) = self.resolve(plan).await? else { return Ok(Round::Again) };
@@ -260,7 +267,12 @@ impl<'e> Pass<'e> {
     }
 
     /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
-    pub(super) async fn write_footprint(&self, footprint: &Footprint, over: Option<&ETag>, doing: &str) -> Result<Option<ETag>, Failure> {
+    pub(super) async fn write_footprint(
+        &mut self,
+        footprint: &Footprint,
+        over: Option<&ETag>,
+        doing: &str,
+    ) -> Result<Option<ETag>, Failure> {
         let step = || format!("{doing} the footprint of {}", self.primary);
         let entity = footprint.encode(&self.primary).map_err(|error| permanent(step(), error))?;
         let operation = match over {
@@ -270,7 +282,10 @@ impl<'e> Pass<'e> {
         };
         match self.tables()?.apply(&self.footprints, &operation).await {
             Ok(etag) => Ok(etag),
-            Err(error) if error.may_have_lost() => Ok(None),
+            Err(error) if error.may_have_lost() => {
+                self.unheard |= error.class == ErrorClass::Ambiguous;
+                Ok(None)
+            }
             Err(error) => Err(storage(step(), error)),
         }
     }

@@ -40,6 +40,10 @@ enum PutError {
 
 pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Result<Outcome, Failure> {
     let mut staging = Staging::new(engine, put)?;
+    if planted(Bug::StagedDeletedFirst) {
+        drop(staging.values().await?);
+        staging.remove().await?;
+    }
     let outcome = write(engine, put, &mut staging, delivery).await?;
     staging.remove().await?;
     Ok(outcome)

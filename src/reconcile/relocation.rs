@@ -79,6 +79,10 @@ impl<'e> Relocation<'e> {
             drop(self.reopen().await);
         }
         let skipped = ended?;
+        if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.kept.may_have_written() {
+            // An earlier delivery may have reopened the copy, with a request that is on its way still and finds it unchanged.
+            self.kept.look_again().await?;
+        }
         let summary = joined(self.source, self.kept);
         Ok(match skipped {
             None => Outcome::Done(summary),
@@ -216,7 +220,11 @@ impl<'e> Relocation<'e> {
         };
         let mut entity = row.entity.clone();
         entity.properties.remove(SOURCE_ETAG);
-        self.kept.commit(&found, &Change::Replace(entity, row.etag.clone())).await.map(drop)
+        match self.kept.commit(&found, &Change::Replace(entity, row.etag.clone())).await? {
+            Commit::Closed => Ok(()),
+            // There may be no next delivery that sees to its items.
+            Commit::Committed | Commit::Lost | Commit::Unanswered => self.kept.look_again().await,
+        }
     }
 
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.

@@ -49,6 +49,11 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Queues a second look at the whole, where a late write of the primary would leave anything out of step.
+    pub(super) async fn look_again(&self) -> Result<(), Failure> {
+        if self.has_views() || self.receives() { self.queue_recheck(&[]).await } else { Ok(()) }
+    }
+
     /// A second look: what was dropped while an old insert might still arrive, and tombstones that have
     /// served their time.
     pub(super) async fn recheck(mut self, recheck: &Recheck) -> Result<Summary, Failure> {

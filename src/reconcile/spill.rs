@@ -70,7 +70,7 @@ impl Pass<'_> {
     /// Makes room in the row for what is to be written, where the table's view says so.
     pub(super) async fn spill(&mut self, seen: &Observation, change: Change) -> Result<Step, Failure> {
         let excess = change.result().map_or(0, spill::excess);
-        if excess == 0 || !self.engine.catalog.large_values_of(self.source).is_some_and(|(_, large)| large.spill) {
+        if excess == 0 || !self.spills() {
             return Ok(Step::Whole(change));
         }
         match (change, &seen.row) {
@@ -84,7 +84,7 @@ impl Pass<'_> {
 
     /// Supplies the blob once more that this job brought with an entity that is more than a row takes.
     pub(super) fn spill_again(&mut self, row: &Row, whole: Entity) {
-        if spill::excess(&whole) == 0 || !self.engine.catalog.large_values_of(self.source).is_some_and(|(_, large)| large.spill) {
+        if spill::excess(&whole) == 0 || !self.spills() {
             return;
         }
         let supplies = self.supplies.clone();
@@ -181,10 +181,15 @@ impl Pass<'_> {
     fn supply_blob(&mut self, pointer: &Pointer, content: Bytes) {
         let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else { return };
         let site = Site::Blob { container: large.container.clone(), name: pointer.name.clone() };
-        let address = ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None };
+        let address = ItemAddress::whole(view.clone(), large.account.clone(), site);
         let mut supplies = std::mem::take(&mut self.supplies);
         supplies.insert(address, Supply::Bytes { content, content_type: "application/json".to_owned() });
         self.supply(supplies);
+    }
+
+    /// Whether the table's view lets rows spill.
+    fn spills(&self) -> bool {
+        self.engine.catalog.large_values_of(self.source).is_some_and(|(_, large)| large.spill)
     }
 
     fn spilling(&self) -> String {

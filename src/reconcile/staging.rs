@@ -129,14 +129,8 @@ impl<'e> Staging<'e> {
         let found = self.blobs.properties(&self.container, &staged.name).await;
         let Some(found) = found.map_err(|error| storage(self.reading(staged), error))? else { return Ok(Err(Gone(staged.name.clone()))) };
         self.versions.insert(staged.name.clone(), found.etag.clone());
-        Ok(Ok(Staged {
-            account: self.account.account.clone(),
-            container: self.container.clone(),
-            name: staged.name.clone(),
-            etag: found.etag,
-            length: found.length,
-            content_type: found.content_type,
-        }))
+        let place = (self.account.account.clone(), self.container.clone(), staged.name.clone());
+        Ok(Ok(Staged::of(place, found)))
     }
 
     fn check_hash(&self, staged: &StagedBlob, found: &str) -> Result<(), Failure> {

@@ -31,7 +31,7 @@ use crate::catalog::Shelf;
 use crate::model::large::{self, Folder, Pointer};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
 use crate::patterns::{Content, large_entity};
-use crate::ports::{BlobCopy, BlobStore, BlobUpload, BlockId, FilePlace, StoreError};
+use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, StoreError};
 
 /// Bytes of a large value that are read or written in one request: a block of its blob.
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
@@ -88,6 +88,13 @@ pub(super) struct Staged {
     pub(super) length: u64,
     /// What it is.
     pub(super) content_type: String,
+}
+
+impl Staged {
+    /// What lies at a place now.
+    pub(super) fn of((account, container, name): (AccountName, ContainerName, BlobName), found: BlobProperties) -> Self {
+        Self { account, container, name, etag: found.etag, length: found.length, content_type: found.content_type }
+    }
 }
 
 /// Where an entity comes from that brings large values along.
@@ -155,7 +162,7 @@ impl Pass<'_> {
         let mut texts = BTreeMap::new();
         for (property, (pointer, supply)) in pointers {
             let site = Site::Blob { container: large.container.clone(), name: pointer.name.clone() };
-            values.insert(ItemAddress { view: view.clone(), account: large.account.clone(), site, part: None }, supply);
+            values.insert(ItemAddress::whole(view.clone(), large.account.clone(), site), supply);
             texts.insert(property, pointer.to_string());
         }
         self.supply(values);
@@ -191,7 +198,7 @@ impl Pass<'_> {
             }
             let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else { continue };
             entity.properties.insert(property, moved.to_string().into());
-            values.insert(ItemAddress { view: view.clone(), account: shelf.account().clone(), site, part: None }, supply);
+            values.insert(ItemAddress::whole(view.clone(), shelf.account().clone(), site), supply);
         }
         self.supply(values);
         Ok(entity)
@@ -397,14 +404,7 @@ impl Pass<'_> {
     async fn version(&self, account: &AccountName, (container, name): (&ContainerName, &BlobName)) -> Result<Option<Staged>, Failure> {
         let found = self.target(account)?.blobs.properties(container, name).await;
         let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
-        Ok(found.map(|found| Staged {
-            account: account.clone(),
-            container: container.clone(),
-            name: name.clone(),
-            etag: found.etag,
-            length: found.length,
-            content_type: found.content_type,
-        }))
+        Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
     }
 
     /// Where the blobs and files lie that an entity points to and that are its own.

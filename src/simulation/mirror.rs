@@ -14,9 +14,6 @@ use crate::ports::Blob;
 use crate::reconcile::Recheck;
 use crate::reconcile::footprint::FOOTPRINTS;
 
-/// The table of derived rows that are primaries of a further view.
-const CHAINED: &str = "Managers";
-
 /// The container of lists that outgrew their rows.
 const SPILLED: &str = "evenkeel-lists";
 
@@ -33,8 +30,6 @@ pub(super) struct Mirror {
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
     queued: BTreeMap<(String, String), (Address, Vec<Item>)>,
-    /// Primaries whose footprint was last written by a request that its sender had given up.
-    pub(super) overwritten_late: BTreeSet<Address>,
 }
 
 impl Mirror {
@@ -46,21 +41,12 @@ impl Mirror {
                 Change::Row { table, key, row } if table.as_str() == FOOTPRINTS => {
                     let primary = primary_of(key);
                     suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
-                    if execution.late {
-                        self.overwritten_late.insert(primary.clone())
-                    } else {
-                        self.overwritten_late.remove(&primary)
-                    };
                     match row {
                         Some(row) => self.listed.insert(primary, listed(&row.entity)?),
                         None => self.listed.remove(&primary),
                     };
                 }
                 Change::Row { table, key, row } => {
-                    // Of a derived row that has views of its own: its footprint names the version before, until its next sync.
-                    if execution.late && table.as_str() == CHAINED {
-                        self.overwritten_late.insert((table.to_string(), key.clone()));
-                    }
                     self.row(table.as_str(), key, row.as_ref(), &mut suspects)?;
                 }
                 Change::Blob { container, name, blob } => {

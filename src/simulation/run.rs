@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -92,8 +91,6 @@ pub struct Report {
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
-    /// Footprints that a late announcement had overwritten in the end: the other known limit.
-    pub late_footprints: u64,
     /// Virtual time from start to end.
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
@@ -143,7 +140,6 @@ async fn play(request: &Request) -> Report {
         redelivered: books.ledger.redelivered,
         rechecks: books.ledger.rechecks,
         resurrections: books.history.resurrections,
-        late_footprints: play.late_footprints.load(Ordering::Relaxed),
         virtual_time,
         drained_after,
         deeds: play.steps.iter().map(|step| step.deed).max().unwrap_or(0),
@@ -162,8 +158,6 @@ struct Play {
     operator: Client,
     /// The client's script.
     steps: Vec<Step>,
-    /// How many footprints a late announcement had overwritten in the end.
-    late_footprints: AtomicU64,
 }
 
 impl Play {
@@ -201,7 +195,7 @@ impl Play {
         let crew = Crew::new(seed, Arc::clone(&stage), Arc::clone(&climate), world.clone(), Arc::clone(&catalog));
         let operator = Client { stage: Arc::clone(&stage), account: world.seen_by(OPERATOR, breeze(12)).account() };
         let client = Client { stage: Arc::clone(&stage), account };
-        Self { stage, climate, world, setting, catalog, crew, client, operator, steps, late_footprints: AtomicU64::new(0) }
+        Self { stage, climate, world, setting, catalog, crew, client, operator, steps }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
@@ -309,13 +303,10 @@ impl Play {
     }
 
     /// What is left to a person, or to an audit. A client whose job was poisoned because its key was taken tries again:
-    /// the key may be free by now, and nobody tells. And a footprint that a late announcement has overwritten lists
-    /// things that nobody does any more, until the next sync of its primary.
+    /// the key may be free by now, and nobody tells.
     async fn sync_by_hand(&self) {
-        let mut primaries: BTreeSet<Address> = self.stage.books().mirror.overwritten_late.clone();
-        self.late_footprints.store(primaries.len() as u64, Ordering::Relaxed);
         let poison = self.poisoned();
-        primaries.extend(poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
+        let taken = poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
             match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
                 Some(Expectation::Job(Asked { table, key, .. })) => Some((table.to_owned(), key)),
                 Some(Expectation::Recheck) => {
@@ -323,7 +314,8 @@ impl Play {
                 }
                 Some(Expectation::Poison(_) | Expectation::Whole(_)) | None => None,
             }
-        }));
+        });
+        let primaries: BTreeSet<Address> = taken.collect();
         for (name, key) in primaries {
             let Some(table) = self.setting.tables().iter().copied().find(|table| *table == name) else { continue };
             let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();

@@ -35,6 +35,11 @@ const FIRST: &[(Bug, World, u64)] = &[
     (Bug::PoisonedAfterRunning, World::Company, 5),
     (Bug::LeaseNotRenewed, World::Company, 15),
     (Bug::RetryAfterIgnored, World::Company, 10),
+    (Bug::UnconditionalList, World::Patterns, 186),
+    (Bug::ListDeletedFirst, World::Patterns, 5),
+    (Bug::StagedDeletedFirst, World::Patterns, 2),
+    (Bug::RowsWrittenApart, World::Patterns, 38),
+    (Bug::NothingCarried, World::Patterns, 264),
 ];
 
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.

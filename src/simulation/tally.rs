@@ -65,8 +65,6 @@ pub struct Tally {
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
-    /// Footprints that a late announcement had overwritten in the end: the other known limit.
-    pub late_footprints: u64,
     /// Virtual time of all runs.
     pub virtual_time: Duration,
     each: Vec<Each>,
@@ -110,7 +108,6 @@ impl Tally {
         self.redelivered += report.redelivered;
         self.rechecks += report.rechecks;
         self.resurrections += report.resurrections;
-        self.late_footprints += report.late_footprints;
         self.virtual_time += report.virtual_time;
         self.each.push(Each {
             jobs: report.jobs,
@@ -137,7 +134,6 @@ impl Tally {
             redelivered,
             rechecks,
             resurrections,
-            late_footprints,
             virtual_time,
             each,
         } = other;
@@ -156,7 +152,6 @@ impl Tally {
         self.redelivered += redelivered;
         self.rechecks += rechecks;
         self.resurrections += resurrections;
-        self.late_footprints += late_footprints;
         self.virtual_time += virtual_time;
         self.each.extend(each);
     }

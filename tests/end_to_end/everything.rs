@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body};
-use evenkeel::ports::{Account, TableOperation, Ttl};
+use evenkeel::ports::{Account, TableOperation, Ttl, all_blobs};
 use serde_json::{Value, json};
 
 use crate::elsewhere::{Elsewhere, article, reading};
@@ -360,15 +360,8 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
 fn blobs(site: &Site, container: &str) -> Vec<String> {
     let container = ContainerName::new(container).unwrap();
     site.with(async |account| {
-        let (mut names, mut marker) = (Vec::new(), None);
-        loop {
-            let page = account.blobs.list(&container, "", marker.as_deref()).await.unwrap();
-            names.extend(page.blobs.into_iter().map(|blob| blob.name.to_string()));
-            marker = page.marker;
-            if marker.is_none() {
-                return names;
-            }
-        }
+        let blobs = all_blobs(account.blobs.as_ref(), &container, "").await.unwrap();
+        blobs.into_iter().map(|blob| blob.name.to_string()).collect()
     })
 }
 

@@ -359,10 +359,7 @@ async fn check(lab: &Lab, story: &str) {
 async fn undisturbed(scenario: &Scenario) -> u64 {
     let lab = lab().await;
     (scenario.prepare)(lab.clone()).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
-    lab.deliver(&sync("Sales", scenario.rk), 1).await.expect("not disturbed").expect("the scenario's job succeeds");
-    let operations = lab.weather.counted();
-    lab.weather.calm();
+    let operations = lab.operations_of(&sync("Sales", scenario.rk)).await;
     lab.finish().await;
     check(&lab, scenario.name).await;
     operations

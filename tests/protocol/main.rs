@@ -24,6 +24,7 @@ mod world;
 use evenkeel::model::Job;
 use evenkeel::simulation::company::Shape;
 use scenarios::{Scenario, all};
+use serde_json::json;
 use world::{Disturbance, Lab, SHAPE, SMALL};
 
 const DISTURBANCES: [Disturbance; 6] = [
@@ -45,13 +46,19 @@ const PAIRS: [(Disturbance, Disturbance); 4] = [
     (Disturbance::ArriveLater(4), Disturbance::ArriveLater(4)),
 ];
 
-async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
+async fn prepared(scenario: &Scenario, shape: Shape) -> Lab {
     let lab = Lab::of(shape);
     (scenario.prepare)(lab.clone()).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
-    lab.deliver(&(scenario.job)(), 1).await.expect("not disturbed").expect("the scenario's job succeeds");
-    let operations = lab.weather.counted();
-    lab.weather.calm();
+    lab
+}
+
+fn named(name: &str) -> Scenario {
+    all().into_iter().find(|scenario| scenario.name == name).unwrap()
+}
+
+async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
+    let lab = prepared(scenario, shape).await;
+    let operations = lab.operations_of(&(scenario.job)()).await;
     lab.finish().await;
     oracle::check(&lab, scenario.name).await;
     operations
@@ -72,8 +79,7 @@ async fn every_job_disturbed_at_every_operation_converges() {
         for disturbance in DISTURBANCES {
             // One beyond the last: the worker stops after the job and before the message is deleted.
             for at in 1..=operations + 1 {
-                let lab = Lab::new();
-                (scenario.prepare)(lab.clone()).await;
+                let lab = prepared(&scenario, SHAPE).await;
                 lab.weather.arm(at, disturbance);
                 lab.deliver_until_done(&(scenario.job)()).await;
                 lab.weather.calm();
@@ -98,8 +104,7 @@ async fn every_job_disturbed_twice_converges() {
         for (first, second) in PAIRS {
             for at in 1..=operations {
                 for gap in (1 + at % stride..=operations).step_by(usize::try_from(stride).unwrap()) {
-                    let lab = Lab::of(SMALL);
-                    (scenario.prepare)(lab.clone()).await;
+                    let lab = prepared(&scenario, SMALL).await;
                     lab.weather.arm(at, first);
                     lab.weather.arm(at + gap, second);
                     lab.deliver_until_done(&(scenario.job)()).await;
@@ -116,11 +121,10 @@ async fn every_job_disturbed_twice_converges() {
 
 #[tokio::test]
 async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
-    let scenario = all().into_iter().find(|scenario| scenario.name == "archive").unwrap();
+    let scenario = named("archive");
     let operations = undisturbed(&scenario, SHAPE).await;
     for at in 1..=operations {
-        let lab = Lab::new();
-        (scenario.prepare)(lab.clone()).await;
+        let lab = prepared(&scenario, SHAPE).await;
         lab.weather.arm(at, Disturbance::Throttle);
         let Some(Err(_)) = lab.deliver(&(scenario.job)(), 1).await else { panic!("operation {at} is not throttled") };
         lab.weather.calm();
@@ -137,6 +141,90 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
     }
 }
 
+/// A run that knows it has not deleted takes its word back that it has copied, as the last thing it does. Where that request
+/// arrives when the job is long done, what is derived from the copy is seen to all the same, also where the run has stopped right
+/// after it.
+#[tokio::test]
+async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
+    let shape = Shape { former_index: true, ..SMALL };
+    let scenario = named("archive");
+    let operations = undisturbed(&scenario, shape).await;
+    let mut late = 0_u32;
+    for at in 1..=operations {
+        for gap in 1..=operations {
+            for stops in [false, true] {
+                let lab = prepared(&scenario, shape).await;
+                lab.weather.arm(at, Disturbance::Throttle);
+                lab.weather.arm(at + gap, Disturbance::ArriveLater(1_000));
+                if stops {
+                    lab.weather.arm(at + gap + 1, Disturbance::Crash);
+                }
+                assert!(!matches!(lab.deliver(&(scenario.job)(), 1).await, Some(Ok(_))), "operation {at} is not throttled");
+                late += u32::from(lab.weather.counted() > at + gap);
+                lab.weather.calm();
+                lab.deliver(&(scenario.job)(), 2).await.expect("no crash").expect("not disturbed");
+                lab.finish().await;
+                let then = if stops { "stopped, and " } else { "" };
+                oracle::check(&lab, &format!("archive throttled at operation {at}, {then}a request {gap} later that arrives in the end"))
+                    .await;
+            }
+        }
+    }
+    assert!(late > 0, "no run sent anything after it was throttled");
+}
+
+/// A run that doubts announces, though another one has closed already, and stops: its announcement arrives when the job is long done.
+#[tokio::test]
+async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
+    let scenario = named("put that merges one property");
+    // No key changes: nothing is announced before the primary is written.
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "FirstName": "Augusta"});
+    let job = world::job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"}));
+    let operations = undisturbed(&scenario, SMALL).await;
+    let mut stopped = 0_u32;
+    for at in 1..=operations {
+        for gap in 1..=operations {
+            let lab = prepared(&scenario, SMALL).await;
+            lab.weather.arm(at, Disturbance::LoseAnswer);
+            lab.weather.arm(at + 1, Disturbance::Meddle);
+            let other = lab.of_another_worker();
+            lab.weather.meddle(Box::pin(async move { drop(other.work(&scenarios::sync_of_one()).await) }));
+            lab.weather.arm(at + 1 + gap, Disturbance::ArriveLater(1_000));
+            lab.weather.arm(at + 2 + gap, Disturbance::Crash);
+            stopped += u32::from(lab.deliver(&job, 1).await.is_none());
+            lab.weather.calm();
+            lab.deliver(&job, 2).await.expect("no crash").expect("not disturbed");
+            lab.finish().await;
+            oracle::check(&lab, &format!("no answer at operation {at}, another worker, a late request {gap} later")).await;
+        }
+    }
+    assert!(stopped > 0, "no run stopped");
+}
+
+/// A restore announces that the archived row goes, and finds the key taken before it hears an answer.
+#[tokio::test]
+async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
+    let shape = Shape { former_index: true, ..SMALL };
+    let scenario = named("restore");
+    let operations = undisturbed(&scenario, shape).await;
+    let mut refused = 0_u32;
+    for (name, meddle) in scenarios::meddlers() {
+        for at in 1..=operations {
+            for gap in 1..=3 {
+                let lab = prepared(&scenario, shape).await;
+                lab.weather.arm(at, Disturbance::ArriveLater(1_000));
+                lab.weather.arm(at + gap, Disturbance::Meddle);
+                lab.weather.meddle(meddle(lab.of_another_worker()));
+                refused += u32::from(lab.deliver_until_done(&(scenario.job)()).await.is_none());
+                lab.weather.calm();
+                lab.finish().await;
+                oracle::check(&lab, &format!("a late request at operation {at}, and {name} {gap} later")).await;
+            }
+        }
+    }
+    assert!(refused > 0, "no restore was refused");
+}
+
 #[tokio::test]
 async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing() {
     let mut runs = 0_u32;
@@ -144,8 +232,7 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
         let operations = undisturbed(&scenario, SHAPE).await;
         for (name, meddle) in scenarios::meddlers() {
             for at in 1..=operations {
-                let lab = Lab::new();
-                (scenario.prepare)(lab.clone()).await;
+                let lab = prepared(&scenario, SHAPE).await;
                 lab.weather.arm(at, Disturbance::Meddle);
                 lab.weather.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;

@@ -243,10 +243,7 @@ const AFTERWARDS: [(&str, Step); 4] = [
 async fn undisturbed(scenario: &Scenario) -> u64 {
     let lab = lab();
     (scenario.prepare)(lab.clone()).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
-    lab.deliver(&(scenario.job)(), 1).await.expect("not disturbed").expect("the job succeeds");
-    let operations = lab.weather.counted();
-    lab.weather.calm();
+    let operations = lab.operations_of(&(scenario.job)()).await;
     lab.finish().await;
     check(&lab, scenario.name).await;
     operations

@@ -187,10 +187,7 @@ async fn check(lab: &Lab, story: &str) {
 
 async fn operations_of(scenario: &Scenario) -> u64 {
     let lab = prepared(scenario).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
-    lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
-    let operations = lab.weather.counted();
-    lab.weather.calm();
+    let operations = lab.operations_of(&(scenario.job)()).await;
     lab.finish().await;
     check(&lab, scenario.name).await;
     operations

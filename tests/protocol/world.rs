@@ -354,6 +354,15 @@ impl Lab {
         }
     }
 
+    /// How many operations a job takes that nothing disturbs.
+    pub(crate) async fn operations_of(&self, job: &Job) -> u64 {
+        self.weather.arm(u64::MAX, Disturbance::Crash);
+        self.deliver(job, 1).await.expect("not disturbed").expect("the job succeeds");
+        let operations = self.weather.counted();
+        self.weather.calm();
+        operations
+    }
+
     /// Delivers a job as often as it takes; a permanent failure ends it, as poison.
     pub(crate) async fn deliver_until_done(&self, job: &Job) -> Option<Outcome> {
         for dequeue_count in 1..=20 {

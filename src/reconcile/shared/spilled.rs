@@ -13,6 +13,7 @@
 use super::blob::{Lies, Place, Read, Wrote};
 use super::write::{Answer, Document, Round, answers, operation};
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
+use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
@@ -198,6 +199,9 @@ impl<'e> Document<'e> {
     async fn take_back(&self, row: &Row, place: &Place<'_>, read: Read, becomes: Becomes, ended: &[Ended]) -> Result<Round, Failure> {
         let etag = if read.moved { Some(read.etag) } else { place.mark_moved(&read).await? };
         let Some(etag) = etag else { return Ok(Round::Again) };
+        if planted(Bug::ListDeletedFirst) {
+            place.delete(&etag).await?;
+        }
         let wrote = self.apply(operation(becomes, Some(row), self.key()?).as_ref()).await?;
         if matches!(wrote, Wrote::Done)
             && let Err(failure) = place.delete(&etag).await

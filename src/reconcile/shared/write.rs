@@ -206,10 +206,10 @@ impl<'e> Document<'e> {
             && !self.fits(entity)
         {
             let out = spilled::moved_out(self.catalog, &self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
-            match (&row, out) {
-                (Some(row), Some(list)) => return Ok(round(&self.move_out(row, entity.clone(), list).await?, &ended)),
-                (None, Some(_)) => return self.begin(changes, entity).await,
-                (_, None) => drop(entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?),
+            match (&row, out, first_member(changes)) {
+                (Some(row), Some(list), _) => return Ok(round(&self.move_out(row, entity.clone(), list).await?, &ended)),
+                (None, Some(_), Some((first, rest))) => return self.begin(first, rest).await,
+                (_, None, _) | (None, _, None) => drop(entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?),
             }
         }
         let wrote = self.apply(operation(becomes, row.as_ref(), self.key()?).as_ref()).await?;
@@ -218,17 +218,10 @@ impl<'e> Document<'e> {
 
     /// A list that is too large for its row from its first moment on begins with one member, so that there is a row, with an ETag, to
     /// move it out of.
-    async fn begin(&self, changes: &[Change], entity: &Entity) -> Result<Round, Failure> {
-        let first = changes.iter().position(|change| change.write.token().is_some()).map_or(changes.len(), |first| first + 1);
-        let (first, rest) = changes.split_at(first);
-        if rest.is_empty() {
-            entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?;
-        }
+    async fn begin(&self, first: &[Change], rest: &[Change]) -> Result<Round, Failure> {
         let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
-        if !rest.is_empty() {
-            let Round::Over(others) = Box::pin(self.attempt(rest)).await? else { return Ok(Round::Again) };
-            answers.extend(others);
-        }
+        let Round::Over(others) = Box::pin(self.attempt(rest)).await? else { return Ok(Round::Again) };
+        answers.extend(others);
         Ok(Round::Over(answers))
     }
 
@@ -274,6 +267,12 @@ impl<'e> Document<'e> {
         let list = BlockedList::new(view.clone(), source).in_blocks_of(self.catalog.list_sizes.block_bytes);
         Some(Read { list, etag: ETag::token(0), moved: false })
     }
+}
+
+/// Changes up to the first that makes a member, and those after it; nothing where none is left.
+fn first_member(changes: &[Change]) -> Option<(&[Change], &[Change])> {
+    let first = changes.iter().position(|change| change.write.token().is_some())?;
+    Some(changes.split_at(first + 1)).filter(|(_, rest)| !rest.is_empty())
 }
 
 pub(super) fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {

@@ -14,8 +14,10 @@ const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
 /// What lies in blobs, and what does not: shorter than the threshold.
 const VALUES: [&str; 5] = ["", "", "short", "the first of the values", "the second of the values"];
-/// A note that makes a member short, or long.
-const NOTES: [usize; 3] = [1, 1, 120];
+/// A note that makes a member short, or long: in lean times and in fat ones, so that lists outgrow their rows and come back.
+const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
+/// Versions that lean or fat times last.
+const TIMES: i64 = 8;
 /// Properties beyond those of a row. They come after `Version`, so that this stays in the first row.
 const MANY: usize = 270;
 /// The properties that lie in blobs.
@@ -107,7 +109,8 @@ impl Employer<'_> {
     /// An employee as the client has it.
     fn entity(&self, key: EntityKey, version: i64) -> Entity {
         let draw = self.draw;
-        let mut entity = Entity::new(key).with(VERSION, version).with("Note", "n".repeat(*draw.of(&NOTES)));
+        let notes = &NOTES[usize::from(version / TIMES % 2 == 0)];
+        let mut entity = Entity::new(key).with(VERSION, version).with("Note", "n".repeat(*draw.of(notes)));
         let texts = [("LastName", *draw.of::<&str>(&NAMES)), ("Skill", *draw.of::<&str>(&SKILLS))];
         let large = LARGE_PROPERTIES.map(|name| (name, if self.shape.large { *draw.of::<&str>(&VALUES) } else { "" }));
         for (name, value) in texts.into_iter().chain(large).filter(|(_, value)| !value.is_empty()) {
