@@ -23,6 +23,10 @@ use evenkeel::adapters::system::SystemClock;
 use evenkeel::ports::Clock as _;
 use evenkeel::simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel::simulation::{Allowed, Fault, Median, Report, Request, Scene, Tally, Together, World, run, shrink};
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Runs the daemon's own code in a simulated world, seed by seed.
 #[derive(Debug, Parser)]
