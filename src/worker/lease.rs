@@ -37,6 +37,8 @@ use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 
 /// Shortest time between two renewals while they fail.
 const RETRY_MIN: Duration = Duration::from_secs(5);
+/// Short leases wait no longer than this part of them: the shortest, 10 s, has two more renewals when its first has failed.
+const RETRY_PART: u32 = 8;
 /// Timers are no finer; a wait of nothing at all would turn in place.
 const TICK: Duration = Duration::from_millis(1);
 /// The service counts visibility in whole seconds.
@@ -220,7 +222,7 @@ impl Lease {
                     queue = %self.source.queue, message_id = self.id, left_seconds = left.as_secs(),
                     error = %cause::chain(&error), "the lease was not renewed"
                 );
-                self.interval = (self.interval / 2).max(RETRY_MIN.min(self.visibility / 2));
+                self.interval = (self.interval / 2).max(RETRY_MIN.min(self.visibility / RETRY_PART));
                 self.schedule_renewal(self.clock.monotonic());
                 lost
             }

@@ -17,12 +17,10 @@ const TRIAL_EVERY: Duration = Duration::from_secs(5);
 /// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The circuit is closed.
-    Closed,
-    /// It is open, and this request tries it.
-    Trial,
+    /// The circuit is closed, or open, and this request tries it.
+    Sent,
     /// It is open; the next trial is this far away.
-    Open(Duration),
+    Withheld(Duration),
 }
 
 /// A change that is worth a line in the log.
@@ -54,7 +52,6 @@ struct Failures {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     next_trial: Duration,
-    trying: bool,
 }
 
 impl Breaker {
@@ -64,12 +61,12 @@ impl Breaker {
 
     pub(super) fn admit(&mut self, now: Duration) -> Admission {
         match &mut self.open {
-            None => Admission::Closed,
-            Some(open) if now < open.next_trial => Admission::Open(open.next_trial.saturating_sub(now)),
-            Some(open) if open.trying => Admission::Open(TRIAL_EVERY),
+            None => Admission::Sent,
+            Some(open) if now < open.next_trial => Admission::Withheld(open.next_trial.saturating_sub(now)),
             Some(open) => {
-                open.trying = true;
-                Admission::Trial
+                // Whatever becomes of this one: a request that nobody answers is given up late.
+                open.next_trial = now + TRIAL_EVERY;
+                Admission::Sent
             }
         }
     }
@@ -99,15 +96,8 @@ impl Breaker {
         if !self.failures.suffice(now.saturating_sub(since)) {
             return None;
         }
-        self.open = Some(Open { next_trial: now + TRIAL_EVERY, trying: false });
+        self.open = Some(Open { next_trial: now + TRIAL_EVERY });
         Some(Transition::Opened)
-    }
-
-    /// The trial ended, with or without a result: another may go when it is time.
-    pub(super) fn trial_over(&mut self) {
-        if let Some(open) = &mut self.open {
-            open.trying = false;
-        }
     }
 }
 
@@ -178,15 +168,17 @@ mod tests {
         for _ in 0..8 {
             breaker.record(Evidence::Refused, || partition(1), ms(0));
         }
-        assert_eq!(breaker.admit(ms(1_000)), Admission::Open(ms(4_000)));
-        assert_eq!(breaker.admit(ms(5_000)), Admission::Trial);
-        assert_eq!(breaker.admit(ms(5_000)), Admission::Open(TRIAL_EVERY));
-        assert_eq!(breaker.record(Evidence::Failed, || partition(1), ms(5_500)), None);
-        breaker.trial_over();
-        assert_eq!(breaker.admit(ms(5_500)), Admission::Open(TRIAL_EVERY));
-        assert_eq!(breaker.admit(ms(10_500)), Admission::Trial);
-        assert_eq!(breaker.record(Evidence::Answered, || partition(1), ms(10_600)), Some(Transition::Closed));
-        assert_eq!(breaker.admit(ms(10_600)), Admission::Closed);
+        assert_eq!(breaker.admit(ms(1_000)), Admission::Withheld(ms(4_000)));
+        assert_eq!(breaker.admit(ms(5_000)), Admission::Sent);
+        assert_eq!(breaker.admit(ms(5_000)), Admission::Withheld(TRIAL_EVERY));
+        // That one hangs.
+        assert_eq!(breaker.admit(ms(10_000)), Admission::Sent);
+        assert_eq!(breaker.admit(ms(10_000)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(breaker.record(Evidence::Failed, || partition(1), ms(10_500)), None);
+        assert_eq!(breaker.admit(ms(10_500)), Admission::Withheld(TRIAL_EVERY));
+        assert_eq!(breaker.admit(ms(15_500)), Admission::Sent);
+        assert_eq!(breaker.record(Evidence::Answered, || partition(1), ms(15_600)), Some(Transition::Closed));
+        assert_eq!(breaker.admit(ms(15_600)), Admission::Sent);
     }
 
     #[test]

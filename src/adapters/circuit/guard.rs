@@ -159,32 +159,16 @@ impl Layer for Circuit {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let service = request.op.service();
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
-        let _trial = match admission {
-            Admission::Closed => None,
-            Admission::Trial => Some(Trial { circuit: self, service }),
-            Admission::Open(next_trial) => {
-                let message = format!("not sent: the {} service does not answer ({})", service.name(), self.state(service).reason);
-                let class = ErrorClass::Transient { retry_after: Some(next_trial) };
-                let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
-                error.code = Some(CIRCUIT_OPEN.into());
-                return Err(error);
-            }
-        };
+        if let Admission::Withheld(next_trial) = admission {
+            let message = format!("not sent: the {} service does not answer ({})", service.name(), self.state(service).reason);
+            let class = ErrorClass::Transient { retry_after: Some(next_trial) };
+            let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
+            error.code = Some(CIRCUIT_OPEN.into());
+            return Err(error);
+        }
         let result = send.await;
         self.record(service, || request.target.lane(), &result);
         result
-    }
-}
-
-/// The one request that tries an open circuit. Dropped, answered or not, it makes place for the next.
-struct Trial<'a> {
-    circuit: &'a Circuit,
-    service: Service,
-}
-
-impl Drop for Trial<'_> {
-    fn drop(&mut self) {
-        self.circuit.state(self.service).breaker.trial_over();
     }
 }
 

@@ -12,6 +12,9 @@ pub const SHORTEST: Duration = Duration::from_millis(100);
 pub const LONGEST: Duration = Duration::from_secs(15);
 /// Most lanes remembered. A lane takes up to about 2 KiB (two long keys), so 20 MiB at worst.
 const CAPACITY: usize = 10_000;
+/// A probe that has no answer after this time makes place for another. It may be lost, and is given up no sooner than any request: a lane
+/// that waited for that would not have the leases of a whole queue renewed.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// A lane nobody asked for is forgotten this long after its hold ended, and starts at the shortest hold again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 /// A `Retry-After` beyond this is a mistake on the way, not the service's wish.
@@ -49,7 +52,8 @@ pub(super) struct Lanes {
 struct Hold {
     until: Duration,
     length: Duration,
-    probing: bool,
+    /// When its probe was sent, while there is one.
+    probing: Option<Duration>,
 }
 
 impl Lanes {
@@ -67,13 +71,13 @@ impl Lanes {
         match self.held.get_mut(lane) {
             None => Admission::Free,
             Some(hold) if now < hold.until => Admission::Held(hold.until.saturating_sub(now)),
-            Some(hold) if hold.probing => Admission::Held(hold.length),
+            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE) => Admission::Held(hold.length),
             Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {
                 self.held.remove(lane);
                 Admission::Free
             }
             Some(hold) => {
-                hold.probing = true;
+                hold.probing = Some(now);
                 Admission::Probe
             }
         }
@@ -96,9 +100,9 @@ impl Lanes {
             }
             (Verdict::Throttled(asked), held) => {
                 let length = held.map_or(SHORTEST, |hold| (hold.length * 2).min(LONGEST));
-                Hold { until: now + length.mul_f64(spread).max(asked_wait(asked)), length, probing: false }
+                Hold { until: now + length.mul_f64(spread).max(asked_wait(asked)), length, probing: None }
             }
-            (Verdict::Unknown, Some(hold)) if probe => Hold { until: now + hold.length.mul_f64(spread), probing: false, ..hold },
+            (Verdict::Unknown, Some(hold)) if probe => Hold { until: now + hold.length.mul_f64(spread), probing: None, ..hold },
             (Verdict::Unknown, _) => return,
         };
         if held.is_none() {
@@ -110,7 +114,7 @@ impl Lanes {
     /// The probe's caller went away: the next request may probe.
     pub(super) fn abandon(&mut self, lane: &Lane) {
         if let Some(hold) = self.held.get_mut(lane) {
-            hold.probing = false;
+            hold.probing = None;
         }
     }
 
@@ -191,6 +195,21 @@ mod tests {
         lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
         lanes.settle(lane("hot"), false, Verdict::Answered, ms(1), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(1)), Admission::Held(ms(99)));
+    }
+
+    #[test]
+    fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
+        let mut lanes = Lanes::default();
+        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_099)), Admission::Held(ms(100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_200)), Admission::Held(ms(100)));
+        lanes.settle(lane("hot"), true, Verdict::Answered, ms(1_300), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_300)), Admission::Free);
+        // The first is given up at last, and says nothing of a lane that is free.
+        lanes.settle(lane("hot"), true, Verdict::Unknown, ms(30_100), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(30_100)), Admission::Free);
     }
 
     #[test]

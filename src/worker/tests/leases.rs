@@ -106,6 +106,20 @@ async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_short_lease_has_several_renewals_too() {
+    let mut world = World::new();
+    world.settings.lease = 10 * SECOND;
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.queues.fail(Op::Update, JOBS, 2, ErrorClass::Transient { retry_after: None }, Effect::None);
+    world.script(|_, _, _| async {
+        sleep(Duration::from_secs(30)).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, world.work.runs().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);
