@@ -45,4 +45,8 @@ impl Execute for Current {
             }
         }
     }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        self.engine().give_up(work, delivery).await
+    }
 }

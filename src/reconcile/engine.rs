@@ -208,6 +208,14 @@ impl Execute for Engine {
         }
         ended
     }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        match work {
+            Work::Job(job) => self.look_again(job, delivery).await,
+            // One that never comes to its end would be queued and given up for ever.
+            Work::Recheck(_) => Ok(()),
+        }
+    }
 }
 
 impl Engine {
@@ -233,9 +241,9 @@ impl Engine {
         }
     }
 
-    /// A job that ends without having written what it was to write, and was delivered before: the write of an earlier
-    /// delivery may be on its way still, and arrive when nobody is there to derive what follows from it. The primaries
-    /// that it may be about are looked at once more when it no longer can.
+    /// A job that ends without having written what it was to write, and was delivered before, or that is given up: what an
+    /// earlier delivery has sent may be on its way still, and arrive when nobody is there to derive what follows from it. The
+    /// primaries that it may be about are looked at once more when it no longer can.
     async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
         let Some(source) = self.primary_of(job) else { return Ok(()) };
         let kept = match job {

@@ -15,6 +15,10 @@ pub trait Execute: Send + Sync {
     /// Executes one piece of work, from the beginning, however often it was tried before. Dropping the
     /// future at any point is safe: what it leaves behind is what a crash would leave.
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
+
+    /// Gives work up that did not come to an end: it goes to the poison queue, and may be sent again from there as a new message,
+    /// which knows nothing of what the deliveries of this one have sent. Doing so twice is harmless.
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
 }
 
 /// One piece of work.

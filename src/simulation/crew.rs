@@ -245,6 +245,10 @@ impl Execute for Watched {
         }
         result
     }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        self.engine.give_up(work, delivery).await
+    }
 }
 
 impl Watched {

@@ -29,10 +29,10 @@ use super::times::QueueTime;
 use super::turns::{Lead, Place, Turn};
 use crate::model::Job;
 use crate::model::cause;
-use crate::model::job::{Looks, Stamp};
+use crate::model::job::Looks;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
-use crate::reconcile::{Delivery, FailureClass, Outcome, Work};
+use crate::reconcile::{FailureClass, Outcome, Work};
 use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
@@ -142,13 +142,7 @@ async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -
             }
         }
     };
-    let delivery = Delivery {
-        stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
-        dequeue_count: message.dequeue_count,
-        account: source.account.clone(),
-        queue: source.further.clone(),
-        recheck_queue: source.recheck.clone(),
-    };
+    let delivery = source.delivery(message);
     let limit = engine.settings.job_timeout;
     let running = timeout(limit, AssertUnwindSafe(engine.execute.execute(work, &delivery)).catch_unwind());
     let ran = tokio::select! {

@@ -1,7 +1,9 @@
 //! Doing to a message what was decided.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde_json::{Map, Value};
 use tokio::time::sleep;
 
@@ -18,6 +20,7 @@ use crate::model::cause;
 use crate::model::job::Note;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, Message, MessageText, StoreError};
+use crate::reconcile::FailureClass;
 
 /// First wait before a settlement is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(250);
@@ -74,18 +77,21 @@ pub(crate) async fn settle(
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
         Settlement::Advance(fields) => advance(engine, source, lease, delivered, examined, fields).await,
         Settlement::Poison(verdict) => {
-            let put = put_poison(engine, source, delivered, examined, verdict);
+            let put = async {
+                give_up(engine, source, delivered, examined, verdict).await
+                    && put_poison(engine, source, delivered, examined, verdict).await.is_ok()
+            };
             // A lease that ended with its message cannot be held any more, and nobody else can get the message.
             let put = if engine.now() >= lease.deadline() { Hold::Finished(put.await) } else { lease.hold(put).await };
             let delay = match put {
-                Hold::Finished(Ok(())) => {
+                Hold::Finished(true) => {
                     count::poisoned(source, verdict.reason);
                     // Were the delete to fail, the message would come again and be poisoned again under the same id.
                     persist(engine, source, lease, delivered, Request::Delete).await;
                     return Settled::Poisoned(verdict.reason);
                 }
                 Hold::Lost => return Settled::Lost,
-                Hold::Finished(Err(_)) | Hold::Over => engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
+                Hold::Finished(false) | Hold::Over => engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
             };
             release(engine, source, lease, delivered, examined, delay, Attempt::WrittenOff).await
         }
@@ -209,6 +215,21 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
             () = sleep(pause) => {}
         }
     }
+}
+
+/// Gives the work of a message up that comes to no end. Whether its poison message may be put.
+async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined: &Examined, verdict: &Verdict) -> bool {
+    let (Ok(work), Reason::Exhausted | Reason::Expired) = (&examined.work, verdict.reason) else { return true };
+    let delivery = source.delivery(delivered);
+    let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
+    let (error, may_go) = match given_up {
+        Ok(Ok(())) => return true,
+        // What will fail again must not keep the message from the poison queue.
+        Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
+        Err(payload) => (format!("giving it up panicked: {}", cause::panic(&*payload)), true),
+    };
+    tracing::warn!(queue = %source.queue, message_id = delivered.id, error, "no second look follows a job that is given up");
+    may_go
 }
 
 /// Puts the poison message, a few times where the store is at fault.

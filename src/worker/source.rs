@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::count;
 use super::slots::Slots;
 use super::status::QueueBoard;
+use crate::model::job::Stamp;
 use crate::model::{AccountName, QueueName};
-use crate::ports::{BlobStore, QueueStore};
+use crate::ports::{BlobStore, Message, QueueStore};
+use crate::reconcile::Delivery;
 
 /// What the messages of a queue are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -44,5 +46,16 @@ impl Source {
     /// How many jobs that cannot be folded may wait under one key: half of the slots stay for other keys.
     pub(crate) fn crowd(&self) -> usize {
         self.slots.count().div_ceil(2)
+    }
+
+    /// What the engine is told of a message from here.
+    pub(crate) fn delivery(&self, message: &Message) -> Delivery {
+        Delivery {
+            stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
+            dequeue_count: message.dequeue_count,
+            account: self.account.clone(),
+            queue: self.further.clone(),
+            recheck_queue: self.recheck.clone(),
+        }
     }
 }

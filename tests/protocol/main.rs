@@ -225,6 +225,36 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
     assert!(refused > 0, "no restore was refused");
 }
 
+/// A run stops right after a request that arrives in the end, its message is given up, and what somebody sends again from the poison
+/// queue is a new message, of which nobody knows that it was delivered before.
+#[tokio::test]
+async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
+    let shape = Shape { former_index: true, ..SMALL };
+    let mut runs = 0_u32;
+    for scenario in all() {
+        let operations = undisturbed(&scenario, shape).await;
+        // Each in its turn: there are many operations.
+        for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle()) {
+            let lab = prepared(&scenario, shape).await;
+            lab.weather.arm(at, Disturbance::ArriveLater(1_000));
+            lab.weather.arm(at + 1, Disturbance::Crash);
+            let job = (scenario.job)();
+            let stopped = lab.deliver(&job, 1).await.is_none();
+            lab.weather.calm();
+            if stopped {
+                lab.give_up(&job).await;
+            }
+            meddle(lab.of_another_worker()).await;
+            drop(lab.work(&job).await);
+            lab.finish().await;
+            let story = format!("{}, a late request at operation {at}, given up; {name}, and sent again", scenario.name);
+            oracle::check(&lab, &story).await;
+            runs += u32::from(stopped);
+        }
+    }
+    assert!(runs > 200, "only {runs} runs were stopped");
+}
+
 #[tokio::test]
 async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing() {
     let mut runs = 0_u32;

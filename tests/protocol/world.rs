@@ -345,13 +345,22 @@ impl Lab {
 
     /// Delivers a job once. Nothing where the worker crashed.
     pub(crate) async fn deliver(&self, job: &Job, dequeue_count: u32) -> Option<Result<Outcome, Failure>> {
-        let delivery = Delivery { dequeue_count, stamp: Stamp { message_id: "the-job".to_owned(), enqueued: start() }, ..self.delivery() };
+        let delivery = self.delivered(dequeue_count);
         let work = Work::Job(job.clone());
         tokio::select! {
             biased;
             () = self.weather.crashed.notified() => None,
             result = self.engine.execute(&work, &delivery) => Some(result),
         }
+    }
+
+    /// Gives a job up that was delivered, as the worker does when its message is exhausted.
+    pub(crate) async fn give_up(&self, job: &Job) {
+        self.engine.give_up(&Work::Job(job.clone()), &self.delivered(1)).await.unwrap();
+    }
+
+    fn delivered(&self, dequeue_count: u32) -> Delivery {
+        Delivery { dequeue_count, stamp: Stamp { message_id: "the-job".to_owned(), enqueued: start() }, ..self.delivery() }
     }
 
     /// How many operations a job takes that nothing disturbs.

@@ -1,5 +1,6 @@
 //! Work that does what a test says.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,14 +37,32 @@ pub(super) type Script = dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, A
 
 /// Does what a test says, and keeps what was run.
 pub(crate) struct Scripted {
-    pub(super) clock: Arc<TestClock>,
+    clock: Arc<TestClock>,
     pub(super) script: Mutex<Arc<Script>>,
-    pub(super) runs: Mutex<Vec<Ran>>,
+    runs: Mutex<Vec<Ran>>,
+    /// How giving up ends, one after the other; well where nothing is said.
+    giving_up: Mutex<VecDeque<Result<(), Failure>>>,
+    /// The ids of messages whose work was given up.
+    given_up: Mutex<Vec<String>>,
 }
 
 impl Scripted {
+    pub(super) fn new(clock: Arc<TestClock>, script: Arc<Script>) -> Self {
+        Self { clock, script: Mutex::new(script), runs: Mutex::default(), giving_up: Mutex::default(), given_up: Mutex::default() }
+    }
+
     pub(crate) fn runs(&self) -> Vec<Ran> {
         self.runs.lock().unwrap().clone()
+    }
+
+    /// What the next try to give work up ends with.
+    pub(crate) fn next_giving_up(&self, ends: Result<(), Failure>) {
+        self.giving_up.lock().unwrap().push_back(ends);
+    }
+
+    /// The ids of messages whose work was given up, in order, also where that failed.
+    pub(crate) fn given_up(&self) -> Vec<String> {
+        self.given_up.lock().unwrap().clone()
     }
 
     /// Most runs at one time.
@@ -72,6 +91,11 @@ impl Execute for Scripted {
         self.runs.lock().unwrap()[number].to = Some(self.clock.monotonic());
         drop(ending);
         answer
+    }
+
+    async fn give_up(&self, _: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        self.given_up.lock().unwrap().push(delivery.stamp.message_id.clone());
+        self.giving_up.lock().unwrap().pop_front().unwrap_or(Ok(()))
     }
 }
 

@@ -1,8 +1,8 @@
 //! One account, one job queue, its workers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -49,7 +49,7 @@ impl World {
         let clock = Arc::new(TestClock::new());
         let queues = Arc::new(FakeQueues::new(Arc::clone(&clock)));
         let script: Arc<Script> = Arc::new(|_, _, _| Box::pin(async { done() }));
-        let work = Arc::new(Scripted { clock: Arc::clone(&clock), script: Mutex::new(script), runs: Mutex::default() });
+        let work = Arc::new(Scripted::new(Arc::clone(&clock), script));
         let backoff = Backoff { min: 2 * SECOND, base: 2 * SECOND, max: Duration::from_mins(10) };
         let settings = WorkerSettings {
             lease: Duration::from_mins(1),

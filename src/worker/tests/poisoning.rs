@@ -65,6 +65,26 @@ async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
     let entry = world.poisoned().await.remove(0);
     assert_eq!(entry.message.reason, Reason::Exhausted);
     assert!(entry.message.error.contains("index 7 is out of bounds"), "{}", entry.message.error);
+    assert_eq!(world.work.given_up(), [entry.message.message_id]);
+}
+
+/// What is poisoned is given up first: what its deliveries have sent may be on its way still. A run that failed for good has seen to that itself.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_given_up_for_the_moment_is_poisoned_later_and_what_never_can_be_at_once() {
+    for (failure, tries) in [(transient(), 2), (permanent(), 1)] {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.script(|_, _, _| async { panic!("index 7 is out of bounds") });
+        world.work.next_giving_up(failure.map(drop));
+        world.until_idle().await.unwrap();
+        assert_eq!(world.poisoned().await.remove(0).message.reason, Reason::Exhausted);
+        assert_eq!((world.work.runs().len(), world.work.given_up().len()), (5 + tries - 1, tries));
+    }
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async { permanent() });
+    world.until_idle().await.unwrap();
+    assert_eq!((world.poisoned().await.len(), world.work.given_up().len()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,6 +101,7 @@ async fn a_job_that_takes_the_process_down_is_poisoned_before_its_sixth_run() {
     assert_eq!(world.work.runs().len(), 5, "the count is looked at before running");
     let entry = world.poisoned().await.remove(0);
     assert_eq!((entry.message.reason, entry.message.dequeue_count), (Reason::Exhausted, 6));
+    assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
 #[tokio::test(start_paused = true)]
