@@ -5,7 +5,6 @@
 //
 // Without --location everything is kept in memory. Ports that are not given are free ones.
 
-import { createServer } from "node:net";
 import { createRequire } from "node:module";
 import { parseArgs } from "node:util";
 
@@ -18,28 +17,8 @@ const { values } = parseArgs({
   },
 });
 
-// All free ports are held at once, so that no two services are given the same one.
-async function freePorts(count) {
-  const held = await Promise.all(
-    Array.from({ length: count }, () =>
-      new Promise((resolve, reject) => {
-        const server = createServer();
-        server.once("error", reject);
-        server.listen(0, "127.0.0.1", () => resolve(server));
-      }),
-    ),
-  );
-  const ports = held.map((server) => server.address().port);
-  await Promise.all(held.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports;
-}
-
-const free = await freePorts(3);
-const ports = {
-  blob: Number(values.blob ?? free[0]),
-  queue: Number(values.queue ?? free[1]),
-  table: Number(values.table ?? free[2]),
-};
+// 0 stands for a free one, of which Azurite says which it is.
+const ports = Object.fromEntries(["blob", "queue", "table"].map((service) => [service, Number(values[service] ?? 0)]));
 
 const out = process.stdout.write.bind(process.stdout);
 let listening = 0;
@@ -48,7 +27,9 @@ let stopping = false;
 // Azurite reports through console.log; what it says is kept off the standard output, whose only line is ours.
 console.log = (...words) => {
   const line = words.join(" ");
-  if (line.includes("successfully listening")) {
+  const heard = /Azurite (Blob|Queue|Table) service is successfully listening at .*:(\d+)/.exec(line);
+  if (heard) {
+    ports[heard[1].toLowerCase()] = Number(heard[2]);
     listening += 1;
     if (listening === 3) out(`${JSON.stringify(ports)}\n`);
   }

@@ -42,8 +42,9 @@ fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Export>) {
         let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()).unwrap();
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n").unwrap();
+        // Before it is answered: the daemon may end right after.
         let _ = sender.send((head, ExportTraceServiceRequest::decode(body.as_slice()).unwrap()));
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n").unwrap();
     }
 }
 

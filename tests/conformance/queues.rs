@@ -14,6 +14,8 @@ const MINUTE: Duration = Duration::from_mins(1);
 const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any visibility of a second, with room for a service that rounds.
 const OVER_A_SECOND: Duration = Duration::from_millis(1_500);
+/// Longer than a busy emulator takes for a few requests.
+const A_WHILE: Duration = Duration::from_secs(5);
 
 async fn put(world: &World, queue: &QueueName, text: &str) -> evenkeel::ports::SentMessage {
     world.account.queues.put(queue, text, Duration::ZERO, Ttl::Never).await.unwrap()
@@ -146,10 +148,10 @@ pub(crate) async fn a_hidden_message_returns_and_counts_again(world: &World) {
 
 pub(crate) async fn a_delayed_message_arrives_later(world: &World) {
     let queue = world.queue().await;
-    world.account.queues.put(&queue, "later", SECOND, Ttl::Never).await.unwrap();
+    world.account.queues.put(&queue, "later", A_WHILE, Ttl::Never).await.unwrap();
     assert_eq!(get(world, &queue).await, None);
     assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 1);
-    world.pass(OVER_A_SECOND).await;
+    world.pass(A_WHILE + SECOND).await;
     let message = get_one(world, &queue).await;
     assert_eq!((text(&message.text), message.dequeue_count), ("later", 1));
 }
@@ -322,8 +324,8 @@ pub(crate) async fn less_than_a_second_is_rounded_up(world: &World) {
 
 pub(crate) async fn a_message_expires(world: &World) {
     let queue = world.queue().await;
-    world.account.queues.put(&queue, "short", Duration::ZERO, Ttl::After(SECOND)).await.unwrap();
-    world.account.queues.put(&queue, "hidden", Duration::ZERO, Ttl::After(SECOND)).await.unwrap();
+    world.account.queues.put(&queue, "short", Duration::ZERO, Ttl::After(A_WHILE)).await.unwrap();
+    world.account.queues.put(&queue, "hidden", Duration::ZERO, Ttl::After(A_WHILE)).await.unwrap();
     put(world, &queue, "lasting").await;
     let held = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
     assert_eq!(held.len(), 3);
@@ -334,7 +336,7 @@ pub(crate) async fn a_message_expires(world: &World) {
             release(world, &queue, message).await;
         }
     }
-    world.pass(OVER_A_SECOND).await;
+    world.pass(A_WHILE + SECOND).await;
     let left = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
     assert_eq!(left.iter().map(|message| text(&message.text)).collect::<Vec<_>>(), ["lasting"]);
     let hidden = held.iter().find(|message| text(&message.text) == "hidden").unwrap();

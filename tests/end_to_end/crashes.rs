@@ -75,7 +75,8 @@ fn assert_same_end(site: &Site) {
 fn kill_twice(site: &Site) {
     stage(site);
     for left in [JOBS as u64 * 4 / 5, JOBS as u64 * 2 / 5] {
-        let worker = site.worker(&[]);
+        // Slow enough to be met at work.
+        let worker = site.worker(&["--set", "queues.0.concurrency=4"]);
         wait_until("some jobs are done", || site.count(QUEUE) < left);
         worker.kill();
     }

@@ -46,7 +46,8 @@ fn a_worker_told_to_stop_finishes_what_is_in_work_and_burns_no_attempt() {
 
 #[test]
 fn a_worker_without_time_to_drain_releases_what_is_in_work_and_burns_no_attempt() {
-    stop_in_the_middle(&Site::azurite(EMPLOYEES), &["--set", "worker.drain=0s"]);
+    // It has three seconds to release what it holds.
+    stop_in_the_middle(&Site::azurite(EMPLOYEES), &["--set", "worker.drain=0s", "--set", "queues.0.concurrency=8"]);
 }
 
 #[test]

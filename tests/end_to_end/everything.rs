@@ -8,7 +8,7 @@ use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, QueueName, Row
 use evenkeel::ports::{Account, TableOperation, Ttl, all_blobs};
 use serde_json::{Value, json};
 
-use crate::elsewhere::{Elsewhere, article, reading};
+use crate::elsewhere::{ENOUGH_READINGS, Elsewhere, article, reading};
 use crate::site::{QUEUE, Site};
 use crate::worker::wait_until;
 
@@ -374,17 +374,15 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     let mut dice = Dice(20_261_120);
     let (deeds, readings) = site.with(async |account| {
         let (mut deeds, mut readings) = (0, 0);
-        let going_on = async {
-            loop {
-                deeds += 1;
-                let next = deed(&mut dice, deeds, elsewhere);
-                readings += next.jobs.iter().filter(|job| job["table"] == "Series").count();
-                does(&account, next).await;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let over: Result<(), _> = tokio::time::timeout(GOES_ON, going_on).await;
-        assert!(over.is_err());
+        let began = tokio::time::Instant::now();
+        // Each deed is done whole: what is written and not said is nobody's to derive from. A slow machine takes longer than a minute.
+        while began.elapsed() < GOES_ON || readings < ENOUGH_READINGS {
+            deeds += 1;
+            let next = deed(&mut dice, deeds, elsewhere);
+            readings += next.jobs.iter().filter(|job| job["table"] == "Series").count();
+            does(&account, next).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         (deeds, readings)
     });
     wait_until("everything is done", || site.count(QUEUE) == 0);

@@ -19,6 +19,9 @@ use secrecy::SecretString;
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
+/// How often it is tried to start one again on its ports.
+const RESTARTS: u32 = 10;
+
 /// Where the three services listen, on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub struct Ports {
@@ -73,13 +76,13 @@ pub struct Azurite {
 impl Azurite {
     /// One that keeps everything in memory.
     pub fn in_memory() -> Self {
-        Self::start(None, None)
+        Self::start(None)
     }
 
     /// One that keeps its data under `location`, for tests of outages: what is stopped cleanly can be
     /// [restarted](Self::restart) with the same data on the same ports.
     pub fn persistent(location: impl Into<PathBuf>) -> Self {
-        Self::start(Some(location.into()), None)
+        Self::start(Some(location.into()))
     }
 
     /// Its process, while it runs.
@@ -98,8 +101,12 @@ impl Azurite {
     /// Starts it again after [`stop`](Self::stop), on the same ports.
     pub fn restart(&mut self) {
         if self.process.is_none() {
-            let mut again = Self::start(self.location.clone(), Some(self.ports));
-            self.process = again.process.take();
+            // Somebody else may have been given one of them meanwhile, for a moment.
+            let started = (0..RESTARTS).find_map(|tries| {
+                std::thread::sleep(Duration::from_millis(500).saturating_mul(tries));
+                Self::try_start(self.location.clone(), Some(self.ports))
+            });
+            self.process = started.expect("Azurite did not start again").process.take();
         }
     }
 
@@ -119,7 +126,11 @@ impl Azurite {
         assert!(sent.success());
     }
 
-    fn start(location: Option<PathBuf>, ports: Option<Ports>) -> Self {
+    fn start(location: Option<PathBuf>) -> Self {
+        Self::try_start(location, None).unwrap_or_else(|| panic!("Azurite did not start; try `node run.mjs` in {}", install().display()))
+    }
+
+    fn try_start(location: Option<PathBuf>, ports: Option<Ports>) -> Option<Self> {
         let folder = install();
         let mut command = Command::new("node");
         command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -133,11 +144,11 @@ impl Azurite {
         let input = child.stdin.take().expect("its input");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("its ports");
-        let ports = serde_json::from_str(&line).unwrap_or_else(|_| {
+        let Ok(ports) = serde_json::from_str(&line) else {
             let _ = child.wait();
-            panic!("Azurite did not start; try `node run.mjs` in {}", folder.display())
-        });
-        Self { ports, location, process: Some((child, input)) }
+            return None;
+        };
+        Some(Self { ports, location, process: Some((child, input)) })
     }
 }
 
