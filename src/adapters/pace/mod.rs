@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Held 100 ms at first, doubling to 15 s, spread by ±20%, and never shorter than the `Retry-After` that the
-//! service sent. A probe that gets no answer holds the lane as long again; one whose caller went away frees
-//! the place for the next.
+//! service sent. A probe that gets no answer holds the lane as long again; one whose caller went away, or that has no
+//! answer after a second, frees the place for the next.
 
 mod lanes;
 mod pacer;
