@@ -20,13 +20,16 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 /// A `Retry-After` beyond this is a mistake on the way, not the service's wish.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
+/// When a probe was sent: which of its lane's it is.
+pub(super) type Sent = Duration;
+
 /// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     /// Its lane is free.
     Free,
     /// Its lane was held, and this request asks whether it is free again.
-    Probe,
+    Probe(Sent),
     /// Not for this long.
     Held(Duration),
 }
@@ -53,7 +56,7 @@ struct Hold {
     until: Duration,
     length: Duration,
     /// When its probe was sent, while there is one.
-    probing: Option<Duration>,
+    probing: Option<Sent>,
 }
 
 impl Lanes {
@@ -78,14 +81,16 @@ impl Lanes {
             }
             Some(hold) => {
                 hold.probing = Some(now);
-                Admission::Probe
+                Admission::Probe(now)
             }
         }
     }
 
     /// Takes in what became of a request. `spread` (0.8 to 1.2) keeps workers from probing in step.
-    pub(super) fn settle(&mut self, lane: Lane, probe: bool, verdict: Verdict, now: Duration, spread: f64) {
+    pub(super) fn settle(&mut self, lane: Lane, probe: Option<Sent>, verdict: Verdict, now: Duration, spread: f64) {
         let held = self.held.get(&lane).copied();
+        // One that has made place for another may say less than is known by now.
+        let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
         let hold = match (verdict, held) {
             (Verdict::Answered, _) => {
                 // An answer to a request that was sent before the hold began says nothing about the time since.
@@ -96,7 +101,9 @@ impl Lanes {
             }
             (Verdict::Throttled(asked), Some(hold)) if !probe => {
                 // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
-                Hold { until: hold.until.max(now + asked_wait(asked)), ..hold }
+                // A probe that was sent before the service asked for a wait does not end it.
+                let probing = hold.probing.filter(|_| asked.is_none());
+                Hold { until: hold.until.max(now + asked_wait(asked)), probing, ..hold }
             }
             (Verdict::Throttled(asked), held) => {
                 let length = held.map_or(SHORTEST, |hold| (hold.length * 2).min(LONGEST));
@@ -112,8 +119,8 @@ impl Lanes {
     }
 
     /// The probe's caller went away: the next request may probe.
-    pub(super) fn abandon(&mut self, lane: &Lane) {
-        if let Some(hold) = self.held.get_mut(lane) {
+    pub(super) fn abandon(&mut self, lane: &Lane, probe: Sent) {
+        if let Some(hold) = self.held.get_mut(lane).filter(|hold| hold.probing == Some(probe)) {
             hold.probing = None;
         }
     }
@@ -155,7 +162,7 @@ mod tests {
     fn a_burst_of_refusals_holds_the_lane_once() {
         let mut lanes = Lanes::default();
         for _ in 0..64 {
-            lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+            lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
         }
         assert_eq!(lanes.admit(&lane("hot"), ms(40)), Admission::Held(ms(60)));
         assert_eq!(lanes.admit(&lane("calm"), ms(40)), Admission::Free);
@@ -164,12 +171,12 @@ mod tests {
     #[test]
     fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
         let (mut now, mut holds) = (ms(100), Vec::new());
         for _ in 0..9 {
-            assert_eq!(lanes.admit(&lane("hot"), now), Admission::Probe);
+            assert_eq!(lanes.admit(&lane("hot"), now), Admission::Probe(now));
             assert!(matches!(lanes.admit(&lane("hot"), now), Admission::Held(_)), "a second probe beside the first");
-            lanes.settle(lane("hot"), true, BUSY, now, 1.0);
+            lanes.settle(lane("hot"), Some(now), BUSY, now, 1.0);
             let Admission::Held(hold) = lanes.admit(&lane("hot"), now) else { panic!("not held") };
             holds.push(hold.as_millis());
             now += hold;
@@ -180,67 +187,84 @@ mod tests {
     #[test]
     fn a_probe_that_succeeds_frees_the_lane_and_the_next_hold_is_short_again() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), false, Verdict::Throttled(Some(ms(5_000))), ms(0), 1.0);
+        lanes.settle(lane("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(4_999)), Admission::Held(ms(1)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(5_000)), Admission::Probe);
-        lanes.settle(lane("hot"), true, Verdict::Answered, ms(5_010), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(5_000)), Admission::Probe(ms(5_000)));
+        lanes.settle(lane("hot"), Some(ms(5_000)), Verdict::Answered, ms(5_010), 1.0);
         assert!(lanes.is_empty());
-        lanes.settle(lane("hot"), false, BUSY, ms(6_000), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(6_000), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(6_000)), Admission::Held(ms(100)));
     }
 
     #[test]
     fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
-        lanes.settle(lane("hot"), false, Verdict::Answered, ms(1), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, Verdict::Answered, ms(1), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(1)), Admission::Held(ms(99)));
     }
 
     #[test]
     fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
-        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
         assert_eq!(lanes.admit(&lane("hot"), ms(1_099)), Admission::Held(ms(100)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe(ms(1_100)));
         assert_eq!(lanes.admit(&lane("hot"), ms(1_200)), Admission::Held(ms(100)));
-        lanes.settle(lane("hot"), true, Verdict::Answered, ms(1_300), 1.0);
+        lanes.settle(lane("hot"), Some(ms(1_100)), Verdict::Answered, ms(1_300), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(1_300)), Admission::Free);
         // The first is given up at last, and says nothing of a lane that is free.
-        lanes.settle(lane("hot"), true, Verdict::Unknown, ms(30_100), 1.0);
+        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(30_100), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(30_100)), Admission::Free);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
+        let wait = Verdict::Throttled(Some(ms(60_000)));
+        for (asked_by, answered) in [(Some(ms(1_100)), ms(100)), (Some(ms(100)), ms(1_100)), (None, ms(1_100))] {
+            let mut lanes = Lanes::default();
+            lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+            assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
+            assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe(ms(1_100)));
+            lanes.settle(lane("hot"), asked_by, wait, ms(1_200), 1.0);
+            for verdict in [Verdict::Unknown, Verdict::Answered] {
+                lanes.settle(lane("hot"), Some(answered), verdict, ms(1_300), 1.0);
+                lanes.abandon(&lane("hot"), answered);
+                assert_eq!(lanes.admit(&lane("hot"), ms(61_199)), Admission::Held(ms(1)), "{asked_by:?} {verdict:?}");
+            }
+        }
     }
 
     #[test]
     fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
-        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe);
-        lanes.settle(lane("hot"), true, Verdict::Unknown, ms(200), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
+        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(200)), Admission::Held(ms(100)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe);
-        lanes.abandon(&lane("hot"));
-        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe);
+        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe(ms(300)));
+        lanes.abandon(&lane("hot"), ms(300));
+        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe(ms(300)));
     }
 
     #[test]
     fn the_memory_is_bounded_and_keeps_what_is_held_longest() {
         let mut lanes = Lanes::default();
         for n in 0..CAPACITY + 10 {
-            lanes.settle(lane(&format!("lane-{n}")), false, BUSY, ms(n as u64), 1.0);
+            lanes.settle(lane(&format!("lane-{n}")), None, BUSY, ms(n as u64), 1.0);
         }
         assert_eq!(lanes.held.len(), CAPACITY);
         assert!(lanes.held.contains_key(&lane(&format!("lane-{}", CAPACITY + 9))));
         let later = FORGOTTEN_AFTER + ms(1_000_000);
-        lanes.settle(lane("fresh"), false, BUSY, later, 1.0);
+        lanes.settle(lane("fresh"), None, BUSY, later, 1.0);
         assert_eq!(lanes.held.len(), 1);
     }
 
     #[test]
     fn a_lane_nobody_asked_for_in_five_minutes_is_forgotten() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), false, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
         assert_eq!(lanes.admit(&lane("hot"), ms(100) + FORGOTTEN_AFTER), Admission::Free);
         assert!(lanes.is_empty());
     }

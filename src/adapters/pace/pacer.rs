@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lanes::{Admission, Lanes, Verdict};
+use super::lanes::{Admission, Lanes, Sent, Verdict};
 use crate::adapters::layer::{Evidence, Lane, Layer, Request};
 use crate::model::AccountName;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
@@ -38,7 +38,7 @@ impl Pace {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, lane: Lane, probe: bool, verdict: Verdict) {
+    fn settle(&self, lane: Lane, probe: Option<Sent>, verdict: Verdict) {
         self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.between(0.8, 1.2));
     }
 }
@@ -52,7 +52,7 @@ impl Layer for Pace {
         };
         let probe = match admission {
             Admission::Free => None,
-            Admission::Probe => Some(Probe { pace: self, lane: Some(request.target.lane()) }),
+            Admission::Probe(sent) => Some(Probe { pace: self, sent, lane: Some(request.target.lane()) }),
             Admission::Held(remaining) => {
                 let class = ErrorClass::Throttled { retry_after: Some(remaining) };
                 let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
@@ -71,7 +71,7 @@ impl Layer for Pace {
         };
         match (probe, verdict) {
             (Some(probe), verdict) => probe.settle(verdict),
-            (None, Verdict::Throttled(_)) => self.settle(request.target.lane(), false, verdict),
+            (None, Verdict::Throttled(_)) => self.settle(request.target.lane(), None, verdict),
             (None, Verdict::Answered | Verdict::Unknown) => {}
         }
         result
@@ -82,13 +82,14 @@ impl Layer for Pace {
 /// another.
 struct Probe<'a> {
     pace: &'a Pace,
+    sent: Sent,
     lane: Option<Lane>,
 }
 
 impl Probe<'_> {
     fn settle(mut self, verdict: Verdict) {
         if let Some(lane) = self.lane.take() {
-            self.pace.settle(lane, true, verdict);
+            self.pace.settle(lane, Some(self.sent), verdict);
         }
     }
 }
@@ -96,7 +97,7 @@ impl Probe<'_> {
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
-            self.pace.lanes().abandon(&lane);
+            self.pace.lanes().abandon(&lane, self.sent);
         }
     }
 }
