@@ -145,12 +145,12 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Whether this run has written it, or may have.
+    /// Whether this run has written a row that items are derived from, or may have.
     pub(super) const fn may_have_written(&self) -> bool {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.may_have_written,
-            // Nothing is derived from these.
-            Self::Document(_) | Self::Log(_) => true,
+            // No items are derived from these.
+            Self::Document(_) | Self::Log(_) => false,
         }
     }
 

@@ -36,7 +36,8 @@ pub(super) enum Transition {
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: Failures,
-    open: Option<Open>,
+    /// When the next trial may go, while it is open.
+    next_trial: Option<Duration>,
 }
 
 /// Failures with no answer in between.
@@ -49,23 +50,18 @@ struct Failures {
     throttled_lanes: BTreeSet<Lane>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    next_trial: Duration,
-}
-
 impl Breaker {
     pub(super) fn is_open(&self) -> bool {
-        self.open.is_some()
+        self.next_trial.is_some()
     }
 
     pub(super) fn admit(&mut self, now: Duration) -> Admission {
-        match &mut self.open {
+        match &mut self.next_trial {
             None => Admission::Sent,
-            Some(open) if now < open.next_trial => Admission::Withheld(open.next_trial.saturating_sub(now)),
-            Some(open) => {
+            Some(next_trial) if now < *next_trial => Admission::Withheld(next_trial.saturating_sub(now)),
+            Some(next_trial) => {
                 // Whatever becomes of this one: a request that nobody answers is given up late.
-                open.next_trial = now + TRIAL_EVERY;
+                *next_trial = now + TRIAL_EVERY;
                 Admission::Sent
             }
         }
@@ -77,7 +73,7 @@ impl Breaker {
             Evidence::None => return None,
             Evidence::Answered => {
                 self.failures = Failures::default();
-                return self.open.take().map(|_| Transition::Closed);
+                return self.next_trial.take().map(|_| Transition::Closed);
             }
             Evidence::Refused => self.failures.refused = self.failures.refused.saturating_add(1),
             Evidence::Failed => self.failures.failed = self.failures.failed.saturating_add(1),
@@ -89,14 +85,14 @@ impl Breaker {
             }
         }
         let since = *self.failures.since.get_or_insert(now);
-        if let Some(open) = &mut self.open {
-            open.next_trial = now + TRIAL_EVERY;
+        if let Some(next_trial) = &mut self.next_trial {
+            *next_trial = now + TRIAL_EVERY;
             return None;
         }
         if !self.failures.suffice(now.saturating_sub(since)) {
             return None;
         }
-        self.open = Some(Open { next_trial: now + TRIAL_EVERY });
+        self.next_trial = Some(now + TRIAL_EVERY);
         Some(Transition::Opened)
     }
 }

@@ -89,17 +89,22 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     assert!(last + 12 * SECOND > visible, "the lease was given up early: {last:?} of {visible:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
-    let world = World::new();
+/// A job that takes so long is done in one run, though the first renewals of its lease fail.
+async fn outlives_renewals(world: &World, failing: usize, takes: Duration) {
     world.queues.seed(JOBS, &sync("a"), None);
-    world.queues.fail(Op::Update, JOBS, 3, ErrorClass::Transient { retry_after: None }, Effect::None);
-    world.script(|_, _, _| async {
-        sleep(Duration::from_secs(100)).await;
+    world.queues.fail(Op::Update, JOBS, failing, ErrorClass::Transient { retry_after: None }, Effect::None);
+    world.script(move |_, _, _| async move {
+        sleep(takes).await;
         done()
     });
     let report = world.until_idle().await.unwrap();
     assert_eq!((report.done, world.work.runs().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
+    let world = World::new();
+    outlives_renewals(&world, 3, 100 * SECOND).await;
     let renewals = world.queues.calls(Op::Update, JOBS);
     let gaps: Vec<u64> = renewals.windows(2).take(3).map(|pair| from_to(pair[0].at, pair[1].at).as_secs()).collect();
     assert!((12..=15).contains(&gaps[0]) && (5..=8).contains(&gaps[1]) && (3..=5).contains(&gaps[2]), "{gaps:?} do not halve down to 5 s");
@@ -109,14 +114,7 @@ async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
 async fn a_short_lease_has_several_renewals_too() {
     let mut world = World::new();
     world.settings.lease = 10 * SECOND;
-    world.queues.seed(JOBS, &sync("a"), None);
-    world.queues.fail(Op::Update, JOBS, 2, ErrorClass::Transient { retry_after: None }, Effect::None);
-    world.script(|_, _, _| async {
-        sleep(Duration::from_secs(30)).await;
-        done()
-    });
-    let report = world.until_idle().await.unwrap();
-    assert_eq!((report.done, world.work.runs().len()), (1, 1));
+    outlives_renewals(&world, 2, 30 * SECOND).await;
 }
 
 #[tokio::test(start_paused = true)]
