@@ -26,20 +26,8 @@ impl Pass<'_> {
         let Some(delivery) = self.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
         let account = self.engine.stores.account(&delivery.account);
         let queues = &account.map_err(|error| permanent("finding the account of the recheck queue", error))?.queues;
-        let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
-        let mut bytes = 0;
-        for address in items {
-            bytes += serde_json::to_vec(address).map_or(0, |json| json.len() + 1);
-            if bytes > RECHECK_ITEMS_BYTES && messages.last().is_some_and(|last| !last.is_empty()) {
-                messages.push(Vec::new());
-                bytes = 0;
-            }
-            if let Some(last) = messages.last_mut() {
-                last.push(address.clone());
-            }
-        }
         let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { self.engine.recheck_after + SERVED_MARGIN };
-        for items in messages {
+        for items in messages(items) {
             let recheck = Recheck { primary: self.primary.clone(), items };
             queues
                 .put(&delivery.recheck_queue, &recheck.encode(), delay, Ttl::Never)
@@ -104,6 +92,60 @@ impl Pass<'_> {
             Ok(_) => Ok(true),
             Err(error) if error.may_have_lost() => Ok(false),
             Err(error) => Err(storage(format!("removing the tombstone of {}", self.primary), error)),
+        }
+    }
+}
+
+/// The items of each recheck message. One message where there are none.
+fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
+    let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
+    let mut room = RECHECK_ITEMS_BYTES;
+    for address in items {
+        let bytes = serde_json::to_vec(address).map_or(0, |json| json.len() + 1);
+        if bytes > room && messages.last().is_some_and(|last| !last.is_empty()) {
+            messages.push(Vec::new());
+            room = RECHECK_ITEMS_BYTES;
+        }
+        room = room.saturating_sub(bytes);
+        if let Some(last) = messages.last_mut() {
+            last.push(address.clone());
+        }
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::job::Primary;
+    use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Part, Site, TableName, ViewName};
+
+    /// Items that take about this many bytes each.
+    fn items(sizes: &[usize]) -> Vec<ItemAddress> {
+        let item = |bytes: &usize| {
+            let container = ContainerName::new("values").unwrap();
+            let part = Part::Member(Member(vec!["m".repeat(*bytes)]));
+            let site = Site::Blob { container, name: BlobName::new("list").unwrap() };
+            let whole = ItemAddress::whole(ViewName::new("listed").unwrap(), AccountName::main(), site);
+            ItemAddress { part: Some(part), ..whole }
+        };
+        sizes.iter().map(item).collect()
+    }
+
+    #[test]
+    fn every_recheck_message_fits_into_a_queue_whatever_its_items_are() {
+        let primary =
+            Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p".repeat(500), "r".repeat(500)).unwrap() };
+        for sizes in
+            [vec![], vec![24_000; 3], vec![24_000; 9], vec![100; 2_000], vec![100, 24_000, 100, 24_000, 24_000, 100], vec![12_000; 7]]
+        {
+            let items = items(&sizes);
+            let messages = messages(&items);
+            for message in &messages {
+                let recheck = Recheck { primary: primary.clone(), items: message.clone() };
+                assert!(recheck.encode().len() <= limits::QUEUE_TEXT_BYTES, "{} items of {sizes:?}", message.len());
+            }
+            assert_eq!(messages.concat(), items, "nothing is left out");
         }
     }
 }
