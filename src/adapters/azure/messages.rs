@@ -42,8 +42,6 @@ pub(super) struct MessagePage {
 
 const OPEN: &[u8] = b"<QueueMessage>";
 const CLOSE: &[u8] = b"</QueueMessage>";
-/// Most of an unreadable message that is kept, in characters.
-const RAW_CHARS: usize = 8_192;
 
 /// Reads a page. `date` is the answer's own, for messages that do not say when they were put.
 pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
@@ -96,10 +94,9 @@ fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     let dequeue_count = fields.one("DequeueCount").and_then(|count| count.trim().parse().ok());
     let text = match text {
         Some(text) => MessageText::Readable(text),
-        None => MessageText::Unreadable {
-            reason: problem.unwrap_or_else(|| "it cannot be read".to_owned()),
-            raw: lossy.chars().take(RAW_CHARS).collect(),
-        },
+        None => {
+            MessageText::Unreadable { reason: problem.unwrap_or_else(|| "it cannot be read".to_owned()), raw: lossy.clone().into_owned() }
+        }
     };
     Some(RawMessage {
         id,
@@ -255,6 +252,14 @@ mod tests {
         let MessageText::Unreadable { reason, raw } = &page.messages[0].text else { panic!() };
         assert_eq!(reason, "it is not UTF-8");
         assert!(raw.contains("<MessageText>\u{fffd}</MessageText>"));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_is_kept_whole() {
+        let text = "x".repeat(60_000);
+        let page = read(&page(&[message_xml("a", &format!("<MessageText><b>{text}</b></MessageText>"))]), None);
+        let MessageText::Unreadable { raw, .. } = &page.messages[0].text else { panic!() };
+        assert!(raw.contains(&text), "{} characters of it", raw.len());
     }
 
     #[test]
