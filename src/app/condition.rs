@@ -78,6 +78,7 @@ impl Condition {
             ReceiverState::Stopped => Some(NotReady::Starting),
             // The open circuit is told of by itself.
             ReceiverState::PausedByStore => None,
+            ReceiverState::Unheard => Some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),
             ReceiverState::Receiving => silent.then_some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),
         }
     }

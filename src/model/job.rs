@@ -201,16 +201,33 @@ pub struct JobEnvelope {
     pub unknown_fields: usize,
 }
 
-/// evenkeel's own note in a message: deliveries that ended in order without being the job's fault.
+/// evenkeel's own note in a message: what became of its deliveries, which the service only counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
     pub id: String,
-    /// How many deliveries to write off.
+    /// Deliveries to write off: they ended in order without being the job's fault.
     pub free: u32,
-    /// When it last saved its progress, by the worker's clock: a job that advances is not given up for its age.
+    /// Runs that began in deliveries that are not written off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub begun: u32,
+    /// Its transient failures since it was put or last saved its progress; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub advanced: Option<Timestamp>,
+    pub failing: Option<Failing>,
+}
+
+/// Transient failures of one job, with no progress in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// When the first of these runs ended, by the queue's clock, in whole seconds.
+    pub since: Timestamp,
+    /// How many runs have failed so.
+    pub runs: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Why a message is not a job.
@@ -566,5 +583,13 @@ mod tests {
         let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
         assert_eq!(note(&object, "m1").map(|n| n.free), Some(3));
         assert_eq!(note(&object, "m2"), None);
+    }
+
+    #[test]
+    fn a_note_of_an_earlier_version_is_read_and_one_without_news_is_written_as_it_was() {
+        let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3,"advanced":"2026-11-20T12:00:00Z"}}"#).unwrap();
+        let note = note(&object, "m1").unwrap();
+        assert_eq!((note.begun, note.failing), (0, None));
+        assert_eq!(serde_json::to_string(&note).unwrap(), r#"{"id":"m1","free":3}"#);
     }
 }

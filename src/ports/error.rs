@@ -24,6 +24,8 @@ pub struct StoreError {
     pub code: Option<Box<str>>,
     /// The zero-based index of the operation of an entity group transaction that failed.
     pub index: Option<usize>,
+    /// Why the request was not sent at all; absent where it was, or may have been.
+    pub withheld: Option<Withheld>,
     /// What happened, in words, without secrets.
     pub message: Box<str>,
     /// The cause below, scrubbed of secrets.
@@ -76,6 +78,15 @@ pub enum ErrorClass {
     Unauthorised,
     /// Over a size limit.
     TooLarge,
+}
+
+/// Why a request was not sent: it says nothing about the thing that it was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withheld {
+    /// Its partition, queue or container throttles, and is left alone for a while.
+    Held,
+    /// The circuit of its service is open.
+    CircuitOpen,
 }
 
 /// What does not exist.
@@ -245,6 +256,7 @@ impl StoreError {
             status: None,
             code: None,
             index: None,
+            withheld: None,
             message: message.into().into_boxed_str(),
             cause: None,
         }
@@ -265,6 +277,14 @@ impl StoreError {
         self
     }
 
+    /// Of a request that was not sent; `code` names the reason in logs.
+    #[must_use]
+    pub fn not_sent(mut self, withheld: Withheld, code: &'static str) -> Self {
+        self.withheld = Some(withheld);
+        self.code = Some(code.into());
+        self
+    }
+
     /// With the cause below. It must be scrubbed of secrets.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
@@ -282,6 +302,7 @@ impl StoreError {
             status: self.status,
             code: self.code.clone(),
             index: self.index,
+            withheld: self.withheld,
             message: self.message.clone(),
             cause: None,
         }

@@ -17,7 +17,7 @@ pub use blobs::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, all_blobs,
 };
 pub use clock::{Chance, Clock};
-pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What};
+pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What, Withheld};
 pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};

@@ -138,6 +138,12 @@ pub enum FailureClass {
         /// How long the store asked to wait.
         retry_after: Option<Duration>,
     },
+    /// A request was not sent, since its partition is left alone for a while or its service does not answer: release and try
+    /// later, at least this long. It says nothing about the job.
+    Withheld {
+        /// How long until it may be sent.
+        retry_after: Option<Duration>,
+    },
     /// The data was written by a newer catalog than this worker's: release, and receive nothing more.
     OutdatedCatalog,
 }

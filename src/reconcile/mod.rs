@@ -54,6 +54,7 @@ mod staging;
 mod table_archive;
 mod taken;
 mod value;
+mod waiting;
 mod walk;
 
 pub use audit::{AuditPass, Finding, Problem};
@@ -63,3 +64,6 @@ pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, 
 pub use recheck::{Recheck, RecheckError};
 pub use records::{AuditRecord, audit_records};
 pub use report::{PlanReport, TakenItem};
+pub use waiting::Waits;
+#[cfg(test)]
+pub(crate) use waiting::aside;

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::SemaphorePermit;
 
 use super::document::Document;
 use super::engine::Engine;
@@ -80,6 +81,8 @@ pub(super) struct Pass<'e> {
     pub(super) supplies: BTreeMap<ItemAddress, Supply>,
     /// Which those are.
     pub(super) supplied: BTreeSet<ItemAddress>,
+    /// Held from its first announcement on by a pass that carries large values.
+    pub(super) value_slot: Option<SemaphorePermit<'e>>,
     /// The blobs that the primary points to, in the state that items were last derived from.
     referred: BTreeSet<Site>,
     /// The ETag of this run's own last announcement.
@@ -112,6 +115,7 @@ impl<'e> Pass<'e> {
             rows_in_the_way: false,
             supplies: BTreeMap::new(),
             supplied: BTreeSet::new(),
+            value_slot: None,
             referred: BTreeSet::new(),
             announced: None,
             announced_at: None,
@@ -254,6 +258,8 @@ impl<'e> Pass<'e> {
     /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
     /// another pass was faster.
     pub(super) async fn announce(&mut self, seen: &Observation, plan: &Plan) -> Result<Option<Option<ETag>>, Failure> {
+        // Before anything is announced: how long that takes counts for nobody.
+        self.take_value_slot().await;
         let Some(footprint) = &plan.announce else { return Ok(Some(seen.etag.clone())) };
         let stranger = self.meets_a_stranger(seen);
         let sent = (self.engine.clock.now(), self.engine.clock.monotonic());

@@ -27,6 +27,7 @@ use super::items::{Deed, ItemFailure};
 use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::{Look, Plan, Write};
+use super::waiting::aside;
 use crate::catalog::Shelf;
 use crate::model::large::{self, Folder, Pointer};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
@@ -37,7 +38,7 @@ use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, Fil
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
 /// Requests of one large value under way at once.
 const BLOCKS_AT_ONCE: usize = 4;
-/// Large values that an engine carries from blob to blob at once. With blocks of 4 MiB, four at once, each held twice where the
+/// Passes of an engine that carry large values from blob to blob at once, each one value after the other. With blocks of 4 MiB, four at once, each held twice where the
 /// service sends it in pieces, they take 64 MiB at most, whatever their size.
 pub(super) const VALUES_AT_ONCE: usize = 2;
 /// A blob is named by its content, and never changes.
@@ -306,6 +307,19 @@ impl Pass<'_> {
         Ok(lead)
     }
 
+    /// Waits until this pass may carry large values, where it has some to carry: what the job has in hand, and what the service
+    /// copies by itself, takes no part of the memory that is bounded here.
+    pub(super) async fn take_value_slot(&mut self) {
+        let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
+            Supply::Bytes { .. } => false,
+            Supply::Copy { account, .. } => *account != address.account || !matches!(address.site, Site::Blob { .. }),
+            Supply::Staged(_) | Supply::File { .. } => true,
+        };
+        if self.value_slot.is_none() && self.supplies.iter().any(carried) {
+            self.value_slot = aside(self.engine.values_at_once.acquire()).await.ok();
+        }
+    }
+
     /// Uploads what the primary is to point to. Nothing where a race was lost.
     pub(super) async fn upload_values(&mut self, plan: &Plan) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
         let mut written = BTreeMap::new();
@@ -347,7 +361,6 @@ impl Pass<'_> {
             Supply::Staged(staged) => {
                 upload.content_type = Some(staged.content_type.clone());
                 let from = self.target(&staged.account)?.blobs.as_ref();
-                let _one = self.engine.values_at_once.acquire().await;
                 Ok(carry(from, staged, blobs, to, &upload).await)
             }
             Supply::Copy { account, container, pointer } if *account == address.account => {
@@ -362,7 +375,6 @@ impl Pass<'_> {
                 let Some(staged) = staged else { return Err(gone(address, pointer)) };
                 upload.content_type = Some(staged.content_type.clone());
                 let from = self.target(account)?.blobs.as_ref();
-                let _one = self.engine.values_at_once.acquire().await;
                 Ok(carry(from, &staged, blobs, to, &upload).await)
             }
             Supply::File { place, content_type } => {
@@ -371,7 +383,6 @@ impl Pass<'_> {
                 let found = files.find(place).await;
                 let found = found.map_err(|error| storage(format!("reading {}/{}", place.dir, place.name), error))?;
                 let Some(found) = found else { return Err(gone_file(address, place)) };
-                let _one = self.engine.values_at_once.acquire().await;
                 let mark = &found.mark;
                 let read = |range: Range<u64>| files.read_at(place, range, mark);
                 Ok(carry_by(read, found.length, blobs, to, &upload).await)
@@ -389,7 +400,6 @@ impl Pass<'_> {
             Supply::Copy { account, container, pointer } => {
                 let Some(staged) = self.version(account, (container, &pointer.name)).await? else { return Err(gone(address, pointer)) };
                 let from = self.target(account)?.blobs.as_ref();
-                let _one = self.engine.values_at_once.acquire().await;
                 let staged = &staged;
                 let read = move |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
                 let pieces = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE).boxed();

@@ -92,8 +92,10 @@ struct Entry {
 struct Delivered {
     tick: u64,
     caller: u32,
-    /// Deliveries so far that count, this one included.
+    /// Attempts so far, this one included: runs that began and whose end nothing tells of.
     attempts: u64,
+    /// A run of it began, or the message says so.
+    began: bool,
     /// Released in order, and written off.
     released: bool,
     /// Something happened that explains why it counts.
@@ -198,8 +200,10 @@ impl Ledger {
                 Change::Got { queue, id, dequeue_count } => {
                     if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
                         let explained = faulty || execution.late;
-                        let attempts = u64::from(*dequeue_count).saturating_sub(free(&entry.text, id));
-                        entry.deliveries.push(Delivered { tick, caller: execution.caller, attempts, released: false, explained });
+                        let (free, begun) = noted(&entry.text, id);
+                        let attempts = u64::from(*dequeue_count).saturating_sub(free).min(begun + 1);
+                        let caller = execution.caller;
+                        entry.deliveries.push(Delivered { tick, caller, attempts, began: false, released: false, explained });
                         self.redelivered += u64::from(*dequeue_count > 1);
                     }
                 }
@@ -231,6 +235,10 @@ impl Ledger {
         let most = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
         entry.running.push(delivery);
+        let at = usize::try_from(delivery).ok().and_then(|number| number.checked_sub(1));
+        if let Some(delivered) = at.and_then(|at| entry.deliveries.get_mut(at)) {
+            delivered.began = true;
+        }
         match entry.delivery(delivery) {
             Some(delivery) if delivery.attempts > most => {
                 Err(format!("the message {id} on {queue} runs in its attempt {}", delivery.attempts))
@@ -448,10 +456,10 @@ fn sent_by_worker(text: &str) -> Result<Expectation, String> {
     }
 }
 
-/// How many deliveries a message says to write off.
-fn free(text: &str, id: &str) -> u64 {
+/// How many deliveries a message says to write off, and how many runs it says began in the others.
+fn noted(text: &str, id: &str) -> (u64, u64) {
     let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
-    note.map_or(0, |note| u64::from(note.free))
+    note.map_or((0, 0), |note| (u64::from(note.free), u64::from(note.begun)))
 }
 
 impl Entry {
@@ -479,20 +487,21 @@ impl Entry {
         if *text == self.text {
             return;
         }
+        let (_, begun_before) = noted(&self.text, id);
         text.clone_into(&mut self.text);
-        let free = free(text, id);
+        let (free, begun) = noted(text, id);
+        let Some(last) = self.deliveries.last_mut() else { return };
+        last.began |= begun > begun_before;
         if free > self.free {
             self.free = free;
-            if let Some(last) = self.deliveries.last_mut() {
-                last.released = true;
-            }
+            last.released = true;
         }
     }
 
-    /// Whether enough deliveries count, each for a reason. The last one may be the one that found the others. `late`:
-    /// the poison message arrived when its sender had given it up, and maybe written the delivery off.
+    /// Whether enough runs began that count, each for a reason. `late`: the poison message arrived when its sender had given it
+    /// up, and maybe written the delivery off.
     fn is_exhausted(&self, max: usize, late: bool) -> bool {
-        let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| !delivery.released).collect();
+        let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
         counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
     }
 }

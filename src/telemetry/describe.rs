@@ -38,6 +38,7 @@ pub fn announce_queue(queue: &str) {
     for reason in names::POISON_REASONS {
         counter!(names::POISONED_TOTAL, names::QUEUE => queue.to_owned(), names::REASON => reason).absolute(0);
     }
+    counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => queue.to_owned()).absolute(0);
     for outcome in ["renewed", "lost", "failed"] {
         counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => queue.to_owned(), names::OUTCOME => outcome).absolute(0);
     }

@@ -20,6 +20,8 @@ pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
 pub const QUEUE_OLDEST_AGE: &str = "evenkeel_queue_oldest_age_seconds";
 /// When the queue was last asked for messages and answered, as Unix time; 0 for never. Labels: [`QUEUE`].
 pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
+/// Requests for messages whose answer was lost. Labels: [`QUEUE`].
+pub const UNANSWERED_POLLS_TOTAL: &str = "evenkeel_unanswered_polls_total";
 /// Leases that were renewed, or not. Labels: [`QUEUE`], [`OUTCOME`].
 pub const LEASE_RENEWALS_TOTAL: &str = "evenkeel_lease_renewals_total";
 /// Messages moved to the poison queue. Labels: [`QUEUE`], [`REASON`].
@@ -120,7 +122,7 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 23] = [
+pub const METRICS: [Metric; 24] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
@@ -134,6 +136,7 @@ pub const METRICS: [Metric; 23] = [
         &[QUEUE],
         "Unix time at which the queue last answered a request for messages, 0 for never",
     ),
+    metric(Kind::Counter, Unit::Count, UNANSWERED_POLLS_TOTAL, &[QUEUE], "Requests for messages whose answer was lost"),
     metric(Kind::Counter, Unit::Count, LEASE_RENEWALS_TOTAL, &[QUEUE, OUTCOME], "Renewals of leases, by how they ended"),
     metric(Kind::Counter, Unit::Count, POISONED_TOTAL, &[QUEUE, REASON], "Messages moved to the poison queue, by reason"),
     metric(Kind::Counter, Unit::Count, JOBS_FOLDED_TOTAL, &[QUEUE], "Sync jobs that shared the run of another one of their primary"),

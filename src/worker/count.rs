@@ -97,6 +97,11 @@ pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
     gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue)).set(at.as_duration().as_secs_f64());
 }
 
+/// The answer to a poll was lost: what it got is hidden, and was counted as delivered.
+pub(crate) fn unanswered_poll(source: &Source) {
+    counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
+}
+
 /// What a queue holds.
 pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^53 messages does not exist")]

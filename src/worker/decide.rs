@@ -5,9 +5,11 @@
 //! | done, skipped | delete | – |
 //! | advanced | release with its progress in the message, visible at once | no |
 //! | permanent, undecodable | poison | – |
-//! | transient, outdated catalog | release with a growing delay; by age: poison (exhausted) | no |
+//! | transient | release with a growing delay; after failing for long enough, often enough: poison (exhausted) | no |
+//! | a request was withheld, outdated catalog | release with a growing delay | no |
 //! | drain | release, visible at once | no |
 //! | lease over | release with a growing delay | no |
+//! | the run could not be noted | release with a growing delay | no |
 //! | key crowded | release with the first delay | no |
 //! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
 //! | panic | the same | yes |
@@ -24,6 +26,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::poison::Reason;
+use crate::model::job::Failing;
 use crate::planted::{Bug, planted};
 use crate::reconcile::{Failure, FailureClass, Outcome};
 use crate::settings::Backoff;
@@ -35,8 +38,8 @@ pub(crate) enum End {
     Ran(Arc<Ran>),
     /// The message is no job that this queue may carry.
     Rejected(Rejection),
-    /// Its attempts were used up before this delivery.
-    Exhausted,
+    /// So many attempts were used up before this delivery.
+    Exhausted(u32),
     /// The run panicked, with this message.
     Panicked(String),
     /// The run took longer than this.
@@ -55,7 +58,7 @@ impl End {
                 Ran::Finished(outcome) => Some(outcome),
                 Ran::Failed(_) => None,
             },
-            Self::Rejected(_) | Self::Exhausted | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => None,
+            Self::Rejected(_) | Self::Exhausted(_) | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => None,
         }
     }
 }
@@ -84,6 +87,8 @@ pub(crate) enum Interruption {
     Drain,
     /// The lease could not be renewed.
     LeaseOver,
+    /// An earlier run may not have come to its end, and this one could not be noted before it began.
+    Untraced,
     /// Too many jobs wait under its key.
     Crowded,
 }
@@ -95,8 +100,10 @@ pub(crate) struct Situation {
     pub(crate) deliveries: u32,
     /// Of these, how many count, this time included.
     pub(crate) attempts: u32,
-    /// Since it was first enqueued, or last saved its progress, by the queue's clock.
-    pub(crate) idle: Duration,
+    /// Transient failures without progress in between, this delivery's included if it is one.
+    pub(crate) failing: Failing,
+    /// How long it has been failing so, by the queue's clock.
+    pub(crate) failing_for: Duration,
     /// Until it expires, by the queue's clock; `None` for never.
     pub(crate) ttl: Option<Duration>,
     /// Whether a store refuses as a whole. Only looked at after a timeout.
@@ -149,6 +156,8 @@ pub(crate) enum Attempt {
     Counts,
     /// It ended in order and without being the job's fault: it is written off.
     WrittenOff,
+    /// The same, and its failure is noted.
+    Failed(Failing),
 }
 
 /// Why a message goes to the poison queue.
@@ -173,25 +182,28 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
                     return poison(Reason::Exhausted, end, "");
                 }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
-                FailureClass::Transient { .. } if situation.idle >= limits.give_up_after => {
-                    return poison(Reason::Exhausted, end, &format!("given up after {}: ", whole(situation.idle)));
+                FailureClass::Transient { .. } if gives_up(situation, limits) => {
+                    let Situation { failing, failing_for, .. } = situation;
+                    let before = format!("given up after {} failed tries in {}: ", failing.runs, whole(*failing_for));
+                    return poison(Reason::Exhausted, end, &before);
                 }
-                FailureClass::Transient { retry_after } => written_off(growing.max(retry_after.unwrap_or_default())),
+                FailureClass::Transient { retry_after } => {
+                    let delay = growing.max(retry_after.unwrap_or_default());
+                    Settlement::Release { delay, attempt: Attempt::Failed(situation.failing) }
+                }
+                FailureClass::Withheld { retry_after } => written_off(growing.max(retry_after.unwrap_or_default())),
                 FailureClass::OutdatedCatalog => written_off(growing),
             },
         },
         End::Rejected(rejection) => return poison(rejection.reason, end, ""),
-        End::Exhausted => {
-            let before = situation.attempts.saturating_sub(1);
-            return poison(Reason::Exhausted, end, &format!("{before} {} ", if before == 1 { "delivery" } else { "deliveries" }));
-        }
+        End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
         End::TimedOut(_) if situation.stores == Stores::Refuse => written_off(growing),
         End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
             return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
         }
         End::Panicked(_) | End::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
         End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
-        End::Interrupted(Interruption::LeaseOver) => written_off(growing),
+        End::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
         // It waits for others of its key, which may be many: its own deliveries say nothing about how long.
         End::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
         End::LeaseLost => return Settlement::Abandon,
@@ -202,6 +214,12 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
         }
         settlement => settlement,
     }
+}
+
+/// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
+/// before is no sign of anything, and a request that was withheld never gets here.
+const fn gives_up(situation: &Situation, limits: &Limits) -> bool {
+    situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos() && situation.failing.runs >= limits.max_dequeue_count
 }
 
 fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
@@ -219,15 +237,17 @@ pub(crate) fn describe(end: &End) -> (String, String) {
             Ran::Failed(failure) => return (failure.step.clone(), failure.chain()),
         },
         End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
-        End::Exhausted => (
-            "counting attempts",
-            "ended without an answer: crashes of the worker, panics, runs that never ended, or messages lost on their way to a worker"
-                .to_owned(),
-        ),
+        End::Exhausted(1) => {
+            ("counting attempts", "a run came to no end: a crash of the worker, a panic, or a run that was cut off".to_owned())
+        }
+        End::Exhausted(runs) => {
+            ("counting attempts", format!("{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"))
+        }
         End::Panicked(message) => ("running", format!("the run panicked: {message}")),
         End::TimedOut(limit) => ("running", format!("the run was cancelled after job_timeout ({})", whole(*limit))),
         End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
         End::Interrupted(Interruption::LeaseOver) => ("renewing the lease", "the lease could not be renewed in time".to_owned()),
+        End::Interrupted(Interruption::Untraced) => ("noting the run", "the message could not be updated before the run".to_owned()),
         End::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait under its key".to_owned()),
         End::LeaseLost => ("renewing the lease", "the lease is lost: somebody else may have the message".to_owned()),
     };
@@ -248,8 +268,11 @@ mod tests {
         retry_delay: Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) },
         give_up_after: Duration::from_hours(6),
     };
+    const ONCE: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 1 };
+    const OFTEN: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 5 };
     const FIRST: Situation =
-        Situation { deliveries: 1, attempts: 1, idle: Duration::from_secs(1), ttl: None, stores: Stores::Answer, unit: 0.5 };
+        Situation { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Stores::Answer, unit: 0.5 };
+    const OLD: Situation = Situation { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
 
     fn failed(class: FailureClass) -> End {
         End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
@@ -261,6 +284,10 @@ mod tests {
 
     fn off(seconds: u64) -> Settlement {
         Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::WrittenOff }
+    }
+
+    fn tried_again(seconds: u64, failing: Failing) -> Settlement {
+        Settlement::Release { delay: Duration::from_secs(seconds), attempt: Attempt::Failed(failing) }
     }
 
     fn counts(seconds: u64) -> Settlement {
@@ -282,24 +309,26 @@ mod tests {
         let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
         let minute = Duration::from_mins(1);
         let last = Situation { deliveries: 9, attempts: 5, ..FIRST };
-        let old = Situation { idle: Duration::from_hours(7), ..FIRST };
         let outage = Situation { stores: Stores::Refuse, ..last };
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
-            (&skipped, old, Settlement::Delete),
+            (&skipped, OLD, Settlement::Delete),
             (&advanced, last, Settlement::Advance(cursor.clone())),
-            (&throttled(None), Situation { idle: Duration::from_secs(1), ..old }, off(4)),
-            (&throttled(None), FIRST, off(4)),
-            (&throttled(None), Situation { deliveries: 3, ..FIRST }, off(16)),
-            (&throttled(Some(minute)), FIRST, off(60)),
-            (&throttled(None), Situation { deliveries: 400, attempts: 5, ..FIRST }, off(600)),
-            (&failed(FailureClass::OutdatedCatalog), old, off(4)),
+            (&throttled(None), FIRST, tried_again(4, ONCE)),
+            (&throttled(None), Situation { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
+            (&throttled(None), Situation { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),
+            (&throttled(None), Situation { deliveries: 3, ..FIRST }, tried_again(16, ONCE)),
+            (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
+            (&throttled(None), Situation { deliveries: 400, attempts: 5, ..FIRST }, tried_again(600, ONCE)),
+            (&failed(FailureClass::Withheld { retry_after: Some(minute) }), OLD, off(60)),
+            (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
             (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
             (&End::TimedOut(minute), FIRST, counts(4)),
             (&End::TimedOut(minute), outage, off(600)),
             (&End::Interrupted(Interruption::Drain), last, off(0)),
             (&End::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
             (&End::Interrupted(Interruption::LeaseOver), last, off(600)),
+            (&End::Interrupted(Interruption::Untraced), last, off(600)),
             (&End::Interrupted(Interruption::Crowded), last, off(4)),
             (&End::LeaseLost, last, Settlement::Abandon),
         ] {
@@ -307,10 +336,10 @@ mod tests {
         }
         for (end, situation, expected) in [
             (&failed(FailureClass::Permanent), FIRST, Reason::Permanent),
-            (&throttled(None), old, Reason::Exhausted),
+            (&throttled(None), OLD, Reason::Exhausted),
             (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
             (&End::TimedOut(minute), last, Reason::Exhausted),
-            (&End::Exhausted, last, Reason::Exhausted),
+            (&End::Exhausted(5), last, Reason::Exhausted),
             (&throttled(None), Situation { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
             (&End::Interrupted(Interruption::LeaseOver), Situation { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
         ] {
@@ -320,10 +349,9 @@ mod tests {
 
     #[test]
     fn a_message_is_given_up_with_its_last_error() {
-        let old = Situation { idle: Duration::from_hours(7), ..FIRST };
-        let Settlement::Poison(verdict) = decide(&throttled(None), &old, &LIMITS) else { panic!("not poisoned") };
+        let Settlement::Poison(verdict) = decide(&throttled(None), &OLD, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.step, "reading the primary");
-        assert_eq!(verdict.error, "given up after 25200 s: reading the primary: no");
+        assert_eq!(verdict.error, "given up after 5 failed tries in 25200 s: reading the primary: no");
         let panicked = Situation { attempts: 5, ..FIRST };
         let Settlement::Poison(verdict) = decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.error, "given up after 5 attempts: the run panicked: index 7");

@@ -1,46 +1,42 @@
 //! One delivery, from the message to its settlement.
 //!
 //! ```text
-//!   examine ──▶ attempts left? ──▶ turn ──▶ run ──▶ decide ──▶ settle
-//!      │             │           └─ under the lease ─┘   ▲
-//!      └─ rejected ──┴─ exhausted ───────────────────────┘
+//!   examine ──▶ attempts left? ──▶ turn ──▶ noted ──▶ run ──▶ decide ──▶ settle
+//!      │             │           └───── under the lease ─────┘   ▲
+//!      └─ rejected ──┴─ exhausted ───────────────────────────────┘
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::count;
-use super::decide::{End, Interruption, Ran, Settlement, Situation, Stores, decide, describe};
+use super::decide::{End, Ran, Settlement, Situation, Stores, decide, describe};
 use super::engine::{Engine, Tally};
 use super::examine::{Examined, examine};
-use super::lease::{Hold, Lease, Leased};
+use super::lease::{Lease, Leased};
 use super::observer::{Ended, delivered};
 use super::poison::Reason;
-use super::schedule::Folding;
+use super::running::{Assignment, run};
 use super::settle::{Settled, settle};
 use super::source::{Carries, Source};
 use super::status::InFlight;
 use super::times::QueueTime;
-use super::turns::{Lead, Place, Turn};
-use crate::model::Job;
 use crate::model::cause;
-use crate::model::job::Looks;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
-use crate::reconcile::{FailureClass, Outcome, Work};
+use crate::reconcile::{FailureClass, Outcome};
 use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
 pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: Message, sent: Duration, place: InFlight) {
     // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, source.carries, source.allow.as_ref())))
-        .unwrap_or_else(|payload| Examined::rejected(Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload))));
+    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, source.carries, source.allow.as_ref()))).unwrap_or_else(|payload| {
+        Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
+    });
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
@@ -57,20 +53,13 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     let queue_time = QueueTime::of(message, settings.lease, sent);
     let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
     let text = match &message.text {
-        MessageText::Readable(text) => text,
-        MessageText::Unreadable { raw, .. } => raw,
+        MessageText::Readable(text) => Some(text.clone()),
+        MessageText::Unreadable { .. } => None,
     };
-    let leased = Leased {
-        id: message.id.clone(),
-        receipt: message.pop_receipt.clone(),
-        text: text.clone(),
-        visibility: settings.lease,
-        sent,
-        expires,
-    };
+    let leased = Leased { id: message.id.clone(), receipt: message.pop_receipt.clone(), text, visibility: settings.lease, sent, expires };
     let mut lease = Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased);
-    let free = if planted(Bug::NothingWrittenOff) { 0 } else { examined.free };
-    let attempts = message.dequeue_count.saturating_sub(free);
+    let deliveries = &examined.deliveries;
+    let attempts = deliveries.attempts();
     if planted(Bug::DeletedBeforeRun) {
         drop(lease.delete().await);
     }
@@ -78,21 +67,19 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
 
     let end = match &examined.work {
         Err(rejection) => End::Rejected(rejection.clone()),
-        Ok(_) if attempts > most => End::Exhausted,
-        Ok(work) => match lease.hold(run(engine, source, message, work)).await {
-            Hold::Finished(end) => end,
-            Hold::Lost => End::LeaseLost,
-            Hold::Over => End::Interrupted(Interruption::LeaseOver),
-        },
+        Ok(_) if deliveries.are_exhausted(most) => End::Exhausted(attempts.saturating_sub(1)),
+        Ok(work) => run(engine, source, &mut lease, &Assignment { message, work, deliveries }).await,
     };
     let ended = engine.now();
     if is_outdated(&end) {
         engine.outdated.cancel();
     }
+    let failing = deliveries.failing(queue_time.at(ended));
     let situation = Situation {
         deliveries: message.dequeue_count,
         attempts,
-        idle: queue_time.since(examined.advanced.map_or(message.inserted, |at| at.max(message.inserted)), ended),
+        failing,
+        failing_for: queue_time.since(failing.since, ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
         stores: if matches!(end, End::TimedOut(_)) { engine.circuit.look() } else { Stores::Answer },
         unit: engine.chance.unit(),
@@ -111,62 +98,6 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
         traces::ended(outcome, failed.as_deref());
     }
     report(message, examined, &end, &settlement, settled, attempts);
-}
-
-/// Waits for the turn of the work's key and runs it, or shares a run.
-async fn run(engine: &Engine, source: &Source, message: &Message, work: &Work) -> End {
-    if engine.stop.receiving.is_cancelled() {
-        return End::Interrupted(Interruption::Drain);
-    }
-    // A run for a plain sync would not do for a thorough one.
-    let plain = matches!(work, Work::Job(Job::Sync { looks: Looks::Doubtful, .. }));
-    let folding = if plain { Folding::Folds } else { Folding::Alone };
-    let place = engine.key(work).map_or_else(|| Place::Now(Lead::unkeyed()), |key| engine.turns.arrive(key, folding, source.crowd()));
-    let lead = match place {
-        Place::Now(lead) => lead,
-        Place::Crowded => return End::Interrupted(Interruption::Crowded),
-        Place::Later(turn) => {
-            let turn = tokio::select! {
-                biased;
-                () = engine.stop.receiving.cancelled() => return End::Interrupted(Interruption::Drain),
-                turn = turn => turn,
-            };
-            match turn {
-                Ok(Turn::Lead(lead)) => lead,
-                Ok(Turn::Folded(ran)) => {
-                    count::folded(source);
-                    return End::Ran(ran);
-                }
-                // Whoever held the key was torn down without handing it on: the message comes again.
-                Err(_) => return End::Interrupted(Interruption::Crowded),
-            }
-        }
-    };
-    let delivery = source.delivery(message);
-    let limit = engine.settings.job_timeout;
-    let running = timeout(limit, AssertUnwindSafe(engine.execute.execute(work, &delivery)).catch_unwind());
-    let ran = tokio::select! {
-        biased;
-        () = engine.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
-        ran = running => ran,
-    };
-    let ran = match ran {
-        Err(_) => return End::TimedOut(limit),
-        Ok(Err(payload)) => return End::Panicked(cause::panic(&*payload)),
-        Ok(Ok(Ok(outcome))) => Arc::new(Ran::Finished(outcome)),
-        Ok(Ok(Err(failure))) => Arc::new(Ran::Failed(failure)),
-    };
-    if let Ran::Finished(outcome) = ran.as_ref() {
-        let summary = outcome.summary();
-        engine.items.changed(summary);
-        if let Some(observer) = &engine.observer
-            && !summary.changes.is_empty()
-        {
-            observer.changed(&summary.changes);
-        }
-    }
-    lead.finish(&ran);
-    End::Ran(ran)
 }
 
 fn is_outdated(end: &End) -> bool {
@@ -213,7 +144,7 @@ fn released_as(end: &End) -> &'static str {
         End::TimedOut(_) => "timeout",
         End::Interrupted(_) => "interrupted",
         End::Ran(_) if end.outcome().is_some() => "advanced",
-        End::Ran(_) | End::Rejected(_) | End::Exhausted | End::LeaseLost => "transient",
+        End::Ran(_) | End::Rejected(_) | End::Exhausted(_) | End::LeaseLost => "transient",
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
+use super::attempts::Deliveries;
 use super::decide::Rejection;
 use super::poison::Reason;
 use super::source::Carries;
@@ -25,10 +25,8 @@ pub(crate) struct Examined {
     pub(crate) id: Option<String>,
     /// W3C trace context.
     pub(crate) traceparent: Option<String>,
-    /// Deliveries to write off.
-    pub(crate) free: u32,
-    /// When it last saved its progress.
-    pub(crate) advanced: Option<Timestamp>,
+    /// Its deliveries, this one included.
+    pub(crate) deliveries: Deliveries,
     /// Fields that no job has.
     pub(crate) unknown_fields: usize,
     /// The work, or why there is none.
@@ -45,9 +43,10 @@ const STEP: &str = "decoding the message";
 
 impl Examined {
     /// A message that is not run.
-    pub(crate) const fn rejected(reason: Reason, error: String) -> Self {
+    pub(crate) fn rejected(message: &Message, reason: Reason, error: String) -> Self {
         let work = Err(Rejection { reason, step: STEP, error });
-        Self { op: UNKNOWN, spelled: None, id: None, traceparent: None, free: 0, advanced: None, unknown_fields: 0, work }
+        let deliveries = Deliveries::new(&message.id, message.dequeue_count, None);
+        Self { op: UNKNOWN, spelled: None, id: None, traceparent: None, deliveries, unknown_fields: 0, work }
     }
 }
 
@@ -56,14 +55,14 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
     let text = match &message.text {
         MessageText::Readable(text) => text,
         MessageText::Unreadable { reason, .. } => {
-            return Examined::rejected(Reason::Undecodable, format!("the queue's text cannot be read: {reason}"));
+            return Examined::rejected(message, Reason::Undecodable, format!("the queue's text cannot be read: {reason}"));
         }
     };
     let object = match job::decode_object(text) {
         Ok(object) => object,
         Err(error) => {
             let reason = if error.is_undecodable() { Reason::Undecodable } else { Reason::Permanent };
-            return Examined::rejected(reason, cause::chain(&error));
+            return Examined::rejected(message, reason, cause::chain(&error));
         }
     };
     let field = |name: &str| object.get(name).and_then(Value::as_str).map(|text| cause::shortened(text, TEXT_BYTES));
@@ -72,9 +71,8 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
         spelled: field("op"),
         id: field("id"),
         traceparent: field("traceparent"),
-        free: note.as_ref().map_or(0, |note| note.free),
-        advanced: note.and_then(|note| note.advanced),
-        ..Examined::rejected(Reason::Permanent, String::new())
+        deliveries: Deliveries::new(&message.id, message.dequeue_count, note),
+        ..Examined::rejected(message, Reason::Permanent, String::new())
     };
     let permanent = |error| Err(Rejection { reason: Reason::Permanent, step: STEP, error });
     match carries {
@@ -103,7 +101,10 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::model::job::Note;
 
     fn examined(text: &str, carries: Carries, allow: Option<&[&str]>) -> Examined {
         let message = Message {
@@ -125,7 +126,9 @@ mod tests {
     fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
         let examined = examined(SYNC, Carries::Jobs, Some(&["sync"]));
         assert!(matches!(examined.work, Ok(Work::Job(_))));
-        assert_eq!((examined.op, examined.id.as_deref(), examined.free), ("sync", Some("mine"), 3));
+        let note = Note { id: "m1".to_owned(), free: 3, begun: 0, failing: None };
+        assert_eq!((examined.op, examined.id.as_deref()), ("sync", Some("mine")));
+        assert_eq!(examined.deliveries, Deliveries::new("m1", 1, Some(note)));
     }
 
     #[test]

@@ -30,8 +30,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::count;
+use super::note::with_note;
 use super::source::Source;
 use crate::model::cause;
+use crate::model::job::Note;
 use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 
@@ -51,8 +53,11 @@ pub(crate) struct Lease {
     chance: Arc<dyn Chance>,
     id: String,
     receipt: String,
-    /// Sent with every renewal: an update without a text would empty the message.
-    text: String,
+    /// Sent with every renewal: an update without a text would empty the message. Absent where it could not be read: then there
+    /// are no renewals, since nothing else may be written in its place.
+    text: Option<String>,
+    /// What the next renewal notes in the text.
+    begun: Option<Note>,
     visibility: Duration,
     /// Monotonic; when the message itself expires, beyond which no lease can reach.
     expires: Option<Duration>,
@@ -76,14 +81,27 @@ pub(crate) enum Hold<T> {
     Over,
 }
 
+/// What became of noting a run before it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Traced {
+    /// The message says that it began; or may say so, and only a run makes that true.
+    Noted,
+    /// The message has no room for it.
+    NoRoom,
+    /// It was not noted, and the store is at fault.
+    Failed,
+    /// Somebody else may have the message.
+    Lost,
+}
+
 /// What a lease starts from.
 pub(crate) struct Leased {
     /// The message's id.
     pub(crate) id: String,
     /// The receipt of this delivery.
     pub(crate) receipt: String,
-    /// The message's text.
-    pub(crate) text: String,
+    /// The message's text, where it could be read.
+    pub(crate) text: Option<String>,
     /// The visibility timeout it was got with.
     pub(crate) visibility: Duration,
     /// Monotonic time before the Get was sent.
@@ -102,6 +120,7 @@ impl Lease {
             id,
             receipt,
             text,
+            begun: None,
             visibility,
             expires,
             deadline: Duration::ZERO,
@@ -112,9 +131,40 @@ impl Lease {
         lease
     }
 
-    /// The message's text.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
+    /// The message's text, where it could be read.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// A run begins under this lease: its first renewal notes that in the message.
+    pub(crate) fn note_later(&mut self, note: Note) {
+        self.begun = Some(note);
+    }
+
+    /// Notes that a run begins, by a renewal of its own.
+    pub(crate) async fn note_now(&mut self, note: &Note) -> Traced {
+        let Some(text) = self.text().and_then(|text| with_note(text, note)) else { return Traced::NoRoom };
+        let sent = self.clock.monotonic();
+        let visibility = self.reach(sent);
+        let answer = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, &text, visibility).await;
+        let class = answer.as_ref().err().map(|error| error.class);
+        let lost = self.renewed(sent, visibility, answer);
+        match class {
+            _ if lost => Traced::Lost,
+            None | Some(ErrorClass::Ambiguous) => {
+                self.text = Some(text);
+                Traced::Noted
+            }
+            Some(ErrorClass::Permanent | ErrorClass::TooLarge | ErrorClass::Conflict | ErrorClass::Precondition) => Traced::NoRoom,
+            Some(
+                ErrorClass::Throttled { .. }
+                | ErrorClass::Refused
+                | ErrorClass::Transient { .. }
+                | ErrorClass::Unauthorised
+                | ErrorClass::LeaseLost
+                | ErrorClass::NotFound(_),
+            ) => Traced::Failed,
+        }
     }
 
     /// Monotonic; until when the message is surely hidden from others.
@@ -150,10 +200,12 @@ impl Lease {
             }
             let sent = self.clock.monotonic();
             let visibility = self.reach(sent);
+            self.take_note();
+            let Some(text) = &self.text else { continue };
             let answer;
             let mut ended = None;
             {
-                let renewal = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, &self.text, visibility);
+                let renewal = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, text, visibility);
                 let mut renewal = pin!(renewal);
                 // A renewal under way is always awaited, though the work has ended meanwhile: only its answer
                 // carries the receipt that settles the message.
@@ -190,6 +242,14 @@ impl Lease {
         let updated = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, text, delay).await?;
         self.receipt = updated.pop_receipt;
         Ok(())
+    }
+
+    /// Puts into the text what the next renewal notes. Where it does not fit, the run leaves no trace.
+    fn take_note(&mut self) {
+        let note = self.begun.take();
+        if let Some(noted) = note.and_then(|note| with_note(self.text()?, &note)) {
+            self.text = Some(noted);
+        }
     }
 
     /// Takes in the answer to a renewal. Whether the lease is lost.
@@ -242,7 +302,8 @@ impl Lease {
     fn schedule_renewal(&mut self, from: Duration) {
         let due = from + self.interval.mul_f64(self.chance.between(0.8, 1.0));
         let cannot_reach_further = self.expires.is_some_and(|expires| self.deadline >= expires || expires < due + SECOND);
-        self.due = if cannot_reach_further || planted(Bug::LeaseNotRenewed) { self.deadline } else { due.min(self.deadline) };
+        let never = cannot_reach_further || self.text.is_none() || planted(Bug::LeaseNotRenewed);
+        self.due = if never { self.deadline } else { due.min(self.deadline) };
     }
 
     /// The visibility timeout to ask for: the service refuses one beyond the message's own end.

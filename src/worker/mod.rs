@@ -12,13 +12,15 @@
 //!
 //! * A message is deleted only after its work ended well, or after its poison message was put.
 //! * Nothing is written for a message after its lease, and never by an old pop receipt.
-//! * A delivery that ended in order and is not the job's fault costs no attempt: an outage, throttling or a
-//!   shutdown poisons nothing. What counts are crashes, panics and runs that never end.
+//! * Attempts are runs that began, never deliveries alone: an outage, throttling, a shutdown and answers that were lost
+//!   on their way poison nothing. What counts are crashes, panics and runs that never end.
+//! * A job is given up by its age only after it has failed itself, several times, for that long.
 //! * No error of a store ends it.
 //!
 //! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](crate::reconcile::Execute)
 //! is all it sees, and whatever it drops half-way is safe to run again.
 
+mod attempts;
 mod circuit;
 mod count;
 mod decide;
@@ -34,6 +36,7 @@ pub mod poison;
 mod poll;
 mod receive;
 mod run;
+mod running;
 mod sample;
 mod schedule;
 mod settle;

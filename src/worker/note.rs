@@ -1,8 +1,6 @@
-//! evenkeel's own note in a message: how many deliveries to write off. Pure.
+//! evenkeel's own note in a message: how it gets into the message's text. Pure.
 //!
-//! The service counts every delivery. One that ended in order without being the job's fault (drain,
-//! throttling, an open circuit) is written off in the message itself when it is released, so that what
-//! remains are crashes, panics and timeouts. The note names its message: a copy under another id starts anew.
+//! What it says is decided in [`attempts`](super::attempts). The note names its message: a copy under another id starts anew.
 
 use serde_json::{Map, Value};
 
@@ -60,7 +58,7 @@ mod tests {
     use crate::model::job;
 
     fn note(free: u32) -> Note {
-        Note { id: "m1".to_owned(), free, advanced: None }
+        Note { id: "m1".to_owned(), free, begun: 0, failing: None }
     }
 
     fn gzip(json: &str) -> String {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::limits;
 use crate::settings::PollInterval;
 
 /// First wait after a failed poll.
@@ -9,32 +10,56 @@ const FAILURE_MIN: Duration = Duration::from_secs(1);
 /// Longest wait after failed polls: an outage should end soon after the store is back.
 const FAILURE_MAX: Duration = Duration::from_secs(30);
 
-/// The pace at which one queue is polled.
+/// Unanswered polls in a row after which the queue's answers do not get through.
+const UNHEARD: u32 = 2;
+/// How fast batches shrink where answers are lost: 32, 8, 2, 1.
+const SHRINKING: u32 = 4;
+
+/// The pace at which one queue is polled, and how much is asked for.
+///
+/// A Get whose answer is lost has hidden its messages for a whole lease, and counted a delivery for each. So what was not
+/// heard makes the next batches small, and every answer doubles them again: where only long answers are lost, short ones
+/// still get through.
 #[derive(Debug, Clone)]
 pub(crate) struct Pacing {
     poll: PollInterval,
     /// What the next empty answer is followed by, before jitter.
     empty: Duration,
     failures: u32,
+    /// Polls in a row whose answer was lost.
+    unanswered: u32,
+    /// Most messages that the next poll asks for.
+    batch: u32,
 }
 
 impl Pacing {
     pub(crate) const fn new(poll: PollInterval) -> Self {
-        Self { poll, empty: poll.min, failures: 0 }
+        Self { poll, empty: poll.min, failures: 0, unanswered: 0, batch: limits::QUEUE_BATCH }
     }
 
     /// Polls at another pace from now on, where it is another one.
     pub(crate) fn follow(&mut self, poll: PollInterval) {
         if self.poll != poll {
-            *self = Self { failures: self.failures, ..Self::new(poll) };
+            *self = Self { poll, empty: poll.min, ..*self };
         }
+    }
+
+    /// Most messages that the next poll may ask for.
+    pub(crate) const fn batch(&self) -> u32 {
+        self.batch
+    }
+
+    /// Whether answers to polls do not get through.
+    pub(crate) const fn is_unheard(&self) -> bool {
+        self.unanswered >= UNHEARD
     }
 
     /// The wait after an answer with `got` of the `asked` messages, for a random number from 0 up to 1.
     ///
     /// A full batch means that there is more; fewer, that the queue is about empty; none, that it may stay so.
     pub(crate) fn answered(&mut self, got: usize, asked: usize, unit: f64) -> Duration {
-        self.failures = 0;
+        (self.failures, self.unanswered) = (0, 0);
+        self.batch = (self.batch * 2).min(limits::QUEUE_BATCH);
         if got > 0 {
             self.empty = self.poll.min;
             return if got >= asked { Duration::ZERO } else { jitter(self.poll.min, unit) };
@@ -42,6 +67,13 @@ impl Pacing {
         let wait = self.empty;
         self.empty = (self.empty * 2).min(self.poll.max);
         jitter(wait, unit)
+    }
+
+    /// The wait after a poll whose answer was lost.
+    pub(crate) fn unanswered(&mut self, unit: f64) -> Duration {
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.batch = (self.batch / SHRINKING).max(1);
+        self.failed(None, unit)
     }
 
     /// The wait after a poll that failed, at least what the service asked for.
@@ -82,6 +114,25 @@ mod tests {
         assert_eq!(pacing.answered(7, 7, 0.5), Duration::ZERO);
         assert_eq!(pacing.answered(7, 32, 0.5), Duration::from_millis(100));
         assert_eq!(pacing.answered(0, 32, 0.5), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn what_is_not_heard_makes_the_next_batches_small_and_each_answer_doubles_them() {
+        let mut pacing = pacing();
+        let mut batches = vec![pacing.batch()];
+        for _ in 0..4 {
+            assert_eq!(pacing.is_unheard(), batches.len() > UNHEARD as usize);
+            pacing.unanswered(0.5);
+            batches.push(pacing.batch());
+        }
+        pacing.failed(None, 0.5);
+        assert!(pacing.is_unheard(), "a request that was not executed says nothing about answers");
+        while pacing.batch() < 32 {
+            pacing.answered(1, 1, 0.5);
+            batches.push(pacing.batch());
+        }
+        assert_eq!(batches, [32, 8, 2, 1, 1, 2, 4, 8, 16, 32]);
+        assert!(!pacing.is_unheard());
     }
 
     #[test]

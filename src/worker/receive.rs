@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::count;
 use super::decide::Stores;
 use super::deliver::deliver;
 use super::engine::Engine;
@@ -20,7 +21,7 @@ pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
     let mut jobs = JoinSet::new();
     let mut pacing = Pacing::new(engine.tuning.now().poll);
     let mut wait = Duration::ZERO;
-    while turn(&engine, &source, wait).await {
+    while turn(&engine, &source, &pacing, wait).await {
         reap(&mut jobs);
         pacing.follow(engine.tuning.now().poll);
         wait = batch(&engine, &source, &mut jobs, &mut pacing).await;
@@ -33,7 +34,10 @@ pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
 }
 
 /// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(engine: &Engine, source: &Source, wait: Duration) -> bool {
+async fn turn(engine: &Engine, source: &Source, pacing: &Pacing, wait: Duration) -> bool {
+    if pacing.is_unheard() {
+        source.board.set_state(ReceiverState::Unheard);
+    }
     let ready = async {
         sleep(wait).await;
         if engine.outdated.is_cancelled() {
@@ -44,7 +48,7 @@ async fn turn(engine: &Engine, source: &Source, wait: Duration) -> bool {
             source.board.set_state(ReceiverState::PausedByStore);
             engine.circuit.closed().await;
         }
-        source.board.set_state(ReceiverState::Receiving);
+        source.board.set_state(if pacing.is_unheard() { ReceiverState::Unheard } else { ReceiverState::Receiving });
     };
     engine.stop.receiving.run_until_cancelled(ready).await.is_some()
 }
@@ -63,7 +67,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
     if engine.circuit.look() == Stores::Refuse || engine.outdated.is_cancelled() {
         return Duration::ZERO;
     }
-    let asked = slots.num_permits();
+    let asked = slots.num_permits().min(pacing.batch() as usize);
     let sent = engine.now();
     let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), engine.settings.lease);
     // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
@@ -92,7 +96,12 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
             {
                 tracing::warn!(queue = %source.queue, error = %cause::chain(&error), "the missing queue cannot be created");
             }
-            pacing.failed(error.class.retry_after(), engine.chance.unit())
+            if error.class == ErrorClass::Ambiguous {
+                count::unanswered_poll(source);
+                pacing.unanswered(engine.chance.unit())
+            } else {
+                pacing.failed(error.class.retry_after(), engine.chance.unit())
+            }
         }
     }
 }

@@ -17,7 +17,6 @@ use super::source::Source;
 use super::stuck::StuckOne;
 use super::{count, note};
 use crate::model::cause;
-use crate::model::job::Note;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, Message, MessageText, StoreError};
 use crate::reconcile::FailureClass;
@@ -107,14 +106,17 @@ async fn release(
     delay: Duration,
     attempt: Attempt,
 ) -> Settled {
-    let noted = match attempt {
-        Attempt::Counts => None,
-        Attempt::WrittenOff => {
-            let note = Note { id: delivered.id.clone(), free: examined.free.saturating_add(1), advanced: examined.advanced };
-            note::with_note(lease.text(), &note)
-        }
+    let Some(text) = lease.text().map(ToOwned::to_owned) else {
+        // In the place of a text that could not be read nothing else may be written.
+        tracing::info!(queue = %source.queue, message_id = delivered.id, "the message is left as it is until its visibility timeout ends");
+        return Settled::Lost;
     };
-    if let Some(text) = noted {
+    let note = match attempt {
+        Attempt::Counts => examined.deliveries.begun(),
+        Attempt::WrittenOff => examined.deliveries.written_off(),
+        Attempt::Failed(failing) => examined.deliveries.failed(failing),
+    };
+    if let Some(text) = note::with_note(&text, &note) {
         match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
             Answer::Done => return Settled::Released,
             Answer::Lost => return Settled::Lost,
@@ -122,7 +124,6 @@ async fn release(
             Answer::Refused => {}
         }
     }
-    let text = lease.text().to_owned();
     match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
         Answer::Done => Settled::Released,
         Answer::Lost | Answer::Refused => Settled::Lost,
@@ -138,8 +139,8 @@ async fn advance(
     examined: &Examined,
     fields: &Map<String, Value>,
 ) -> Settled {
-    let note = Note { id: delivered.id.clone(), free: examined.free.saturating_add(1), advanced: Some(engine.clock.now()) };
-    let Some(text) = note::with_progress(lease.text(), &note, fields) else {
+    let note = examined.deliveries.advanced();
+    let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, fields)) else {
         return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };
     match persist(engine, source, lease, delivered, Request::Release { text: &text, delay: Duration::ZERO }).await {

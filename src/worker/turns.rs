@@ -8,7 +8,12 @@ use super::decide::Ran;
 use super::schedule::{Arrival, Folding, Schedule};
 use crate::model::job::Primary;
 
-type Waiter = oneshot::Sender<Turn>;
+/// A job that waits for its turn.
+struct Waiter {
+    turn: oneshot::Sender<Turn>,
+    /// How often its message was got.
+    dequeue_count: u32,
+}
 
 /// The turns of every primary that this process works on. One short lock per arrival and per end.
 #[derive(Clone)]
@@ -37,6 +42,7 @@ pub(crate) enum Place {
 /// The right to run under a key. Dropped, in whatever way the run ended, it hands the key to the next.
 pub(crate) struct Lead {
     held: Option<(Turns, Primary)>,
+    dequeue_count: u32,
     folded: Vec<Waiter>,
 }
 
@@ -46,15 +52,15 @@ impl Turns {
     }
 
     /// Takes a place under a key. At most `most` jobs that cannot be folded may wait there.
-    pub(crate) fn arrive(&self, key: Primary, folding: Folding, most: usize) -> Place {
+    pub(crate) fn arrive(&self, key: Primary, folding: Folding, most: usize, dequeue_count: u32) -> Place {
         let mut later = None;
         let arrival = self.lock().arrive(&key, folding, most, || {
-            let (waiter, turn) = oneshot::channel();
-            later = Some(turn);
-            waiter
+            let (turn, receiver) = oneshot::channel();
+            later = Some(receiver);
+            Waiter { turn, dequeue_count }
         });
         match (arrival, later) {
-            (Arrival::Runs, _) => Place::Now(Lead { held: Some((self.clone(), key)), folded: Vec::new() }),
+            (Arrival::Runs, _) => Place::Now(Lead { held: Some((self.clone(), key)), dequeue_count, folded: Vec::new() }),
             (Arrival::Waits, Some(turn)) => Place::Later(turn),
             (Arrival::Waits, None) | (Arrival::Crowded, _) => Place::Crowded,
         }
@@ -74,8 +80,8 @@ impl Turns {
                 schedule.next(key)
             };
             let Some((waiter, folded)) = next else { return };
-            let lead = Lead { held: Some((self.clone(), key.clone())), folded };
-            match waiter.send(Turn::Lead(lead)) {
+            let lead = Lead { held: Some((self.clone(), key.clone())), dequeue_count: waiter.dequeue_count, folded };
+            match waiter.turn.send(Turn::Lead(lead)) {
                 Ok(()) | Err(Turn::Folded(_)) => return,
                 // It no longer waits (its lease was lost, or it was released): the turn goes on.
                 Err(Turn::Lead(mut lead)) => {
@@ -89,15 +95,21 @@ impl Turns {
 
 impl Lead {
     /// A run without a key, which nothing waits for.
-    pub(crate) const fn unkeyed() -> Self {
-        Self { held: None, folded: Vec::new() }
+    pub(crate) const fn unkeyed(dequeue_count: u32) -> Self {
+        Self { held: None, dequeue_count, folded: Vec::new() }
+    }
+
+    /// The highest dequeue count of those that share the run: where one of them was delivered before, what was sent for it may be
+    /// on its way still, and the run has to act as a redelivery.
+    pub(crate) fn dequeue_count(&self) -> u32 {
+        self.folded.iter().map(|waiter| waiter.dequeue_count).fold(self.dequeue_count, u32::max)
     }
 
     /// Gives the run's answer to those folded into it.
     pub(crate) fn finish(mut self, ran: &Arc<Ran>) {
         for waiter in self.folded.drain(..) {
             // One that no longer waits needs no answer.
-            drop(waiter.send(Turn::Folded(Arc::clone(ran))));
+            drop(waiter.turn.send(Turn::Folded(Arc::clone(ran))));
         }
     }
 }
@@ -121,7 +133,7 @@ mod tests {
     }
 
     fn later(turns: &Turns, folding: Folding) -> oneshot::Receiver<Turn> {
-        match turns.arrive(key(), folding, 9) {
+        match turns.arrive(key(), folding, 9, 1) {
             Place::Later(turn) => turn,
             Place::Now(_) | Place::Crowded => panic!("it does not wait"),
         }
@@ -130,18 +142,18 @@ mod tests {
     #[test]
     fn a_turn_is_handed_on_when_the_run_ends_or_is_dropped() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Alone, 9) else { panic!("it waits") };
+        let Place::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
         let mut second = later(&turns, Folding::Alone);
         assert!(second.try_recv().is_err());
         drop(first);
         assert!(matches!(second.try_recv(), Ok(Turn::Lead(_))));
-        assert!(matches!(turns.arrive(key(), Folding::Alone, 9), Place::Now(_)));
+        assert!(matches!(turns.arrive(key(), Folding::Alone, 9, 1), Place::Now(_)));
     }
 
     #[test]
     fn who_no_longer_waits_is_passed_over_with_those_folded_into_it_kept() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Alone, 9) else { panic!("it waits") };
+        let Place::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
         drop(later(&turns, Folding::Folds));
         let mut kept = later(&turns, Folding::Folds);
         drop(first);
@@ -151,7 +163,7 @@ mod tests {
     #[test]
     fn folded_jobs_get_the_answer_or_run_themselves_where_there_was_none() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Folds, 9) else { panic!("it waits") };
+        let Place::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
         let (mut a, mut b, mut c) = (later(&turns, Folding::Folds), later(&turns, Folding::Folds), later(&turns, Folding::Folds));
         drop(first);
         let Ok(Turn::Lead(lead)) = a.try_recv() else { panic!("not its turn") };
@@ -159,5 +171,20 @@ mod tests {
         let Ok(Turn::Lead(lead)) = b.try_recv() else { panic!("not its turn") };
         lead.finish(&Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
         assert!(matches!(c.try_recv(), Ok(Turn::Folded(_))));
+    }
+
+    #[test]
+    fn a_run_is_a_redelivery_where_one_of_those_folded_into_it_is() {
+        let turns = Turns::new();
+        let Place::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
+        let mut lead = later(&turns, Folding::Folds);
+        let Place::Later(mut folded) = turns.arrive(key(), Folding::Folds, 9, 3) else { panic!("it does not wait") };
+        assert_eq!(first.dequeue_count(), 1);
+        drop(first);
+        let Ok(Turn::Lead(second)) = lead.try_recv() else { panic!("not its turn") };
+        assert_eq!(second.dequeue_count(), 3);
+        drop(second);
+        let Ok(Turn::Lead(third)) = folded.try_recv() else { panic!("not its turn") };
+        assert_eq!(third.dequeue_count(), 3, "its own");
     }
 }

@@ -12,7 +12,7 @@ use metrics::gauge;
 use super::breaker::{Admission, Breaker, Transition};
 use crate::adapters::layer::{Evidence, Lane, Layer, Request};
 use crate::model::{AccountName, CollectionName, ContainerName, QueueName};
-use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth};
+use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth, Withheld};
 use crate::telemetry::names;
 
 /// The `code` of the error of a request that was not sent because its service's circuit is open.
@@ -162,9 +162,8 @@ impl Layer for Circuit {
         if let Admission::Withheld(next_trial) = admission {
             let message = format!("not sent: the {} service does not answer ({})", service.name(), self.state(service).reason);
             let class = ErrorClass::Transient { retry_after: Some(next_trial) };
-            let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
-            error.code = Some(CIRCUIT_OPEN.into());
-            return Err(error);
+            let error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
+            return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
         }
         let result = send.await;
         self.record(service, || request.target.lane(), &result);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::lanes::{Admission, Lanes, Sent, Verdict};
 use crate::adapters::layer::{Evidence, Lane, Layer, Request};
 use crate::model::AccountName;
-use crate::ports::{Chance, Clock, ErrorClass, StoreError};
+use crate::ports::{Chance, Clock, ErrorClass, StoreError, Withheld};
 
 /// The `code` of the error of a request that was not sent because its lane is held.
 pub const LANE_HELD: &str = "LaneHeld";
@@ -56,9 +56,8 @@ impl Layer for Pace {
             Admission::Held(remaining) => {
                 let class = ErrorClass::Throttled { retry_after: Some(remaining) };
                 let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
-                let mut error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
-                error.code = Some(LANE_HELD.into());
-                return Err(error);
+                let error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
+                return Err(error.not_sent(Withheld::Held, LANE_HELD));
             }
         };
         let result = send.await;

@@ -10,8 +10,7 @@ use metrics::counter;
 use super::Schedule;
 use super::rules::{Next, Unanswered};
 use crate::adapters::layer::Op;
-use crate::adapters::pace::LANE_HELD;
-use crate::ports::{Chance, ErrorClass, StoreError};
+use crate::ports::{Chance, ErrorClass, StoreError, Withheld};
 use crate::telemetry::names;
 
 /// How long a request waits in place for a lane that is held. Every request of a throttled partition meets the
@@ -74,6 +73,9 @@ impl<S: ?Sized> Retry<S> {
         let unanswered = course.unanswered_before_the_last(result.is_err());
         let result = result.map_err(|mut error| {
             error.class = rule.ends_with(error.class, unanswered);
+            if course.sent() {
+                error.withheld = None;
+            }
             error
         });
         Ended { result, unanswered }
@@ -106,6 +108,8 @@ struct Course(Mutex<Failures>);
 struct Failures {
     last: Option<ErrorClass>,
     held: bool,
+    /// An attempt was sent, whatever became of it.
+    sent: bool,
     unanswered: u32,
 }
 
@@ -117,13 +121,18 @@ impl Course {
     fn failed(&self, error: &StoreError) {
         let mut failures = self.lock();
         failures.last = Some(error.class);
-        failures.held = error.code.as_deref() == Some(LANE_HELD);
+        failures.held = error.withheld == Some(Withheld::Held);
+        failures.sent |= error.withheld.is_none();
         failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
     }
 
     /// Whether the last attempt was not even sent, since its lane is held.
     fn held(&self) -> bool {
         self.lock().held
+    }
+
+    fn sent(&self) -> bool {
+        self.lock().sent
     }
 
     fn last(&self) -> Option<ErrorClass> {

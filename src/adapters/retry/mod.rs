@@ -14,7 +14,7 @@
 //! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |
 //! | insert-or-replace, insert-or-merge | surfaced | (could overwrite a newer write) |
 //! | put message | repeated | a duplicate message: at-least-once, and jobs bear it |
-//! | get messages | surfaced as `Transient` | (what was got is hidden, and comes again after its visibility timeout) |
+//! | get messages | surfaced | (what was got is hidden and counted, and comes again after its visibility timeout: the worker asks less) |
 //! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
 //! | delete message | repeated | `LeaseLost`: deleted |
 //! | put block | repeated | the same block once more |

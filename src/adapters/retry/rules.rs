@@ -13,8 +13,6 @@ pub(super) enum Unanswered {
     RepeatWrite,
     /// Leave it to the caller.
     Surface,
-    /// Leave it to the caller, as a failure that changed nothing that lasts.
-    SurfaceAsTransient,
 }
 
 /// What to do after a failed attempt.
@@ -50,8 +48,8 @@ impl Unanswered {
             | Op::CreateContainer
             | Op::DeleteContainer
             | Op::PutBlock => Self::RepeatWrite,
-            Op::GetMessages => Self::SurfaceAsTransient,
-            Op::InsertEntity
+            Op::GetMessages
+            | Op::InsertEntity
             | Op::InsertOrReplaceEntity
             | Op::InsertOrMergeEntity
             | Op::UpdateEntity
@@ -102,7 +100,7 @@ impl Unanswered {
             ErrorClass::Refused | ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } => Next::Repeat,
             ErrorClass::Ambiguous => match self {
                 Self::RepeatRead | Self::RepeatWrite => Next::Repeat,
-                Self::Surface | Self::SurfaceAsTransient => Next::End,
+                Self::Surface => Next::End,
             },
             ErrorClass::NotFound(_)
             | ErrorClass::Conflict
@@ -118,7 +116,6 @@ impl Unanswered {
     /// of which went unanswered, or none.
     pub(super) const fn ends_with(self, class: ErrorClass, unanswered: bool) -> ErrorClass {
         match (self, class) {
-            (Self::SurfaceAsTransient, ErrorClass::Ambiguous) => ErrorClass::Transient { retry_after: None },
             // The last attempt was not executed, but an earlier one may have been.
             (Self::RepeatWrite, class) if unanswered && class.is_transient() => ErrorClass::Ambiguous,
             (_, class) => class,

@@ -81,7 +81,9 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         let status = match failure.class {
             FailureClass::Permanent => StatusCode::CONFLICT,
-            FailureClass::Transient { .. } | FailureClass::OutdatedCatalog => StatusCode::SERVICE_UNAVAILABLE,
+            FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         Self { status, error: failure.chain() }
     }

@@ -232,7 +232,7 @@ impl Runs {
             Poll::Ready(Ok(_)) => Some(End::Done),
             Poll::Ready(Err(failure)) => Some(match failure.class {
                 FailureClass::Permanent => End::Poison(failure.chain()),
-                FailureClass::Transient { .. } | FailureClass::OutdatedCatalog => End::Again,
+                FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => End::Again,
             }),
         };
         drop(run);

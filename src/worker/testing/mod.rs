@@ -12,6 +12,6 @@ mod work;
 mod world;
 
 pub(crate) use queues::{Effect, Op, Stored};
-pub(crate) use time::{SECOND, Seeded, from_to};
-pub(crate) use work::{done, permanent, transient};
+pub(crate) use time::{SECOND, Seeded, TestClock, from_to};
+pub(crate) use work::{done, permanent, transient, withheld};
 pub(crate) use world::{JOBS, POISON, RECHECK, World, put, sync};

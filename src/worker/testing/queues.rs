@@ -50,9 +50,18 @@ pub(crate) struct Stored {
     pub(crate) visible: Duration,
     pub(crate) inserted: Duration,
     pub(crate) expires: Option<Duration>,
+    unreadable: bool,
 }
 
 impl Stored {
+    fn shown(&self) -> MessageText {
+        if self.unreadable {
+            MessageText::Unreadable { reason: "its XML is broken".to_owned(), raw: format!("<MessageText>{}", self.text) }
+        } else {
+            MessageText::Readable(self.text.clone())
+        }
+    }
+
     /// Deliveries written off by the note inside.
     pub(crate) fn free(&self) -> u32 {
         job::decode_object(&self.text).ok().and_then(|object| job::note(&object, &self.id)).map_or(0, |note| note.free)
@@ -104,6 +113,10 @@ struct State {
     queues: BTreeMap<String, Vec<Stored>>,
     faults: Vec<Fault>,
     outage: Option<Range<Duration>>,
+    /// Until when answers to Gets are lost.
+    unheard: Duration,
+    /// The most messages whose answer still gets through.
+    heard: Option<u32>,
     latency: Duration,
     storm: Option<Storm>,
     next: u64,
@@ -131,6 +144,23 @@ impl FakeQueues {
 
     pub(crate) fn outage(&self, during: Range<Duration>) {
         self.state.lock().unwrap().outage = Some(during);
+    }
+
+    /// Until then the answers to Gets are lost.
+    pub(crate) fn unheard(&self, until: Duration) {
+        self.state.lock().unwrap().unheard = until;
+    }
+
+    /// Answers with more messages than this are lost.
+    pub(crate) fn unheard_beyond(&self, messages: u32) {
+        self.state.lock().unwrap().heard = Some(messages);
+    }
+
+    /// Makes what was put unreadable: as a page shows it whose XML is broken.
+    pub(crate) fn garble(&self, queue: &str) {
+        for message in self.state.lock().unwrap().queues.entry(queue.to_owned()).or_default() {
+            message.unreadable = true;
+        }
     }
 
     pub(crate) fn storm(&self, seed: u64, failing: f64, until: Duration) {
@@ -170,6 +200,7 @@ impl FakeQueues {
             visible: now,
             inserted: now,
             expires: ttl.map(|ttl| now + ttl),
+            unreadable: false,
         };
         let id = stored.id.clone();
         state.queues.entry(queue.to_owned()).or_default().push(stored);
@@ -218,7 +249,9 @@ impl FakeQueues {
                     fault.left -= 1;
                     Some((fault.class, fault.effect))
                 });
-            let fault = ordered.or(fault);
+            let unheard = (op == Op::Get && (now < state.unheard || state.heard.is_some_and(|heard| max > heard)))
+                .then_some((ErrorClass::Ambiguous, Effect::Taken));
+            let fault = ordered.or(unheard).or(fault);
             for messages in state.queues.values_mut() {
                 messages.retain(|message| message.expires.is_none_or(|expires| expires > now));
             }
@@ -269,7 +302,8 @@ impl QueueStore for FakeQueues {
                 Ttl::Never => None,
                 Ttl::After(ttl) => Some(now + ttl),
             };
-            let stored = Stored { id: id.clone(), text: text.to_owned(), count: 0, receipt, visible: now + delay, inserted: now, expires };
+            let (visible, text) = (now + delay, text.to_owned());
+            let stored = Stored { id: id.clone(), text, count: 0, receipt, visible, inserted: now, expires, unreadable: false };
             state.queues.entry(queue.to_string()).or_default().push(stored);
             Ok(SentMessage { id, pop_receipt: receipt.to_string() })
         })
@@ -292,7 +326,7 @@ impl QueueStore for FakeQueues {
                     Message {
                         id: message.id.clone(),
                         pop_receipt: message.receipt.to_string(),
-                        text: MessageText::Readable(message.text.clone()),
+                        text: message.shown(),
                         dequeue_count: message.count,
                         inserted: at(message.inserted),
                         expires: message.expires.map(at),
@@ -346,7 +380,7 @@ impl QueueStore for FakeQueues {
                 .take(max as usize)
                 .map(|message| PeekedMessage {
                     id: message.id.clone(),
-                    text: MessageText::Readable(message.text.clone()),
+                    text: message.shown(),
                     dequeue_count: message.count,
                     inserted: at(message.inserted),
                     expires: message.expires.map(at),

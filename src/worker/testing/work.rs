@@ -15,6 +15,8 @@ use crate::reconcile::{Delivery, Execute, Failure, FailureClass, Outcome, Summar
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     pub(crate) message: String,
+    /// The dequeue count that it was told.
+    pub(crate) dequeue_count: u32,
     pub(crate) rk: String,
     pub(crate) from: Duration,
     /// `None` where it was dropped half-way.
@@ -82,7 +84,9 @@ impl Execute for Scripted {
         };
         let number = {
             let mut runs = self.runs.lock().unwrap();
-            runs.push(Ran { message: delivery.stamp.message_id.clone(), rk, from: self.clock.monotonic(), to: None, ended: None });
+            let message = delivery.stamp.message_id.clone();
+            let dequeue_count = delivery.dequeue_count;
+            runs.push(Ran { message, dequeue_count, rk, from: self.clock.monotonic(), to: None, ended: None });
             runs.len() - 1
         };
         let ending = Ending(self, number);
@@ -106,6 +110,11 @@ pub(crate) fn done() -> Answer {
 
 pub(crate) fn transient() -> Answer {
     Err(Failure::new(FailureClass::Transient { retry_after: None }, "writing the copy", std::io::Error::other("503")))
+}
+
+pub(crate) fn withheld() -> Answer {
+    let class = FailureClass::Withheld { retry_after: Some(Duration::from_secs(30)) };
+    Err(Failure::new(class, "writing the copy", std::io::Error::other("not sent")))
 }
 
 pub(crate) fn permanent() -> Answer {

@@ -163,6 +163,69 @@ async fn a_get_whose_answer_was_lost_costs_one_attempt_and_the_job_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_little_is_asked_for() {
+    let world = World::new();
+    for rk in 0..200 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.queues.unheard(Duration::from_mins(10));
+    let worker = world.worker();
+    let (status, shutdown) = (worker.status(), CancellationToken::new());
+    let watch = async {
+        sleep(Duration::from_mins(9)).await;
+        let queue = status.snapshot().queues.remove(0);
+        assert_eq!(queue.state, ReceiverState::Unheard);
+        assert!(queue.last_error.is_some());
+        assert!(world.work.runs().is_empty());
+        let counted: u32 = world.queues.messages(JOBS).iter().map(|message| message.count).sum();
+        assert!(counted < 80, "{counted} deliveries of 200 messages were lost");
+        sleep(Duration::from_mins(3)).await;
+        assert_eq!(status.snapshot().queues[0].state, ReceiverState::Receiving);
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), watch);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.poisoned), (200, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_only_long_answers_are_lost_short_ones_get_the_work_done() {
+    let world = World::new();
+    for rk in 0..64 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.queues.unheard_beyond(4);
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (64, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_be_noted_does_not_begin_and_costs_no_attempt() {
+    for class in [ErrorClass::Throttled { retry_after: None }, ErrorClass::Refused, ErrorClass::Unauthorised] {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+        world.queues.fail(Op::Update, JOBS, 3, class, Effect::None);
+        let report = world.until_idle().await.unwrap();
+        assert_eq!((report.done, report.released, world.work.runs().len()), (1, 1, 1), "{class:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
+    for effect in [Effect::None, Effect::Taken] {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+        world.queues.fail(Op::Update, JOBS, 1, ErrorClass::Ambiguous, effect);
+        let report = world.until_idle().await.unwrap();
+        assert_eq!((report.done, report.poisoned), (1, 0));
+        // Where it was, the receipt that would delete the message is not known.
+        assert_eq!(world.work.runs().len(), if effect == Effect::Taken { 2 } else { 1 });
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_that_fails_is_tried_again_until_somebody_else_has_the_message() {
     let world = World::new();
     world.queues.seed(JOBS, &sync("a"), None);

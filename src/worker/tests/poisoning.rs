@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::model::{ContainerName, body};
-use crate::ports::{BlobStore as _, ErrorClass};
+use crate::ports::{BlobStore as _, Clock as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
 use crate::worker::poison::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
-use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, permanent, put, sync, transient};
+use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, permanent, put, sync, transient, withheld};
 
 fn tool(world: &World) -> PoisonQueue {
     PoisonQueue::new(&world.account(), &world.queue.name).unwrap()
@@ -102,6 +102,106 @@ async fn a_job_that_takes_the_process_down_is_poisoned_before_its_sixth_run() {
     let entry = world.poisoned().await.remove(0);
     assert_eq!((entry.message.reason, entry.message.dequeue_count), (Reason::Exhausted, 6));
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
+}
+
+/// Such a run leaves no trace of its first delivery: nothing but the service's count, which also counts answers that were lost.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_takes_the_process_down_at_once_is_poisoned_after_one_run_more() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| std::future::pending());
+    for _ in 0..8 {
+        world.crash_after(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+    }
+    assert_eq!(world.work.runs().len(), 6);
+    let entry = world.poisoned().await.remove(0);
+    assert_eq!((entry.message.reason, entry.message.dequeue_count), (Reason::Exhausted, 7));
+    assert_eq!(entry.message.error, "5 runs came to no end: crashes of the worker, panics, or runs that were cut off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_in_a_process_that_is_taken_down_cost_no_attempt() {
+    let world = World::new();
+    world.queues.seed(JOBS, &put("a"), None);
+    let waiting = world.queues.seed(JOBS, &put("a"), None);
+    world.script(|_, _, _| std::future::pending());
+    for _ in 0..9 {
+        world.crash_after(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+    }
+    let poisoned: Vec<String> = world.poisoned().await.into_iter().map(|entry| entry.message.message_id).collect();
+    assert!(!poisoned.contains(&waiting), "it ran twice at most");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_older_than_jobs_are_retried_is_retried_all_the_same() {
+    let world = World::new();
+    for rk in 0..200 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    let opens = Duration::from_hours(7);
+    tokio::time::sleep(opens).await;
+    let clock = std::sync::Arc::clone(&world.clock);
+    world.script(move |number, _, _| {
+        let throttled = clock.monotonic() < opens + Duration::from_mins(2);
+        async move { if throttled && number % 10 > 0 { transient() } else { done() } }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (200, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_requests_are_withheld_is_never_given_up() {
+    let mut world = World::new();
+    world.settings.give_up_after = Duration::from_mins(10);
+    world.queues.seed(JOBS, &sync("a"), None);
+    let clock = std::sync::Arc::clone(&world.clock);
+    world.script(move |number, _, _| {
+        let away = clock.monotonic() < Duration::from_hours(12);
+        // It has failed by itself before.
+        async move {
+            match (number, away) {
+                (0, _) => transient(),
+                (_, true) => withheld(),
+                (_, false) => done(),
+            }
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (1, 0));
+    assert!(world.work.runs().len() > 60, "{} runs", world.work.runs().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_failed_before_its_workers_were_away_has_all_its_tries_left() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|number, _, _| async move { if number < 4 { transient() } else { done() } });
+    world.run_for(SECOND).await;
+    assert_eq!(world.work.runs().len(), 1);
+    tokio::time::sleep(Duration::from_hours(60)).await;
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.released, report.poisoned), (1, 3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_cannot_be_read_is_never_written_over() {
+    for class in [ErrorClass::Refused, ErrorClass::Permanent] {
+        let world = World::new();
+        let text = "x".repeat(20_000);
+        world.queues.seed(JOBS, &text, None);
+        world.queues.garble(JOBS);
+        world.queues.fail(Op::Put, POISON, 7, class, Effect::None);
+        world.run_for(Duration::from_secs(50)).await;
+        assert_eq!(world.queues.messages(JOBS).remove(0).text, text);
+        assert!(world.queues.calls(Op::Update, JOBS).is_empty(), "neither renewed nor released");
+        world.until_idle().await.unwrap();
+        let entry = world.poisoned().await.remove(0);
+        assert_eq!(entry.message.reason, Reason::Undecodable);
+        assert_eq!(entry.message.body, Some(format!("<MessageText>{text}")), "the whole of it");
+        assert!(world.queues.messages(JOBS).is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]

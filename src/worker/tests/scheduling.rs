@@ -1,10 +1,14 @@
 //! One run per key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use crate::worker::testing::{JOBS, Op, RECHECK, SECOND, World, done, put, sync, transient};
+use crate::ports::{Clock as _, ErrorClass};
+use crate::reconcile::aside;
+use crate::worker::testing::{Effect, JOBS, Op, RECHECK, SECOND, World, done, from_to, put, sync, transient};
 
 #[tokio::test(start_paused = true)]
 async fn two_jobs_of_one_key_never_run_at_once_and_other_keys_do() {
@@ -47,6 +51,62 @@ async fn folded_syncs_are_deleted_after_one_run_that_began_after_they_were_recei
     assert_eq!(runs.len(), 2, "the first ran when the others came; one more does for all of them");
     let deletes = world.queues.calls(Op::Delete, JOBS);
     assert_eq!(deletes.iter().filter(|call| call.at < runs[1].from + SECOND).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_a_redelivered_sync_shares_is_a_redelivery() {
+    let world = World::new();
+    let redelivered = world.queues.seed(JOBS, &sync("a"), None);
+    world.queues.fail(Op::Get, JOBS, 1, ErrorClass::Ambiguous, Effect::Taken);
+    world.script(|_, _, _| async {
+        sleep(10 * SECOND).await;
+        done()
+    });
+    let others = async {
+        sleep(55 * SECOND).await;
+        (0..2).map(|_| world.queues.seed(JOBS, &sync("a"), None)).collect::<Vec<_>>()
+    };
+    let (_, others) = tokio::join!(world.run_for(Duration::from_secs(100)), others);
+    let runs = world.work.runs();
+    let told: Vec<_> = runs.iter().map(|run| (run.message.as_str(), run.dequeue_count)).collect();
+    assert_eq!(told, [(others[0].as_str(), 1), (others[1].as_str(), 2)], "the last one does for {redelivered} as well");
+    assert!(world.queues.messages(JOBS).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_its_turn_at_something_scarce_has_all_its_time_still() {
+    let mut world = World::new();
+    world.settings.job_timeout = Duration::from_mins(10);
+    for rk in 0..64 {
+        world.queues.seed(JOBS, &put(rk), None);
+    }
+    let scarce = Arc::new(Semaphore::new(2));
+    world.script(move |_, _, _| {
+        let scarce = Arc::clone(&scarce);
+        async move {
+            let _one = aside(scarce.acquire()).await;
+            sleep(Duration::from_mins(1)).await;
+            done()
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.released, report.poisoned), (64, 0, 0));
+    assert!(world.clock.monotonic() > Duration::from_mins(30), "the last one waited for half an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_hangs_is_cut_off_after_its_time_however_long_it_waited() {
+    let mut world = World::new();
+    world.settings.job_timeout = Duration::from_mins(10);
+    world.queues.seed(JOBS, &put("a"), None);
+    world.script(|number, _, _| async move {
+        aside(sleep(Duration::from_mins(20))).await;
+        if number == 0 { std::future::pending().await } else { done() }
+    });
+    world.until_idle().await.unwrap();
+    let runs = world.work.runs();
+    let again = from_to(runs[0].from, runs[1].from);
+    assert!((Duration::from_mins(30)..Duration::from_mins(31)).contains(&again), "{again:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,135 @@
+//! Time that a run spends waiting for others of its own process, which is not its own.
+//!
+//! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does neither, so
+//! such waits are set aside. They must lie before the run has announced anything: `recheck_after` counts on it that no run is
+//! at work for longer than `job_timeout` after its announcement.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::ports::Clock;
+
+tokio::task_local! {
+    static WAITS: Waits;
+}
+
+/// The waits of one run.
+#[derive(Clone)]
+pub struct Waits {
+    clock: Arc<dyn Clock>,
+    spent: Arc<Mutex<Spent>>,
+}
+
+#[derive(Default)]
+struct Spent {
+    /// In waits that are over.
+    before: Duration,
+    /// Waits under way, and since when there is one.
+    under_way: usize,
+    since: Duration,
+}
+
+/// A wait under way.
+struct Wait(Waits);
+
+impl Waits {
+    /// None so far.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, spent: Arc::default() }
+    }
+
+    /// Runs something whose waits these are.
+    pub async fn of<T>(&self, run: impl Future<Output = T>) -> T {
+        WAITS.scope(self.clone(), run).await
+    }
+
+    /// How long it has waited so far.
+    pub fn so_far(&self) -> Duration {
+        let spent = self.spent();
+        let now = if spent.under_way > 0 { self.clock.monotonic().saturating_sub(spent.since) } else { Duration::ZERO };
+        spent.before + now
+    }
+
+    fn begin(&self) -> Wait {
+        let now = self.clock.monotonic();
+        let mut spent = self.spent();
+        if spent.under_way == 0 {
+            spent.since = now;
+        }
+        spent.under_way += 1;
+        drop(spent);
+        Wait(self.clone())
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Spent> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let so_far = self.0.so_far();
+        let mut spent = self.0.spent();
+        spent.under_way = spent.under_way.saturating_sub(1);
+        if spent.under_way == 0 {
+            spent.before = so_far;
+        }
+    }
+}
+
+/// Waits for others of this process, at no cost to the run.
+pub(crate) async fn aside<T>(wait: impl Future<Output = T>) -> T {
+    let waiting = WAITS.try_with(Waits::begin).ok();
+    let waited = wait.await;
+    drop(waiting);
+    waited
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    struct Paused(Instant);
+
+    impl Clock for Paused {
+        fn now(&self) -> jiff::Timestamp {
+            jiff::Timestamp::UNIX_EPOCH
+        }
+        fn monotonic(&self) -> Duration {
+            self.0.elapsed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_are_told_apart_from_work_and_those_at_one_time_count_once() {
+        let second = Duration::from_secs(1);
+        let waits = Waits::new(Arc::new(Paused(Instant::now())));
+        let run = async {
+            sleep(5 * second).await;
+            aside(sleep(3 * second)).await;
+            assert_eq!(waits.so_far(), 3 * second);
+            tokio::join!(aside(sleep(4 * second)), aside(sleep(6 * second)), sleep(20 * second));
+        };
+        let watch = async {
+            sleep(10 * second).await;
+            assert_eq!(waits.so_far(), 5 * second, "one under way counts as far as it is");
+        };
+        tokio::join!(waits.of(run), watch);
+        assert_eq!(waits.so_far(), 9 * second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_given_up_counts_until_then_and_outside_of_a_run_none_does() {
+        let second = Duration::from_secs(1);
+        let waits = Waits::new(Arc::new(Paused(Instant::now())));
+        let given_up = waits.of(tokio::time::timeout(2 * second, aside(std::future::pending::<()>()))).await;
+        assert!(given_up.is_err());
+        sleep(second).await;
+        assert_eq!(waits.so_far(), 2 * second);
+        aside(sleep(second)).await;
+        assert_eq!(waits.so_far(), 2 * second);
+    }
+}

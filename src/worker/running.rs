@@ -1,0 +1,148 @@
+//! One run: waiting for its turn, noting that it begins, and its time.
+//!
+//! ```text
+//!   turn ── folded into another run ────────────────────────────▶ end
+//!     │
+//!     └─ leads ──▶ an earlier delivery unaccounted for? ── no ──▶ run, noted by its first renewal
+//!                                  └─ yes ──▶ note ──▶ run
+//! ```
+//!
+//! `job_timeout` counts the run's own time: neither its turn nor what it waits for in this process.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::time::sleep;
+
+use super::attempts::Deliveries;
+use super::count;
+use super::decide::{End, Interruption, Ran};
+use super::engine::Engine;
+use super::lease::{Hold, Lease, Traced};
+use super::schedule::Folding;
+use super::source::Source;
+use super::turns::{Lead, Place, Turn};
+use crate::model::Job;
+use crate::model::cause;
+use crate::model::job::Looks;
+use crate::ports::Message;
+use crate::reconcile::{Waits, Work};
+
+/// A message that asks for work.
+pub(crate) struct Assignment<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) work: &'a Work,
+    pub(crate) deliveries: &'a Deliveries,
+}
+
+/// Runs the work under its lease, or shares a run.
+pub(crate) async fn run(engine: &Engine, source: &Source, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
+    let lead = match held(lease.hold(turn(engine, source, assignment)).await) {
+        Ok(Ok(lead)) => lead,
+        Ok(Err(end)) | Err(end) => return end,
+    };
+    if let Err(end) = note(engine, lease, assignment.deliveries).await {
+        return end;
+    }
+    held(lease.hold(execute(engine, source, assignment, lead)).await).unwrap_or_else(|end| end)
+}
+
+/// What came of work under a lease.
+fn held<T>(hold: Hold<T>) -> Result<T, End> {
+    match hold {
+        Hold::Finished(finished) => Ok(finished),
+        Hold::Lost => Err(End::LeaseLost),
+        Hold::Over => Err(End::Interrupted(Interruption::LeaseOver)),
+    }
+}
+
+/// Waits for the turn of the work's key, or for the end of the run that it was folded into.
+async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> Result<Lead, End> {
+    let Assignment { message, work, .. } = assignment;
+    if engine.stop.receiving.is_cancelled() {
+        return Err(End::Interrupted(Interruption::Drain));
+    }
+    // A run for a plain sync would not do for a thorough one.
+    let plain = matches!(work, Work::Job(Job::Sync { looks: Looks::Doubtful, .. }));
+    let folding = if plain { Folding::Folds } else { Folding::Alone };
+    let Some(key) = engine.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
+    match engine.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
+        Place::Now(lead) => Ok(lead),
+        Place::Crowded => Err(End::Interrupted(Interruption::Crowded)),
+        Place::Later(turn) => {
+            let turn = tokio::select! {
+                biased;
+                () = engine.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
+                turn = turn => turn,
+            };
+            match turn {
+                Ok(Turn::Lead(lead)) => Ok(lead),
+                Ok(Turn::Folded(ran)) => {
+                    count::folded(source);
+                    Err(End::Ran(ran))
+                }
+                // Whoever held the key was torn down without handing it on: the message comes again.
+                Err(_) => Err(End::Interrupted(Interruption::Crowded)),
+            }
+        }
+    }
+}
+
+/// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
+async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+    if !deliveries.is_disturbed() {
+        lease.note_later(deliveries.begun());
+        return Ok(());
+    }
+    match lease.note_now(&deliveries.begun()).await {
+        Traced::Noted => Ok(()),
+        Traced::NoRoom if deliveries.are_exhausted_untraced(engine.limits().max_dequeue_count) => Err(End::Exhausted(deliveries.earlier())),
+        Traced::NoRoom => Ok(()),
+        Traced::Failed => Err(End::Interrupted(Interruption::Untraced)),
+        Traced::Lost => Err(End::LeaseLost),
+    }
+}
+
+/// Runs the work, for all that were folded into it.
+async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, lead: Lead) -> End {
+    // What was sent for any of them may be on its way still.
+    let delivery = crate::reconcile::Delivery { dequeue_count: lead.dequeue_count(), ..source.delivery(assignment.message) };
+    let limit = engine.settings.job_timeout;
+    let waits = Waits::new(Arc::clone(&engine.clock));
+    let ran = tokio::select! {
+        biased;
+        () = engine.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
+        ran = waits.of(AssertUnwindSafe(engine.execute.execute(assignment.work, &delivery)).catch_unwind()) => ran,
+        () = time_up(limit, &waits) => return End::TimedOut(limit),
+    };
+    let ran = match ran {
+        Err(payload) => return End::Panicked(cause::panic(&*payload)),
+        Ok(Ok(outcome)) => Arc::new(Ran::Finished(outcome)),
+        Ok(Err(failure)) => Arc::new(Ran::Failed(failure)),
+    };
+    if let Ran::Finished(outcome) = ran.as_ref() {
+        let summary = outcome.summary();
+        engine.items.changed(summary);
+        if let Some(observer) = &engine.observer
+            && !summary.changes.is_empty()
+        {
+            observer.changed(&summary.changes);
+        }
+    }
+    lead.finish(&ran);
+    End::Ran(ran)
+}
+
+/// Waits until a run has had its time, without what it has waited for others.
+async fn time_up(limit: Duration, waits: &Waits) {
+    let mut set_aside = Duration::ZERO;
+    let mut left = limit;
+    while !left.is_zero() {
+        sleep(left).await;
+        let so_far = waits.so_far();
+        left = so_far.saturating_sub(set_aside);
+        set_aside = so_far;
+    }
+}

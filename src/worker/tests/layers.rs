@@ -1,0 +1,221 @@
+//! The worker with everything that it wears and executes by in the daemon: engine, retry, groups, pace and circuits, on a
+//! simulated account.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::adapters::circuit::Circuits;
+use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::system::SeededChance;
+use crate::adapters::wear::{Grouping, wear};
+use crate::catalog::{Catalog, LargeEntity, OnConflict, TableRef, View, ViewKind};
+use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
+use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
+use crate::reconcile::{Engine, EngineParts};
+use crate::settings::{Backoff, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
+use crate::simulation::company::{self, Shape};
+use crate::worker::testing::{SECOND, TestClock, sync};
+use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
+
+/// A moment on the world's clock, and what happens then to an operation.
+type Forecast = dyn Fn(Duration, &OperationInfo) -> Verdict + Send + Sync;
+
+struct Sky {
+    clock: Arc<dyn Clock>,
+    forecast: Box<Forecast>,
+}
+
+#[async_trait]
+impl Weather for Sky {
+    async fn before(&self, operation: &OperationInfo) -> Verdict {
+        sleep(Duration::from_millis(5)).await;
+        (self.forecast)(self.clock.monotonic(), operation)
+    }
+}
+
+struct Daemon {
+    clock: Arc<dyn Clock>,
+    bare: Account,
+    world: SimWorld,
+}
+
+impl Daemon {
+    /// A company with so many employees, each with a job.
+    async fn with_jobs(jobs: usize) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
+        let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::Fair));
+        let bare = world.account();
+        for table in ["Employees", "ByEmail", "Managers", "EvenkeelFootprints", "FormerEmployees"] {
+            bare.tables.create_table(&company::table(table)).await.unwrap();
+        }
+        for queue in ["jobs", "jobs-poison", "jobs-recheck"] {
+            bare.queues.create_queue(&company::queue(queue)).await.unwrap();
+        }
+        for number in 0..jobs {
+            let entity = Entity::new(EntityKey::new("p", number.to_string()).unwrap())
+                .with("LastName", format!("Name{number}"))
+                .with("FirstName", "Ann")
+                .with("Email", format!("{number}@contoso.com"))
+                .with("IsManager", false);
+            bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+            bare.queues.put(&company::queue("jobs"), &sync(number), Duration::ZERO, Ttl::Never).await.unwrap();
+        }
+        Self { clock, bare, world }
+    }
+
+    /// The daemon, with the settings that it has where nothing is configured.
+    fn worker(&self, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
+        self.worker_by(company::catalog(Shape::default()), forecast)
+    }
+
+    fn worker_by(&self, catalog: Catalog, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
+        let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
+        let sky = Arc::new(Sky { clock: Arc::clone(&self.clock), forecast: Box::new(forecast) });
+        let backoff = |min, base, max| Backoff { min, base, max };
+        let storage = backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * SECOND);
+        let settings = WorkerSettings {
+            lease: Duration::from_mins(1),
+            max_dequeue_count: 5,
+            retry_delay: backoff(2 * SECOND, 2 * SECOND, Duration::from_mins(10)),
+            job_timeout: Duration::from_mins(10),
+            recheck_after: Duration::from_mins(26),
+            give_up_after: Duration::from_hours(6),
+            drain: Duration::from_secs(25),
+            poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
+            storage_retry: RetryPolicy { backoff: storage, attempts: 6 },
+        };
+        let account = self.world.seen_by(2, sky).account();
+        let worn = wear(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
+        let stores = Stores::new([(AccountName::main(), worn.account)].into());
+        let engine = Arc::new(Engine::new(EngineParts {
+            stores: stores.clone(),
+            catalog: Arc::new(catalog),
+            clock: Arc::clone(&self.clock),
+            chance: Arc::clone(&chance),
+            recheck_after: settings.recheck_after,
+        }));
+        let keys = Arc::clone(&engine);
+        let name = company::queue("jobs");
+        Worker::new(WorkerParts {
+            stores,
+            health: Arc::new(Circuits::new(vec![worn.circuit])),
+            execute: engine,
+            clock: Arc::clone(&self.clock),
+            chance,
+            settings,
+            queues: vec![QueueSettings { name, account: AccountName::main(), concurrency: 64, shards: 1, allow: None }],
+            name: "w1".to_owned(),
+            key_of: Arc::new(move |job| keys.primary_of(job)),
+        })
+        .unwrap()
+    }
+
+    async fn poisoned(&self) -> u64 {
+        self.bare.queues.approximate_count(&company::queue("jobs-poison")).await.unwrap()
+    }
+
+    async fn in_step(&self, jobs: usize) -> bool {
+        let mut found = 0;
+        for number in 0..jobs {
+            let key = EntityKey::new("email_p", format!("{number}@contoso.com")).unwrap();
+            found += usize::from(self.bare.tables.get(&company::table("ByEmail"), &key, None).await.unwrap().is_some());
+        }
+        found == jobs
+    }
+}
+
+async fn until_idle(worker: &Worker) -> RunReport {
+    let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+    worker.run(mode, CancellationToken::new()).await.unwrap()
+}
+
+/// Photos of employees lie in blobs.
+fn photos() -> Catalog {
+    let employees = TableRef { account: AccountName::main(), table: company::table("Employees") };
+    let container = company::container("photos");
+    let properties = ["Photo".to_owned()].into();
+    let view = View {
+        name: ViewName::new("photos").unwrap(),
+        source: employees.clone(),
+        when: None,
+        kind: ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16, spill: false }),
+        on_conflict: OnConflict::Reject,
+    };
+    Catalog {
+        tables: [(employees.table.clone(), employees)].into(),
+        views: [(view.name.clone(), Arc::new(view))].into(),
+        ..Catalog::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_done_at_once() {
+    let daemon = Daemon::with_jobs(0).await;
+    let staging = company::container("evenkeel-staging");
+    for container in [&staging, &company::container("photos")] {
+        daemon.bare.blobs.create_container(container).await.unwrap();
+    }
+    for number in 0..16 {
+        let name = BlobName::new(format!("photo-{number}")).unwrap();
+        let content = bytes::Bytes::from(vec![u8::try_from(number).unwrap(); 1_000]);
+        daemon.bare.blobs.put(&staging, &name, content, &BlobUpload::default()).await.unwrap();
+        let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{number}"}}"#);
+        let blobs = format!(r#"{{"Photo":{{"blob":"evenkeel-staging/photo-{number}"}}}}"#);
+        let put = body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{entity},"blobs":{blobs}}}"#));
+        daemon.bare.queues.put(&company::queue("jobs"), &put, Duration::ZERO, Ttl::Never).await.unwrap();
+    }
+    let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
+        What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
+            let minutes = Duration::from_mins;
+            Verdict::AnswerLate { answers: minutes(2), patience: minutes(5) }
+        }
+        _ => Verdict::Execute,
+    });
+    let report = until_idle(&worker).await;
+    assert_eq!((report.done, report.released, report.poisoned), (16, 0, 0));
+    assert!(daemon.clock.monotonic() > Duration::from_mins(15), "two at a time: {:?}", daemon.clock.monotonic());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_minute_poisons_nothing_of_a_backlog_that_waited_for_seven_hours() {
+    let daemon = Daemon::with_jobs(500).await;
+    sleep(Duration::from_hours(7)).await;
+    let until = daemon.clock.monotonic() + Duration::from_mins(2);
+    let worker = daemon.worker(move |now, operation| {
+        let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
+        let throttled = now < until && table && operation.writes && operation.number % 10 > 0;
+        if throttled { Verdict::Fail(ErrorClass::Throttled { retry_after: None }) } else { Verdict::Execute }
+    });
+    let report = until_idle(&worker).await;
+    assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (500, 0, 0));
+    assert!(report.released > 0, "there was something to bear");
+    assert!(daemon.in_step(500).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing() {
+    let daemon = Daemon::with_jobs(20).await;
+    let until = daemon.clock.monotonic() + Duration::from_mins(10);
+    let worker = daemon.worker(move |now, operation| {
+        if now < until && operation.name == "Get Messages" && matches!(&operation.what, What::Queue(queue) if queue.as_str() == "jobs") {
+            Verdict::AnswerLate { answers: Duration::from_secs(90), patience: Duration::from_secs(30) }
+        } else {
+            Verdict::Execute
+        }
+    });
+    let (status, shutdown) = (worker.status(), CancellationToken::new());
+    let watch = async {
+        sleep(Duration::from_mins(9)).await;
+        assert_eq!(status.snapshot().queues[0].state, ReceiverState::Unheard);
+        sleep(Duration::from_mins(5)).await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), watch);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (20, 0, 0));
+    assert!(daemon.in_step(20).await);
+}
