@@ -36,6 +36,7 @@ mod connect;
 mod current;
 mod demo;
 mod ending;
+mod lease;
 mod meter;
 mod prepare;
 mod reload;
@@ -143,12 +144,14 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
             cli::plan::plan(args, context, &engine, out).await
         }
         Command::Backfill(args) => {
-            let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::backfill::backfill(args, context, &engine, out).await
+            let context = parts.recorded_context().await?;
+            let engine = parts.engine(Arc::clone(&context.catalog));
+            let ready = async |out: &mut Output| parts.without_older_workers(out).await;
+            cli::backfill::backfill(args, &context, &engine, ready, out).await
         }
         Command::Audit(args) => {
-            let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::audit::audit(args, context, &engine, out).await
+            let context = parts.recorded_context().await?;
+            cli::audit::audit(args, &context, &parts.engine(Arc::clone(&context.catalog)), out).await
         }
         Command::Run(_) | Command::Demo(_) | Command::Schema(_) | Command::Completions(_) | Command::Docs(_) | Command::Config(_) => {
             Ok(Exit::Usage)
@@ -226,6 +229,31 @@ impl Parts {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = self.migrator()?.catalog_record().await?.generations(&catalog);
         Ok(Arc::new(catalog))
+    }
+
+    /// What commands about whole tables work on: they know the views that were retired as well.
+    async fn recorded_context(&self) -> anyhow::Result<Context> {
+        Ok(Context { catalog: self.recorded_catalog().await?, ..self.context.clone() })
+    }
+
+    /// Waits until no worker acknowledges jobs by an older catalog any more: what it wrote after its primary was passed would be in
+    /// no new view. Refuses where the catalog is not the recorded one.
+    async fn without_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
+        let migrator = self.migrator()?;
+        let record = migrator.catalog_record().await?;
+        if !migrator.is_recorded(&record)? {
+            anyhow::bail!("the catalog is not recorded as it is configured: run `evenkeel migrate up` before");
+        }
+        let wait = migrator.older_workers_for().await?;
+        if !wait.is_zero() {
+            out.say(format_args!(
+                "The catalog was recorded just now: waiting {:.0} s, until no worker acknowledges jobs by an older one any more.",
+                wait.as_secs_f64().ceil()
+            ))?;
+            out.flush()?;
+            tokio::time::sleep(wait).await;
+        }
+        Ok(())
     }
 
     /// The server of health, metrics and the API, bound.

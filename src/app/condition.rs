@@ -49,14 +49,9 @@ impl Condition {
         *self.phase() = Phase::Waiting { account: account.clone(), service: what.service(), answer: error.class };
     }
 
-    /// A newer catalog was recorded.
+    /// Another catalog is recorded.
     pub(super) fn outdated(&self, generation: u32) {
         *self.phase() = Phase::Outdated { generation };
-    }
-
-    /// Whether a newer catalog was recorded.
-    pub(super) fn is_outdated(&self) -> bool {
-        matches!(*self.phase(), Phase::Outdated { .. })
     }
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
@@ -73,7 +68,6 @@ impl Condition {
             (Some(_), None) => false,
         };
         match queue.state {
-            ReceiverState::PausedByCatalog => Some(NotReady::OutdatedCatalog { generation: None }),
             ReceiverState::Draining => Some(NotReady::Draining),
             ReceiverState::Stopped => Some(NotReady::Starting),
             // The open circuit is told of by itself.

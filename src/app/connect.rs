@@ -7,7 +7,7 @@ use super::stores;
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::client::Client;
 use crate::config::{self, ConfigErrors, Request};
-use crate::migrations::Migrator;
+use crate::migrations::{Consent, Migrator};
 use crate::ports::{Chance, Clock};
 
 /// Why there is no client.
@@ -32,11 +32,11 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     open(request).map(|(client, _)| client)
 }
 
-/// Creates what the catalog needs and is not there, as `evenkeel migrate up` does: for tests of applications, which have an embedded
+/// Creates what the catalog needs and is not there, as a worker does at its start (a view is not retired or replaced by it): for tests of applications, which have an embedded
 /// store of their own. Does nothing where all is there.
 pub async fn prepare_store(request: &Request) -> Result<(), ConnectError> {
     let (_, migrator) = open(request)?;
-    migrator.up(|_| {}).await.map_err(|error| ConnectError::Migration(error.into()))
+    migrator.up(Consent::Additions, |_| {}).await.map_err(|error| ConnectError::Migration(error.into()))
 }
 
 fn open(request: &Request) -> Result<(Client, Migrator), ConnectError> {

@@ -1,47 +1,170 @@
-//! The engine in force: what the worker executes by. Exchanged when the catalog grows while the program runs.
+//! The engine in force: what the worker executes by. Exchanged when the catalog grows while the program runs, and when another
+//! generation is recorded that the catalog fits.
+//!
+//! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. One whose engine was exchanged
+//! meanwhile is followed by a `sync` with the new one; one whose catalog is not the recorded one any more comes again.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::model::Job;
-use crate::model::job::Primary;
-use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, Work};
+use super::lease::{CatalogLease, Standing};
+use crate::model::job::{Looks, Primary};
+use crate::model::{Job, ViewName};
+use crate::ports::Clock;
+use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work};
+
+/// An engine and the recorded generation of its catalog.
+#[derive(Clone)]
+pub(super) struct InForce {
+    pub(super) engine: Arc<Engine>,
+    pub(super) generation: u32,
+}
 
 /// The engine in force.
-pub(super) struct Current(RwLock<Arc<Engine>>);
+pub(super) struct Current {
+    in_force: RwLock<InForce>,
+    lease: CatalogLease,
+    /// Generations that items were found to be of and that are later than the catalog's.
+    met: Mutex<BTreeMap<ViewName, u32>>,
+}
+
+/// The catalog of a run is not the recorded one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("generation {recorded} of the catalog is recorded, and this worker's is another one: the job is left to a worker that has it")]
+struct NotRecorded {
+    recorded: u32,
+}
+
+/// Older catalogs may still be worked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the catalog is so new that a worker with an older one may still acknowledge jobs: whole tables wait until none can")]
+struct TooNew;
 
 impl Current {
-    pub(super) const fn new(engine: Arc<Engine>) -> Self {
-        Self(RwLock::new(engine))
+    /// An engine whose catalog is the recorded one, and perhaps the first of all, by a look begun at `sent`.
+    pub(super) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+        let lease = CatalogLease::new(in_force.generation, first, sent, clock);
+        Self { in_force: RwLock::new(in_force), lease, met: Mutex::default() }
+    }
+
+    /// The engine in force now, and its generation.
+    pub(super) fn in_force(&self) -> InForce {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The engine in force now.
     pub(super) fn engine(&self) -> Arc<Engine> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        self.in_force().engine
     }
 
-    /// Puts another engine into force. What runs goes on with the one that it began with.
-    pub(super) fn exchange(&self, engine: Arc<Engine>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = engine;
+    /// The lease of its catalog.
+    pub(super) const fn lease(&self) -> &CatalogLease {
+        &self.lease
+    }
+
+    /// Puts another engine into force, whose catalog a look begun at `sent` found recorded.
+    pub(super) fn exchange(&self, next: InForce, sent: Duration) {
+        let generation = next.generation;
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = next;
+        self.lease.confirm(generation, sent);
+    }
+
+    /// Takes the generations that were met and not told yet.
+    pub(super) fn take_met(&self) -> BTreeMap<ViewName, u32> {
+        std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The primary that a job is about.
     pub(super) fn primary_of(&self, job: &Job) -> Option<Primary> {
         self.engine().primary_of(job)
     }
+
+    /// Notes what a run met that the catalog is too old for, and asks for a look at the record.
+    fn note(&self, failure: &Failure) {
+        if let Some(OutdatedCatalog { view, found, .. }) = failure.cause.downcast_ref() {
+            let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+            let latest = met.entry(view.clone()).or_default();
+            *latest = (*latest).max(*found);
+        }
+        self.lease.ask();
+    }
+
+    /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
+    async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
+        if !matches!(work, Work::Job(Job::Backfill(_) | Job::Audit(_))) {
+            return Ok(());
+        }
+        while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.lease.standing_now(self.in_force().generation).await {
+            if let Standing::Outdated(recorded) = standing {
+                return Err(not_recorded(recorded));
+            }
+        }
+        match self.lease.older_ones_for() {
+            Some(left) => Err(Failure::new(FailureClass::Withheld { retry_after: Some(left) }, "waiting for older workers", TooNew)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn not_recorded(recorded: u32) -> Failure {
+    Failure::new(FailureClass::OutdatedCatalog, "comparing the catalog with the recorded one", NotRecorded { recorded })
+}
+
+/// What follows a run whose engine was exchanged meanwhile: the new one sees to what the old one did not know.
+async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result<Outcome, Failure>) -> Result<Outcome, Failure> {
+    let job = match work {
+        Work::Job(job @ (Job::Put(_) | Job::Delete { .. } | Job::Archive { .. } | Job::Restore { .. } | Job::Move { .. })) => job,
+        // Gone with all that was derived from it.
+        Work::Job(Job::DropTable(_)) => return ended,
+        Work::Job(Job::Sync { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_)) | Work::Recheck(_) => {
+            return engine.execute(work, delivery).await;
+        }
+    };
+    if ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog) {
+        return engine.execute(work, delivery).await;
+    }
+    for primary in engine.primaries_of(job) {
+        let sync = Work::Job(Job::Sync { primary, looks: Looks::Doubtful });
+        match engine.execute(&sync, delivery).await {
+            Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
+            // The run's own end counts for more than a key that somebody else has.
+            Err(failure) if ended.is_ok() => return Err(failure),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    ended
 }
 
 #[async_trait]
 impl Execute for Current {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        self.may_begin(work).await?;
+        let mut ran = self.in_force();
+        let mut ended = ran.engine.execute(work, delivery).await;
         loop {
-            let engine = self.engine();
-            let ended = engine.execute(work, delivery).await;
-            // A run that began before the exchange may meet what was made after it: it is run again by what knows it.
-            let outdated = ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog);
-            if !outdated || Arc::ptr_eq(&engine, &self.engine()) {
+            if ended.as_ref().is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. } | FailureClass::Withheld { .. }))
+            {
                 return ended;
+            }
+            let now = self.in_force();
+            if !Arc::ptr_eq(&now.engine, &ran.engine) {
+                ended = follow(&now.engine, work, delivery, ended).await;
+                ran = now;
+                continue;
+            }
+            if let Err(failure) = &ended
+                && failure.class == FailureClass::OutdatedCatalog
+            {
+                self.note(failure);
+                return ended;
+            }
+            match self.lease.standing(ran.generation).await {
+                Standing::Holds => return ended,
+                Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
+                Standing::Exchanged => {}
             }
         }
     }
@@ -50,3 +173,6 @@ impl Execute for Current {
         self.engine().give_up(work, delivery).await
     }
 }
+
+#[cfg(test)]
+mod tests;

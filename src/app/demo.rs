@@ -9,6 +9,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::Condition;
+use super::watch::Watch;
 use super::{Parts, prepare, signals};
 use crate::cli::demo::{self, DemoArgs, Stage};
 use crate::cli::{Exit, Format, Output};
@@ -66,16 +67,15 @@ async fn perform(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
-    let record = prepare::prepare(&parts.migrator()?, parts.context.settings.migrate).await?;
+    let migrator = parts.migrator()?;
+    let prepared = prepare::prepare(&migrator, &parts.context.settings.migrate, parts.context.clock.as_ref()).await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
-    let (worker, current) = parts.worker(&record, board.as_ref())?;
+    let (worker, current) = parts.worker(&prepared, board.as_ref())?;
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
     parts.keeper(current.engine().catalog()).tend().await.context("creating the tables by date")?;
-    let mut catalog = crate::catalog::Catalog::clone(&parts.context.catalog);
-    catalog.generations = record.generations(&catalog);
-    let catalog = Arc::new(catalog);
+    let catalog = Arc::new(current.engine().catalog().clone());
     let queue = parts.context.settings.queues.first().context("the demonstration has a queue")?.name.clone();
     let stage = Stage {
         stores: parts.context.stores.clone(),
@@ -94,7 +94,13 @@ async fn perform(
         told.map(|exit| (exit, took))
     };
     let keeping = parts.keep(board.as_deref(), shutdown);
-    let (report, told, ()) = tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping);
+    let watch = Watch { parts, migrator: &migrator, current: &current, board: board.as_deref(), changing: tokio::sync::Mutex::default() };
+    let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
+    let (report, told, ()) = tokio::select! {
+        biased;
+        ended = all => ended,
+        never = watch.keep() => match never {},
+    };
     let report: RunReport = report?;
     let (exit, took) = told?;
     if out.format() == Format::Text {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::migrations::{CatalogRecord, Change, MigrationError, Migrator};
-use crate::ports::{Chance, ErrorClass, StoreError};
+use crate::migrations::{CatalogRecord, Change, Consent, MigrationError, Migrator};
+use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
 
 /// How long a store that does not answer at the start is left alone.
@@ -24,30 +24,45 @@ fn listed(changes: &[Change]) -> String {
     changes.iter().fold(String::new(), |text, change| text + "\n  " + &change.to_string())
 }
 
-/// Applies what is pending, or refuses to; returns the record that the worker's catalog now is.
-pub(super) async fn prepare(migrator: &Migrator, settings: MigrateSettings) -> Result<CatalogRecord, PrepareError> {
-    let pending = migrator.status().await?.pending;
+/// The record that the worker's catalog is.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// The record.
+    pub(super) record: CatalogRecord,
+    /// When reading it was begun (monotonic).
+    pub(super) sent: Duration,
+}
+
+/// Applies what is pending as far as it only adds, or refuses to; returns the record that the worker's catalog now is.
+pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
+    let pending = migrator.pending(Consent::Additions).await?;
     if !pending.is_empty() && !settings.auto {
         return Err(PrepareError::Pending(pending));
     }
     if !pending.is_empty() {
-        migrator.up(|change| tracing::info!(%change, "migrated")).await?;
+        migrator.up(Consent::Additions, |change| tracing::info!(%change, "migrated")).await?;
     }
-    Ok(migrator.catalog_record().await?)
+    let sent = clock.monotonic();
+    let record = migrator.catalog_record().await?;
+    if !migrator.is_recorded(&record)? {
+        // Somebody has recorded another one meanwhile: what that means is seen by looking again.
+        return Err(MigrationError::Contended(1).into());
+    }
+    Ok(Prepared { record, sent })
 }
 
 /// As [`prepare`], but waits for stores that do not answer, or let nobody in yet, as long as it takes. `waiting` is
 /// told for which store.
 pub(super) async fn persistently(
     migrator: &Migrator,
-    settings: MigrateSettings,
-    chance: &dyn Chance,
+    settings: &MigrateSettings,
+    (clock, chance): (&dyn Clock, &dyn Chance),
     waiting: impl Fn(&StoreError),
-) -> Result<CatalogRecord, PrepareError> {
+) -> Result<Prepared, PrepareError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let error = match prepare(migrator, settings).await {
+        let error = match prepare(migrator, settings, clock).await {
             Err(PrepareError::Migration(error)) if may_pass(&error) => error,
             ended => return ended,
         };
@@ -71,6 +86,8 @@ fn may_pass(error: &MigrationError) -> bool {
         | MigrationError::File { .. }
         | MigrationError::Record { .. }
         | MigrationError::SourceChanged(_)
+        | MigrationError::NeedsConsent(_)
+        | MigrationError::Outdated { .. }
         | MigrationError::SourceRespelled(_) => false,
     }
 }

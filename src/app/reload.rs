@@ -6,18 +6,16 @@
 //! A configuration with a mistake changes nothing.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::current::Current;
 use super::prepare::prepare;
+use super::watch::Watch;
 use super::{Parts, announce_view};
 use crate::catalog::Catalog;
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
-use crate::ops::board::Board;
 use crate::worker::{Tuned, Tuning};
 
 /// Keys that are taken over; those that end with a point with everything below them.
@@ -30,11 +28,8 @@ const CATALOG: [&str; 4] = ["tables.", "views.", "archives.", "retention."];
 pub(super) struct Reload<'a> {
     pub(super) parts: &'a Parts,
     pub(super) request: &'a Request,
-    pub(super) board: Option<&'a Board>,
     pub(super) tuning: &'a Tuning,
-    pub(super) current: &'a Current,
-    /// The generation of the catalog in force; the highest there is while it changes.
-    pub(super) generation: &'a AtomicU32,
+    pub(super) watch: &'a Watch<'a>,
 }
 
 impl Reload<'_> {
@@ -63,8 +58,12 @@ impl Reload<'_> {
 
     /// Takes over a catalog that grew. Whether it is in force now.
     async fn grow(&self, loaded: &Loaded) -> bool {
-        let old = self.current.engine();
+        let old = self.watch.current.engine();
+        // Nothing runs by a catalog that is not the recorded one: whichever fits the record may take its place.
+        let drained = self.watch.current.lease().newer().is_some();
         let added = match growth(old.catalog(), &loaded.catalog) {
+            Err(changed) if drained => changed,
+            Ok(_) if drained => Vec::new(),
             Ok(added) if added.is_empty() => return true,
             Ok(added) => added,
             Err(changed) => {
@@ -75,16 +74,16 @@ impl Reload<'_> {
                 return false;
             }
         };
-        // The watch must not take this worker's own migration for somebody else's.
-        let before = self.generation.swap(u32::MAX, Ordering::SeqCst);
         match self.taken_over(loaded).await {
+            Ok(generation) if drained => {
+                tracing::info!(changed = added.join(", "), generation, "the catalog is the recorded one again");
+                true
+            }
             Ok(generation) => {
-                self.generation.store(generation, Ordering::SeqCst);
                 tracing::info!(added = added.join(", "), generation, "the catalog has grown");
                 true
             }
             Err(error) => {
-                self.generation.store(before, Ordering::SeqCst);
                 tracing::error!(error = %format!("{error:#}"), "the catalog stays as it is");
                 false
             }
@@ -92,21 +91,17 @@ impl Reload<'_> {
     }
 
     async fn taken_over(&self, loaded: &Loaded) -> anyhow::Result<u32> {
+        // The watch must not take this worker's own migration for somebody else's.
+        let _alone = self.watch.changing.lock().await;
         let context = &self.parts.context;
-        let mut catalog = loaded.catalog.clone();
-        let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::new(catalog.clone()), Arc::clone(&context.clock))?;
-        let record = prepare(&migrator, context.settings.migrate).await?;
-        catalog.generations = record.generations(&catalog);
+        let catalog = Arc::new(loaded.catalog.clone());
+        let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::clone(&catalog), Arc::clone(&context.clock))?;
+        let prepared = prepare(&migrator, &context.settings.migrate, context.clock.as_ref()).await?;
         for view in catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
-        let catalog = Arc::new(catalog);
-        let engine = self.parts.engine(Arc::clone(&catalog));
-        self.current.exchange(Arc::clone(&engine));
-        if let Some(board) = self.board {
-            board.grown(catalog, engine);
-        }
-        Ok(record.generation)
+        self.watch.adopt(Catalog::clone(&catalog), &prepared.record, prepared.sent);
+        Ok(prepared.record.generation)
     }
 }
 

@@ -5,11 +5,10 @@
 //!   HTTP     ══ answers from the start ════╪══════════════════▶ stops last
 //!   work     stores ready, migrated ─▶ worker ─▶ drain ─▶ summary
 //!                                        ▲
-//!   watch    a newer catalog is recorded ┘ the worker stops; the program stays, unready, and says why
+//!   watch    another catalog is recorded ┘ the worker drains, waits for a record that fits, and goes on or exits
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,15 +16,17 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::Condition;
-use super::current::Current;
+use super::current::{Current, InForce};
+use super::prepare::Prepared;
 use super::reload::Reload;
 use super::signals::Hangups;
-use super::{Parts, prepare, signals, watch};
+use super::watch::Watch;
+use super::{Parts, prepare, signals};
 use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::config::{Loaded, Request};
-use crate::migrations::CatalogRecord;
+use crate::migrations::{MigrationError, Migrator};
 use crate::ops::board::{Board, Work};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::retention::Keeper;
@@ -152,10 +153,11 @@ impl Daemon<'_> {
         let Parts { context, chance, opened, .. } = self.parts;
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
-        let ready = prepare::persistently(&migrator, context.settings.migrate, chance.as_ref(), |error| self.condition.waiting(error));
+        let time_and_chance = (context.clock.as_ref(), chance.as_ref());
+        let ready = prepare::persistently(&migrator, &context.settings.migrate, time_and_chance, |error| self.condition.waiting(error));
         let jobs = match self.shutdown.run_until_cancelled(ready).await {
             None => RunReport::default(),
-            Some(record) => self.receive(&migrator, &record?).await?,
+            Some(prepared) => self.receive(&migrator, &prepared?).await?,
         };
         let seconds = context.clock.monotonic().saturating_sub(started).as_secs_f64();
         Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
@@ -170,58 +172,71 @@ impl Daemon<'_> {
     }
 
     /// Runs the worker under the recorded catalog.
-    async fn receive(&self, migrator: &crate::migrations::Migrator, record: &CatalogRecord) -> anyhow::Result<RunReport> {
-        let (mut worker, current) = self.parts.worker(record, self.board.as_ref())?;
-        let (tuning, generation) = (worker.tuning(), AtomicU32::new(record.generation));
+    async fn receive(&self, migrator: &Migrator, prepared: &Prepared) -> anyhow::Result<RunReport> {
+        let (mut worker, current) = self.parts.worker(prepared, self.board.as_ref())?;
+        let tuning = worker.tuning();
         self.condition.working(worker.status());
         // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops what is over.
         let next = self.parts.tend(&current).await;
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
-        let stop = self.shutdown.child_token();
-        let watching = async {
-            let recorded = watch::newer_than(&generation, migrator, self.parts.chance.as_ref()).await;
-            tracing::error!(
-                own = generation.load(Ordering::SeqCst),
-                recorded,
-                "a newer catalog is recorded: this worker receives nothing more; restart it with the newer one"
-            );
-            self.condition.outdated(recorded);
-            stop.cancel();
-            std::future::pending::<()>().await;
-        };
+        let (board, changing) = (self.board.as_deref(), tokio::sync::Mutex::default());
+        let watch = Watch { parts: self.parts, migrator, current: &current, board, changing };
+        let reload = Reload { parts: self.parts, request: &self.request, tuning: &tuning, watch: &watch };
         let reloading = async {
-            let reload = Reload {
-                parts: self.parts,
-                request: &self.request,
-                board: self.board.as_deref(),
-                tuning: &tuning,
-                current: &current,
-                generation: &generation,
-            };
             let mut hangups = self.hangups.lock().await;
             loop {
                 hangups.next().await;
                 reload.reload().await;
+                current.lease().ask();
             }
         };
-        let report = tokio::select! {
+        tokio::select! {
             biased;
             never = reloading => match never {},
-            report = worker.run(self.mode, stop.clone()) => report?,
-            () = watching => RunReport::default(),
+            never = watch.keep() => match never {},
+            report = self.receive_by(&current, &worker) => report,
             never = self.tend_on(&current, next) => match never {},
-        };
-        if self.condition.is_outdated() && !self.shutdown.is_cancelled() {
-            if self.mode != Mode::Forever {
-                anyhow::bail!(
-                    "a newer catalog than generation {} was recorded meanwhile: run again with the newer configuration",
-                    record.generation
-                );
-            }
-            // It stays, so that what watches over it sees why it is not ready, rather than a restart loop.
-            self.shutdown.cancelled().await;
         }
-        Ok(report)
+    }
+
+    /// Runs the worker as long as its catalog is the recorded one. Where it is not, the worker drains, waits for a record that fits,
+    /// and goes on then, or ends.
+    async fn receive_by(&self, current: &Current, worker: &Worker) -> anyhow::Result<RunReport> {
+        let mut total = RunReport::default();
+        loop {
+            let stop = self.shutdown.child_token();
+            let stopping = async {
+                self.condition.outdated(current.lease().revoked().await);
+                stop.cancel();
+                std::future::pending::<()>().await;
+            };
+            total += tokio::select! {
+                biased;
+                report = worker.run(self.mode, stop.clone()) => report?,
+                () = stopping => RunReport::default(),
+            };
+            let Some(recorded) = current.lease().newer() else {
+                if stop.is_cancelled() && !self.shutdown.is_cancelled() {
+                    // It fits again by the time that the worker has drained.
+                    self.condition.working(worker.status());
+                    continue;
+                }
+                return Ok(total);
+            };
+            let patience = match self.mode {
+                Mode::Forever => self.parts.context.settings.migrate.outdated_exit_after,
+                Mode::UntilIdle { .. } => Duration::ZERO,
+            };
+            tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => return Ok(total),
+                () = current.lease().restored() => {
+                    tracing::info!("catalog: it is the recorded one again; the worker goes on");
+                    self.condition.working(worker.status());
+                }
+                () = tokio::time::sleep(patience) => return Err(MigrationError::Outdated { recorded }.into()),
+            }
+        }
     }
 }
 
@@ -246,12 +261,13 @@ impl Parts {
     }
 
     /// A worker whose catalog has the recorded generations; it tells the board what it does.
-    pub(super) fn worker(&self, record: &CatalogRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
-        let context = &self.context;
+    pub(super) fn worker(&self, prepared: &Prepared, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
+        let (context, Prepared { record, sent }) = (&self.context, prepared);
         let mut catalog = Catalog::clone(&context.catalog);
         catalog.generations = record.generations(&catalog);
         let engine = self.engine(Arc::new(catalog));
-        let current = Arc::new(Current::new(Arc::clone(&engine)));
+        let in_force = InForce { engine: Arc::clone(&engine), generation: record.generation };
+        let current = Arc::new(Current::new(in_force, record.first, *sent, Arc::clone(&context.clock)));
         let keys: Arc<Current> = Arc::clone(&current);
         let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),

@@ -1,51 +1,111 @@
-//! The watch on the recorded catalog: a worker whose catalog is older than the record receives nothing more.
+//! The watch on the recorded catalog: renews the lease of the catalog in force, takes over a record that it fits, and says when it
+//! fits none.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::migrations::Migrator;
-use crate::ports::Chance;
+use super::Parts;
+use super::current::{Current, InForce};
+use crate::catalog::Catalog;
+use crate::migrations::{CatalogRecord, MigrationError, Migrator};
+use crate::model::cause;
+use crate::ops::board::Board;
 
-/// How often the record is read. Until then, an older worker releases what it cannot judge: items of a later
-/// generation of a view fail its jobs in order, and it never drops what it does not know.
-const EVERY: Duration = Duration::from_secs(30);
+/// How often the record is read: often enough for a lease to outlive two reads that fail.
+const EVERY: Duration = Duration::from_secs(4);
+/// How soon again where somebody waits for it and the store fails.
+const AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits until a catalog above generation `own` is recorded, and returns its generation.
-pub(super) async fn newer_than(own: &AtomicU32, migrator: &Migrator, chance: &dyn Chance) -> u32 {
-    loop {
-        tokio::time::sleep(EVERY.mul_f64(chance.between(0.8, 1.2))).await;
-        match migrator.recorded_generation().await {
-            Ok(recorded) if recorded > own.load(Ordering::SeqCst) => return recorded,
-            Ok(_) => {}
-            Err(error) => tracing::debug!(error = %format!("{:#}", anyhow::Error::new(error)), "the recorded catalog cannot be read"),
-        }
-    }
+/// What the watch looks at.
+pub(super) struct Watch<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) migrator: &'a Migrator,
+    pub(super) current: &'a Current,
+    pub(super) board: Option<&'a Board>,
+    /// Held by whoever changes the catalog in force, so that nobody takes its migration for somebody else's.
+    pub(super) changing: tokio::sync::Mutex<()>,
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
+impl Watch<'_> {
+    /// Looks now and then, and whenever somebody asks, for ever.
+    pub(super) async fn keep(&self) -> std::convert::Infallible {
+        let lease = self.current.lease();
+        let mut pause = EVERY;
+        loop {
+            let wait = tokio::time::sleep(pause.mul_f64(self.parts.chance.between(0.8, 1.2)));
+            tokio::select! {
+                () = wait => {}
+                () = lease.asked(), if pause == EVERY => {}
+            }
+            pause = match self.look().await {
+                Ok(()) => EVERY,
+                Err(error) => {
+                    tracing::warn!(error = %cause::chain(&error), "recorded catalog: cannot be read; jobs are not acknowledged until it is");
+                    AGAIN
+                }
+            };
+        }
+    }
 
-    use tokio::time::{Instant, timeout};
+    /// Looks at the record once.
+    pub(super) async fn look(&self) -> Result<(), MigrationError> {
+        let _alone = self.changing.lock().await;
+        let sent = self.parts.context.clock.monotonic();
+        let InForce { generation: own, engine } = self.current.in_force();
+        self.tell_met().await?;
+        let recorded = self.migrator.recorded_generation().await?;
+        // A record that is gone says nothing against the catalog in force; whoever writes it anew is noticed.
+        if recorded == own || recorded == 0 {
+            self.current.lease().confirm(own, sent);
+            return Ok(());
+        }
+        let record = self.migrator.catalog_record().await?;
+        // One that cannot be compared (a source that is spelled otherwise) does not fit either.
+        if !record.fits(engine.catalog(), &self.parts.context.settings.migrate.owner).unwrap_or(false) {
+            if self.current.lease().newer().is_none() {
+                tracing::error!(
+                    own,
+                    recorded = record.generation,
+                    "catalog: another one is recorded than this worker's; it receives nothing more until the record fits, and exits otherwise"
+                );
+            }
+            self.current.lease().revoke(record.generation);
+            return Ok(());
+        }
+        self.adopt(Catalog::clone(engine.catalog()), &record, sent);
+        tracing::info!(own, recorded = record.generation, "catalog: the recorded generation is another one and fits; it is taken over");
+        Ok(())
+    }
 
-    use super::*;
-    use crate::adapters::sim::Fair;
-    use crate::adapters::system::SeededChance;
-    use crate::migrations::tests::{catalog, migrator, up, world};
+    /// Puts a catalog into force that a record fits, read since `sent`.
+    pub(super) fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
+        let recorded = record.generations(&catalog);
+        let before = std::mem::replace(&mut catalog.generations, recorded);
+        // A record that was restored from a copy has lost count: what this worker made is not a stranger's.
+        for (view, generation) in before.current {
+            if let Some(now) = catalog.generations.current.get_mut(&view) {
+                *now = generation.max(*now);
+            }
+        }
+        let catalog = Arc::new(catalog);
+        let engine = self.parts.engine(Arc::clone(&catalog));
+        self.current.exchange(InForce { engine: Arc::clone(&engine), generation: record.generation }, sent);
+        if let Some(board) = self.board {
+            board.grown(catalog, engine);
+        }
+    }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_catalog_that_others_record_is_noticed_within_a_minute_and_ones_own_never_is() {
-        let world = world(Arc::new(Fair));
-        let (own, newer) = (catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}")]));
-        let watched = migrator(&world, &own);
-        up(&watched).await;
-        let chance = SeededChance::new(1);
-        let hour = Duration::from_hours(1);
-        assert!(timeout(hour, newer_than(&AtomicU32::new(1), &watched, &chance)).await.is_err());
-
-        up(&migrator(&world, &newer)).await;
-        let since = Instant::now();
-        assert_eq!(newer_than(&AtomicU32::new(1), &watched, &chance).await, 2);
-        assert!(since.elapsed() < Duration::from_mins(1));
+    /// Tells the record which later generations were met.
+    async fn tell_met(&self) -> Result<(), MigrationError> {
+        for (view, generation) in self.current.take_met() {
+            if self.migrator.met(&view, generation).await? {
+                tracing::error!(
+                    %view, generation,
+                    "catalog: items of a later generation than the recorded one exist; their jobs are put off until `evenkeel migrate up` has \
+                     numbered the view anew"
+                );
+            }
+        }
+        Ok(())
     }
 }

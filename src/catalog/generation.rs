@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DatedRef, Source, TableRef};
-use crate::model::ViewName;
+use crate::model::{TableName, ViewName};
 
 /// The recorded generations of views.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,6 +46,14 @@ impl Generations {
         } else {
             ViewStatus::Newer
         }
+    }
+
+    /// A table that retired views had as their source, in whatever case it is spelled: what they derived from it may be there still.
+    pub fn retired_table(&self, name: &TableName) -> Option<&TableRef> {
+        self.retired.values().find_map(|(_, source)| match source {
+            Source::Table(table) => (table.table == *name).then_some(table),
+            Source::Dated(_) => None,
+        })
     }
 
     /// Whether a retired view had this source.

@@ -61,9 +61,10 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A known table, in whatever case it is spelled.
+    /// A known table, in whatever case it is spelled: one that is declared, or that retired views were derived from.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
-        self.tables.get(name).or_else(|| self.dated_table(name)).or_else(|| self.following_table(name))
+        let declared = self.tables.get(name).or_else(|| self.dated_table(name)).or_else(|| self.following_table(name));
+        declared.or_else(|| self.generations.retired_table(name))
     }
 
     /// A table of a retention, spelled as its pattern does.

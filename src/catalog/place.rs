@@ -56,7 +56,7 @@ impl Place for DatedRef {
 }
 
 /// What a view's primaries lie in: one table, or tables by date.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// One table.
     Table(TableRef),

@@ -63,10 +63,14 @@ impl Retention {
         self.source().table(name)
     }
 
+    /// Until when a table of this pattern is kept; nothing for another name.
+    pub fn kept_until(&self, name: &TableName) -> Option<Timestamp> {
+        self.tables.period(name).map(|(_, ends)| ends.saturating_add(self.keep).unwrap_or(Timestamp::MAX))
+    }
+
     /// Whether a table of this pattern has been kept long enough.
     pub fn is_over(&self, name: &TableName, now: Timestamp) -> bool {
-        let kept_until = |ends: Timestamp| ends.saturating_add(self.keep).unwrap_or(Timestamp::MAX);
-        self.tables.period(name).is_some_and(|(_, ends)| kept_until(ends) <= now)
+        self.kept_until(name).is_some_and(|until| until <= now)
     }
 
     /// The tables that are to exist: the present one and those ahead.

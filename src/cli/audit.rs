@@ -39,6 +39,7 @@ pub struct AuditArgs {
 /// Compares the items of some tables' primaries with what they should be, here or as jobs.
 pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
     let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
+    whole_tables::say_if_none(&tables, out)?;
     if args.submit {
         return whole_tables::submit(&tables, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
+use crate::catalog::TableRef;
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
 use crate::model::{QueueName, TableName, ViewName};
 use crate::reconcile::Engine;
@@ -46,11 +47,23 @@ struct Done<'a> {
     failed: u64,
 }
 
-/// Brings every primary of some tables in step, here or as jobs.
-pub async fn backfill(args: &BackfillArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+/// Brings every primary of some tables in step, here or as jobs; here as soon as `ready` says that anything may be derived.
+pub async fn backfill(
+    args: &BackfillArgs,
+    context: &Context,
+    engine: &Engine,
+    ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
+    whole_tables::say_if_none(&tables, out)?;
     if args.submit {
         return whole_tables::submit(&tables, job, args.queue.as_ref(), context, out).await;
+    }
+    let catalog = &context.catalog;
+    let derives = |source: &TableRef| catalog.has_views(source) || catalog.ranges_over(source).next().is_some();
+    if tables.iter().filter_map(|table| catalog.table(table)).any(derives) {
+        ready(out).await?;
     }
     let mut exit = Exit::Done;
     for table in &tables {

@@ -96,7 +96,11 @@ pub(crate) mod tests {
             },
             queues,
             http: HttpSettings { listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
-            migrate: MigrateSettings { auto: true },
+            migrate: MigrateSettings {
+                auto: true,
+                owner: crate::model::CatalogOwner::default(),
+                outdated_exit_after: Duration::from_mins(1),
+            },
             log: LogSettings { level: "info".to_owned() },
             traces: TraceSettings { endpoint: None, headers: None, sample_percent: 100 },
         }

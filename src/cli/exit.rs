@@ -7,6 +7,7 @@ use crate::client::ClientError;
 use crate::config::ConfigErrors;
 use crate::migrations::MigrationError;
 use crate::ports::{ErrorClass, StoreError};
+use crate::worker::WorkerError;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +22,15 @@ pub enum Exit {
     Drift,
     /// The store cannot be reached, or does not let anybody in: 4.
     Unreachable,
+    /// The recorded catalog is not the configured one: 5.
+    Outdated,
     /// It was interrupted: 130, as shells report SIGINT.
     Interrupted,
 }
 
 /// What the help of every command ends with.
-pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 130 interrupted.";
+pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 5 another catalog is recorded, \
+                              130 interrupted.";
 
 impl Exit {
     /// The number.
@@ -37,6 +41,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Drift => 3,
             Self::Unreachable => 4,
+            Self::Outdated => 5,
             Self::Interrupted => 130,
         }
     }
@@ -50,8 +55,13 @@ impl Exit {
             if let Some(store) = store_error(cause) {
                 return Self::of_store(store);
             }
-            if let Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) = cause.downcast_ref() {
-                return Self::Usage;
+            match cause.downcast_ref() {
+                Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) => return Self::Usage,
+                Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. }) => return Self::Outdated,
+                Some(_) | None => {}
+            }
+            if let Some(WorkerError::OutdatedCatalog) = cause.downcast_ref() {
+                return Self::Outdated;
             }
         }
         Self::Failed
@@ -122,6 +132,8 @@ mod tests {
         assert_eq!(Exit::of(&absent), Exit::Failed);
         let migration = MigrationError::Store { doing: "listing".to_owned(), source: Box::new(store(ErrorClass::Unauthorised)) };
         assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);
+        assert_eq!(Exit::of(&MigrationError::NeedsConsent(Vec::new()).into()), Exit::Outdated);
+        assert_eq!(Exit::of(&WorkerError::OutdatedCatalog.into()), Exit::Outdated);
         let usage = Err::<(), _>(UsageError::new("no")).context("lookup").unwrap_err();
         assert_eq!(Exit::of(&usage), Exit::Usage);
         assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Failed);

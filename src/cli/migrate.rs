@@ -1,9 +1,16 @@
 //! `evenkeel migrate`
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 use super::{Context, Exit, Format, Output, Tone, help};
-use crate::migrations::{Change, Migrator, ViewAction};
+use crate::config::parse_duration;
+use crate::migrations::{Change, Consent, MigrationError, Migrator, ViewAction};
+use crate::model::cause;
+
+/// How soon a store that did not answer is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
@@ -25,9 +32,22 @@ pub enum MigrateAction {
     /// Create control tables, declared tables and queues, and record the catalog; safe to repeat
     #[command(after_help = help::after(&[
         ("evenkeel migrate up", "brings every account up to date; two at once are safe"),
+        ("evenkeel migrate up --retire", "the same where views were changed, or taken out of the catalog"),
+        ("evenkeel migrate up --wait 5m", "the same, for a store that is only being started"),
         ("evenkeel migrate up --json", "the same, one JSON value per change"),
     ]))]
-    Up,
+    Up(UpArgs),
+}
+
+/// Arguments of `migrate up`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct UpArgs {
+    /// Also retire views that the catalog no longer has, and replace what changed: without it, nothing is done where that is pending
+    #[arg(long)]
+    pub retire: bool,
+    /// How long a store that does not answer is waited for: "0s" for not at all
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub wait: Duration,
 }
 
 /// Shows or applies migrations.
@@ -36,7 +56,7 @@ pub async fn migrate(args: &MigrateArgs, context: &Context, out: &mut Output) ->
         Migrator::new(context.stores.clone(), &context.settings, std::sync::Arc::clone(&context.catalog), context.clock.clone())?;
     match args.action {
         MigrateAction::Status => status(&migrator, out).await,
-        MigrateAction::Up => up(&migrator, out).await,
+        MigrateAction::Up(args) => up(args, &migrator, context, out).await,
     }
 }
 
@@ -71,7 +91,8 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
         for change in &status.pending {
             out.line(format_args!("  {change}"))?;
         }
-        out.say("`evenkeel migrate up` does this.")?;
+        let replaces = status.pending.iter().any(|change| change.needs() == Consent::Replacement);
+        out.say(if replaces { "`evenkeel migrate up --retire` does this." } else { "`evenkeel migrate up` does this." })?;
     }
     for lack in &status.indexes {
         let text = out.tone(Tone::Warning, lack.to_string());
@@ -80,9 +101,35 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn up(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
+/// Migrates as soon as the store answers; what was done.
+async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Change>, Result<(), MigrationError>) {
+    let consent = if args.retire { Consent::Replacement } else { Consent::Recovery };
+    let started = context.clock.monotonic();
     let mut done = Vec::new();
-    let ended = migrator.up(|change| done.push(change.clone())).await;
+    let mut told = false;
+    loop {
+        let ended = migrator.up(consent, |change| done.push(change.clone())).await;
+        let Err(error) = &ended else { return (done, ended) };
+        let waited = context.clock.monotonic().saturating_sub(started);
+        if !error.is_unanswered() || waited >= args.wait {
+            return (done, ended);
+        }
+        if !told {
+            told = true;
+            // Where nobody listens it is waited for all the same.
+            let _ = out.say(format_args!(
+                "The store does not answer yet: waiting for it, {} s at most (--wait). {}",
+                args.wait.as_secs(),
+                cause::chain(error)
+            ));
+            let _ = out.flush();
+        }
+        tokio::time::sleep(AGAIN.min(args.wait.saturating_sub(waited))).await;
+    }
+}
+
+async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let (done, ended) = patiently(args, migrator, context, out).await;
     for change in &done {
         match out.format() {
             Format::Json => out.value(change)?,
@@ -94,15 +141,69 @@ async fn up(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
         out.say("Nothing to do: everything is up to date.")?;
     }
     for change in &done {
-        if let Change::RecordView(view) = change
-            && view.action != ViewAction::Retired
-            && view.generation > 1
-        {
-            out.say(format_args!(
-                "View {}: items of primaries that nobody touches keep their old form until a sync job names them.",
+        let Change::RecordView(view) = change else { continue };
+        match view.action {
+            ViewAction::New => {}
+            ViewAction::Retired => out.say(format_args!(
+                "View {0} is retired: `evenkeel backfill --view {0}` removes what it derived, primary by primary; its table stays.",
                 view.view
-            ))?;
+            ))?,
+            ViewAction::Changed | ViewAction::Restored | ViewAction::Claimed | ViewAction::Overtaken => out.say(format_args!(
+                "View {0}: items of primaries that nobody touches keep their old form until `evenkeel backfill --view {0}`.",
+                view.view
+            ))?,
         }
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::adapters::sim::{OperationInfo, Verdict, Weather};
+    use crate::adapters::system::SystemClock;
+    use crate::cli::context::tests::settings;
+    use crate::cli::output::tests::Paper;
+    use crate::migrations::tests::{catalog, migrator, world};
+    use crate::ports::{Clock as _, ErrorClass, Stores};
+
+    /// Nobody listens until a while after the start.
+    struct Starting {
+        clock: SystemClock,
+        takes: Duration,
+    }
+
+    #[async_trait]
+    impl Weather for Starting {
+        async fn before(&self, _operation: &OperationInfo) -> Verdict {
+            if self.clock.monotonic() < self.takes { Verdict::Fail(ErrorClass::Refused) } else { Verdict::Execute }
+        }
+    }
+
+    /// Migrates with this patience a store that takes twenty seconds to start; whether that succeeded, and what was said.
+    async fn migrated(wait: Duration) -> (bool, String) {
+        let clock = SystemClock::new();
+        let world = world(Arc::new(Starting { clock, takes: Duration::from_secs(20) }));
+        let catalog = catalog(&[("name", "{Name}")]);
+        let stores = Stores::new([(crate::model::AccountName::main(), world.account())].into());
+        let context = Context { settings: Arc::new(settings(Vec::new())), catalog: Arc::clone(&catalog), stores, clock: Arc::new(clock) };
+        let paper = Paper::default();
+        let mut out = Output::to(Box::new(std::io::sink()), Box::new(paper.clone()), Format::Text);
+        let (done, ended) = patiently(UpArgs { retire: false, wait }, &migrator(&world, &catalog), &context, &mut out).await;
+        assert_eq!(ended.is_ok(), !done.is_empty());
+        (ended.is_ok(), paper.text())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_being_started_is_waited_for_as_long_as_was_asked_for() {
+        let (done, said) = migrated(Duration::from_mins(1)).await;
+        assert!(done && said.contains("waiting for it, 60 s at most"), "{said}");
+        assert_eq!(said.lines().count(), 1, "once: {said}");
+        assert!(!migrated(Duration::from_secs(10)).await.0);
+        assert_eq!(migrated(Duration::ZERO).await, (false, String::new()));
+    }
 }

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Context, Exit, Format, Output, UsageError};
-use crate::catalog::{DatedRef, View};
+use crate::catalog::{DatedRef, Source, View};
 use crate::client::Prepared;
 use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
@@ -15,23 +15,54 @@ use crate::ports::all_tables;
 use crate::reconcile::Delivery;
 
 /// The tables whose primaries are meant: one, those of a view, or every one with views. Of a view over a range these are the one's
-/// and the many's, of a view of tables by date all that there are.
+/// and the many's, of a view of tables by date all that there are. Views that were retired count as well: what they derived is to go.
 pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
     if let Some(table) = table {
         return Ok(vec![context.known_table(table)?.table]);
     }
     let catalog = &context.catalog;
     if let Some(view) = view {
-        return match catalog.dated_views.get(view) {
-            Some(dated) => Ok(there(&dated.source, context).await?.into_iter().collect()),
-            None => Ok(tables_of(context.known_view(view)?).collect()),
+        return match (catalog.dated_views.get(view), catalog.generations.retired.get(view)) {
+            (Some(dated), _) => Ok(there(&dated.source, context).await?.into_iter().collect()),
+            (None, Some((_, source))) if !catalog.declares(view) => Ok(left_of(source, context).await?.into_iter().collect()),
+            (None, _) => Ok(tables_of(context.known_view(view)?).collect()),
         };
     }
     let mut tables: BTreeSet<TableName> = catalog.views.values().flat_map(|view| tables_of(view)).collect();
     for source in catalog.dated_views.values().map(|view| &view.source).collect::<BTreeSet<_>>() {
         tables.extend(there(source, context).await?);
     }
+    for source in catalog.generations.retired.values().map(|(_, source)| source).collect::<BTreeSet<_>>() {
+        tables.extend(left_of(source, context).await?);
+    }
     Ok(tables.into_iter().collect())
+}
+
+/// The tables of a source that a retired view had, as far as there are any.
+async fn left_of(source: &Source, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
+    if context.stores.account(source.account()).is_err() {
+        tracing::warn!(%source, "retired view: the account of its source is not configured any more; what it derived stays");
+        return Ok(BTreeSet::new());
+    }
+    match source {
+        Source::Table(table) => {
+            let tables = all_tables(context.stores.account(&table.account)?.tables.as_ref()).await?;
+            Ok(tables.contains(&table.table).then(|| table.table.clone()).into_iter().collect())
+        }
+        // Without its retention nobody knows where its footprints lie.
+        Source::Dated(dated) if context.catalog.retentions.values().any(|retention| retention.source() == *dated) => {
+            there(dated, context).await
+        }
+        Source::Dated(_) => Ok(BTreeSet::new()),
+    }
+}
+
+/// Says that there is nothing to do, where that is so.
+pub(super) fn say_if_none(tables: &[TableName], out: &mut Output) -> anyhow::Result<()> {
+    if tables.is_empty() {
+        out.say("Nothing to do: no table has views, and none that was retired has left anything.")?;
+    }
+    Ok(())
 }
 
 /// The tables by date that there are.

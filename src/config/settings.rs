@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::secret::SecretKeys;
 use super::section::Section;
 use super::units::duration_text;
+use crate::model::CatalogOwner;
 use crate::settings::{Backoff, HttpSettings, LogSettings, MigrateSettings, PollInterval, RetryPolicy, TraceSettings, WorkerSettings};
 
 const MS: Duration = Duration::from_millis(1);
@@ -117,8 +118,10 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
 pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
     let section = root.section("migrate")?;
     let auto = section.truth("auto");
+    let owner = section.required("owner", "a name such as \"bookings\"", |text| CatalogOwner::new(text).map_err(|error| error.to_string()));
+    let outdated_exit_after = section.duration("outdated_exit_after", Duration::ZERO..=DAY);
     section.finish();
-    Some(MigrateSettings { auto: auto? })
+    Some(MigrateSettings { auto: auto?, owner: owner?, outdated_exit_after: outdated_exit_after? })
 }
 
 /// Reads `[log]`.

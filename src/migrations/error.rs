@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::ViewChange;
 use crate::catalog::Source;
 use crate::model::ViewName;
-use crate::ports::StoreError;
 use crate::ports::stores::UnknownAccount;
+use crate::ports::{ErrorClass, StoreError};
 
 /// Why a migration cannot be read, planned or carried out.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +47,30 @@ pub enum MigrationError {
     /// A source is spelled otherwise than it was.
     #[error(transparent)]
     SourceRespelled(Box<SourceRespelled>),
+    /// Views would be retired or replaced, and nobody has said that they may be.
+    #[error(
+        "the recorded catalog is not the configured one, and to record this one would retire or replace views:{}\n\
+         `evenkeel migrate up --retire` does so; where the configuration is an old one, or another application's ([migrate] owner), \
+         mend that instead",
+        listed(.0)
+    )]
+    NeedsConsent(Vec<ViewChange>),
+    /// Another catalog was recorded while a worker ran.
+    #[error(
+        "generation {recorded} of the catalog was recorded meanwhile, and the configuration of this worker is another one: give it the newer \
+         configuration, or run `evenkeel migrate up --retire` where the recorded one is the mistake"
+    )]
+    Outdated {
+        /// The generation that is recorded.
+        recorded: u32,
+    },
     /// Other processes kept changing the record.
     #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
     Contended(u32),
+}
+
+fn listed(changes: &[ViewChange]) -> String {
+    changes.iter().fold(String::new(), |text, change| format!("{text}\n  {change}"))
 }
 
 /// A view kept its name and got another source.
@@ -95,8 +117,15 @@ impl MigrationError {
             | Self::File { .. }
             | Self::Record { .. }
             | Self::SourceChanged(_)
+            | Self::NeedsConsent(_)
+            | Self::Outdated { .. }
             | Self::SourceRespelled(_) => None,
         }
+    }
+
+    /// Whether the store was not reached, or was as a whole not at work: it may only be starting.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if matches!(source.class, ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Ambiguous))
     }
 
     /// Whether the store is at fault, and a later try may succeed.
@@ -104,7 +133,13 @@ impl MigrationError {
         match self {
             Self::Store { source, .. } => source.class.is_transient(),
             Self::Contended(_) => true,
-            Self::Account(_) | Self::File { .. } | Self::Record { .. } | Self::SourceChanged(_) | Self::SourceRespelled(_) => false,
+            Self::Account(_)
+            | Self::File { .. }
+            | Self::Record { .. }
+            | Self::SourceChanged(_)
+            | Self::SourceRespelled(_)
+            | Self::Outdated { .. }
+            | Self::NeedsConsent(_) => false,
         }
     }
 }

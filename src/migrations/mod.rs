@@ -17,6 +17,11 @@
 //! The invariant: the record changes in one entity group transaction, conditional on the ETag of the
 //! catalog's number. So two migrations at once are one after the other, and a worker that sees a number
 //! above its own knows that the data may hold items it has never heard of.
+//!
+//! Nothing but what adds goes without saying: what retires a view, or replaces its definition, waits for somebody's [`Consent`],
+//! since it may be a stale configuration that asks for it. Each view has an owner, and a catalog speaks of its owner's alone.
+
+use std::time::Duration;
 
 mod error;
 mod indexes;
@@ -31,11 +36,15 @@ mod up;
 #[cfg(test)]
 pub(crate) mod tests;
 
+/// How long a worker may take its catalog for the recorded one after it has looked at the record: so long after a catalog was recorded
+/// jobs may be acknowledged by an older one.
+pub const TRUST: Duration = Duration::from_secs(15);
+
 pub use error::{MigrationError, SourceChanged, SourceRespelled};
 pub use indexes::{IndexLack, Lack};
 pub use needs::Needs;
 pub use numbered::Migration;
-pub use plan::{Change, ViewAction, ViewChange};
+pub use plan::{Change, Consent, ViewAction, ViewChange};
 pub use record::{CatalogRecord, RecordedView};
 pub use state::{AppliedMigration, State};
 pub use up::{Migrator, Status};

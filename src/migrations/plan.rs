@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::{SourceChanged, SourceRespelled};
 use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
 use crate::catalog::{Catalog, DatedRef, Source, TableRef};
-use crate::model::{AccountName, ContainerName, QueueName, TableName, ViewName};
+use crate::model::{AccountName, CatalogOwner, ContainerName, QueueName, TableName, ViewName};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -74,6 +74,9 @@ pub struct ViewChange {
     /// Its definition; nothing for a view that is gone.
     #[serde(skip)]
     pub definition: Option<String>,
+    /// Its owner from now on.
+    #[serde(skip)]
+    pub owner: CatalogOwner,
 }
 
 fn source<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
@@ -92,10 +95,57 @@ pub enum ViewAction {
     Restored,
     /// It is no longer declared: its items are dropped as their primaries are reconciled.
     Retired,
+    /// Another owner's until now.
+    Claimed,
+    /// Items of a later generation than the recorded one exist: the record was lost, or restored from a copy.
+    Overtaken,
+}
+
+/// What a migration may do without being asked further; each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Consent {
+    /// Create what is missing, and record views that are new: what workers do by themselves.
+    Additions,
+    /// Also number views anew whose items are of a later generation than the record says: `migrate up`.
+    Recovery,
+    /// Also retire views, replace their definitions, and take them from another owner: `migrate up --retire`.
+    Replacement,
+}
+
+impl ViewAction {
+    /// What has to be consented to.
+    pub const fn needs(self) -> Consent {
+        match self {
+            Self::New => Consent::Additions,
+            Self::Overtaken => Consent::Recovery,
+            // A view that comes back was retired by somebody: a stale worker must not undo that.
+            Self::Changed | Self::Restored | Self::Retired | Self::Claimed => Consent::Replacement,
+        }
+    }
+}
+
+impl Change {
+    /// What has to be consented to.
+    pub const fn needs(&self) -> Consent {
+        match self {
+            Self::CreateRecord { .. }
+            | Self::Apply { .. }
+            | Self::CreateTable { .. }
+            | Self::CreateQueue { .. }
+            | Self::CreateContainer { .. } => Consent::Additions,
+            Self::RecordView(change) => change.action.needs(),
+        }
+    }
 }
 
 /// Everything that is left to do, in the order in which to do it.
-pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catalog: &Catalog) -> Result<Vec<Change>, MigrationError> {
+pub(super) fn plan(
+    migrations: &[Migration],
+    needs: &Needs,
+    state: &State,
+    catalog: &Catalog,
+    owner: &CatalogOwner,
+) -> Result<Vec<Change>, MigrationError> {
     let mut changes = Vec::new();
     for account in needs.recording_accounts() {
         if !state.recording.contains(&account) {
@@ -136,7 +186,7 @@ pub(super) fn plan(migrations: &[Migration], needs: &Needs, state: &State, catal
             changes.push(Change::CreateContainer { account: account.clone(), container: container.clone() });
         }
     }
-    let views = view_changes(&state.record, catalog)?;
+    let views = view_changes(&state.record, catalog, owner)?;
     changes.extend(followers(&views, state, catalog));
     changes.extend(views.into_iter().map(Change::RecordView));
     Ok(changes)
@@ -171,30 +221,38 @@ struct Declared {
 }
 
 /// What the record of the catalog lacks.
-pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {
+pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &CatalogOwner) -> Result<Vec<ViewChange>, MigrationError> {
     respelled(record, catalog)?;
+    let met = |view: &ViewName| record.met.get(view).copied().unwrap_or(0);
     let mut changes = Vec::new();
     for (name, Declared { source, follower, definition }) in declared(catalog) {
         let recorded = record.views.get(name);
         let (generation, action) = match recorded {
-            None => (1, ViewAction::New),
+            None => (0, ViewAction::New),
             Some(recorded) if recorded.source != source => {
                 // Footprints of the old source's primaries name this view; at a later generation of another source
                 // nobody would ever look at them again.
                 let (view, recorded, declared) = (name.clone(), recorded.source.clone(), source);
                 return Err(MigrationError::SourceChanged(Box::new(SourceChanged { view, recorded, declared })));
             }
-            Some(recorded) if recorded.retired => (recorded.generation + 1, ViewAction::Restored),
-            Some(recorded) if recorded.definition_hash != hash(&definition) => (recorded.generation + 1, ViewAction::Changed),
+            Some(recorded) if recorded.retired => (recorded.generation, ViewAction::Restored),
+            Some(recorded) if recorded.owner != *owner => (recorded.generation, ViewAction::Claimed),
+            Some(recorded) if recorded.definition_hash != hash(&definition) => (recorded.generation, ViewAction::Changed),
+            Some(recorded) if recorded.generation < met(name) => (recorded.generation, ViewAction::Overtaken),
             Some(_) => continue,
         };
+        // Beyond every item that exists, so that each is written anew.
+        let generation = generation.max(met(name)) + 1;
         let followers = recorded.into_iter().flat_map(|recorded| recorded.followers.iter().cloned()).chain(follower).collect();
-        changes.push(ViewChange { view: name.clone(), generation, action, source, followers, definition: Some(definition) });
+        let (view, definition, owner) = (name.clone(), Some(definition), owner.clone());
+        changes.push(ViewChange { view, generation, action, source, followers, definition, owner });
     }
     for (name, recorded) in &record.views {
-        if !recorded.retired && !catalog.declares(name) {
-            let RecordedView { generation, source, followers, .. } = recorded.clone();
-            changes.push(ViewChange { view: name.clone(), generation, action: ViewAction::Retired, source, followers, definition: None });
+        if !recorded.retired && recorded.owner == *owner && !catalog.declares(name) {
+            let RecordedView { generation, source, followers, owner, .. } = recorded.clone();
+            // Items of a later generation go with it.
+            let (view, generation, action) = (name.clone(), generation.max(met(name)), ViewAction::Retired);
+            changes.push(ViewChange { view, generation, action, source, followers, definition: None, owner });
         }
     }
     Ok(changes)
@@ -247,14 +305,23 @@ impl fmt::Display for Change {
             Self::CreateTable { account, table } => write!(f, "create table {table} (account {account})"),
             Self::CreateQueue { account, queue } => write!(f, "create queue {queue} (account {account})"),
             Self::CreateContainer { account, container } => write!(f, "create container {container} (account {account})"),
-            Self::RecordView(change) => {
-                let ViewChange { view, generation, source, .. } = change;
-                match change.action {
-                    ViewAction::New => write!(f, "record view {view} of {source}, generation {generation}"),
-                    ViewAction::Changed => write!(f, "record view {view} of {source} as changed, generation {generation}"),
-                    ViewAction::Restored => write!(f, "record view {view} of {source} as back, generation {generation}"),
-                    ViewAction::Retired => write!(f, "retire view {view} of {source}, last generation {generation}"),
-                }
+            Self::RecordView(change) => fmt::Display::fmt(change, f),
+        }
+    }
+}
+
+impl fmt::Display for ViewChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { view, generation, source, owner, .. } = self;
+        match self.action {
+            ViewAction::New => write!(f, "record view {view} of {source}, generation {generation}"),
+            ViewAction::Changed => write!(f, "record view {view} of {source} as changed, generation {generation}"),
+            ViewAction::Restored => write!(f, "record view {view} of {source} as back, generation {generation}"),
+            ViewAction::Retired => write!(f, "retire view {view} of {source}, last generation {generation}"),
+            ViewAction::Claimed => write!(f, "record view {view} of {source} as owned by {owner}, generation {generation}"),
+            ViewAction::Overtaken => {
+                let met = generation.saturating_sub(1);
+                write!(f, "record view {view} of {source} anew, generation {generation}: items of generation {met} exist")
             }
         }
     }
@@ -293,13 +360,18 @@ mod tests {
         let views = catalog.views.iter().map(|(name, view)| {
             let hash = hash(&view.definition());
             let source = Source::Table(view.source.clone());
-            (name.clone(), RecordedView { generation: 3, definition_hash: hash, source, followers: BTreeSet::new(), retired: false })
+            let owner = CatalogOwner::default();
+            (name.clone(), RecordedView { generation: 3, definition_hash: hash, source, followers: BTreeSet::new(), retired: false, owner })
         });
-        CatalogRecord { generation: 5, etag: None, views: views.collect() }
+        CatalogRecord { generation: 5, etag: None, first: false, views: views.collect(), met: BTreeMap::new() }
+    }
+
+    fn changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {
+        view_changes(record, catalog, &CatalogOwner::default())
     }
 
     fn told(record: &CatalogRecord, catalog: &Catalog) -> Vec<(String, u32, ViewAction)> {
-        let changes = view_changes(record, catalog).unwrap();
+        let changes = view_changes(record, catalog, &CatalogOwner::default()).unwrap();
         changes.into_iter().map(|change| (change.view.to_string(), change.generation, change.action)).collect()
     }
 
@@ -330,9 +402,48 @@ mod tests {
     }
 
     #[test]
+    fn views_of_another_owner_are_left_alone_until_somebody_claims_them() {
+        let mut record = recorded(&catalog(&[("by_email", "Employees", "{Email}"), ("by_name", "Employees", "{Name}")]));
+        let bookings = CatalogOwner::new("bookings").unwrap();
+        for view in record.views.values_mut() {
+            view.owner = bookings.clone();
+        }
+        assert_eq!(told(&record, &catalog(&[])), [], "they are not ours to retire");
+        let ours = catalog(&[("by_email", "Employees", "{Email}")]);
+        assert_eq!(told(&record, &ours), [("by_email".to_owned(), 4, ViewAction::Claimed)]);
+        assert!(!record.fits(&ours, &CatalogOwner::default()).unwrap());
+        assert!(record.fits(&catalog(&[]), &CatalogOwner::default()).unwrap(), "nothing of it concerns us");
+        assert!(!record.fits(&catalog(&[]), &bookings).unwrap());
+    }
+
+    #[test]
+    fn a_record_that_lost_count_goes_on_beyond_every_item_that_was_met() {
+        let ours = catalog(&[("by_email", "Employees", "{Email}")]);
+        let mut record = recorded(&ours);
+        record.met.insert(ViewName::new("by_email").unwrap(), 3);
+        assert_eq!(told(&record, &ours), [], "the record has come so far");
+        record.met.insert(ViewName::new("by_email").unwrap(), 7);
+        assert_eq!(told(&record, &ours), [("by_email".to_owned(), 8, ViewAction::Overtaken)]);
+        assert!(record.fits(&ours, &CatalogOwner::default()).unwrap(), "what it does meet is done meanwhile");
+        assert_eq!(told(&record, &catalog(&[("by_email", "Employees", "{Name}")])), [("by_email".to_owned(), 8, ViewAction::Changed)]);
+        assert_eq!(told(&record, &catalog(&[])), [("by_email".to_owned(), 7, ViewAction::Retired)], "its items go with it");
+        record.views.clear();
+        assert_eq!(told(&record, &ours), [("by_email".to_owned(), 8, ViewAction::New)]);
+    }
+
+    #[test]
+    fn only_what_adds_goes_without_saying() {
+        use ViewAction::{Changed, Claimed, New, Overtaken, Restored, Retired};
+        let needs = [New, Overtaken, Changed, Restored, Retired, Claimed].map(ViewAction::needs);
+        assert_eq!(needs[..2], [Consent::Additions, Consent::Recovery]);
+        assert!(needs[2..].iter().all(|needs| *needs == Consent::Replacement));
+        assert!(Consent::Additions < Consent::Recovery && Consent::Recovery < Consent::Replacement);
+    }
+
+    #[test]
     fn a_view_cannot_change_its_source_under_its_old_name() {
         let record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
-        let error = view_changes(&record, &catalog(&[("by_email", "Customers", "{Email}")])).unwrap_err();
+        let error = changes(&record, &catalog(&[("by_email", "Customers", "{Email}")])).unwrap_err();
         assert!(matches!(error, MigrationError::SourceChanged(_)), "{error}");
     }
 
@@ -340,12 +451,12 @@ mod tests {
     fn a_source_keeps_the_spelling_that_its_footprints_lie_under() {
         let mut record = recorded(&catalog(&[("by_email", "Employees", "{Email}")]));
         let respelled = catalog(&[("by_email", "employees", "{Email}")]);
-        let error = view_changes(&record, &respelled).unwrap_err();
+        let error = changes(&record, &respelled).unwrap_err();
         assert!(error.to_string().contains("Employees") && error.to_string().contains("employees"), "{error}");
         for view in record.views.values_mut() {
             view.retired = true;
         }
-        assert!(matches!(view_changes(&record, &respelled), Err(MigrationError::SourceRespelled(_))));
+        assert!(matches!(changes(&record, &respelled), Err(MigrationError::SourceRespelled(_))));
     }
 
     #[test]

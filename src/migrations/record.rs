@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::{MigrationError, ViewAction, plan};
 use crate::catalog::{Catalog, DatedRef, Generations, Source};
-use crate::model::{ETag, ViewName};
+use crate::model::{CatalogOwner, ETag, ViewName};
 
 /// The catalog as the last migration recorded it, in the account `main`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,8 +15,12 @@ pub struct CatalogRecord {
     pub generation: u32,
     /// The version of the row that carries the number: the next change is conditional on it.
     pub etag: Option<ETag>,
+    /// Whether nothing of ours was in the account before: no worker can have had another catalog.
+    pub first: bool,
     /// Every view that was ever recorded.
     pub views: BTreeMap<ViewName, RecordedView>,
+    /// Generations of items that workers met and that are later than the recorded ones: the record was lost, or restored from a copy.
+    pub met: BTreeMap<ViewName, u32>,
 }
 
 /// A view as it was recorded.
@@ -33,6 +38,8 @@ pub struct RecordedView {
     pub followers: BTreeSet<DatedRef>,
     /// Whether the catalog no longer has it.
     pub retired: bool,
+    /// The application that declares it.
+    pub owner: CatalogOwner,
 }
 
 fn display<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
@@ -44,6 +51,11 @@ fn texts<S: serde::Serializer>(followers: &BTreeSet<DatedRef>, serializer: S) ->
 }
 
 impl CatalogRecord {
+    /// Whether this is the record of a catalog: every view of the owner as the catalog declares it, and no other.
+    pub fn fits(&self, catalog: &Catalog, owner: &CatalogOwner) -> Result<bool, MigrationError> {
+        Ok(plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
+    }
+
     /// What a catalog needs to know of the record: the generations of its own views, and which are gone.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
         let mut generations = Generations::default();

@@ -3,8 +3,10 @@
 //! | PartitionKey | RowKey | holds |
 //! | --- | --- | --- |
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
-//! | `catalog` | `generation` | the number of the whole catalog: Generation, RecordedAt (account `main`) |
-//! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, RecordedAt |
+//! | `catalog` | `generation` | the number of the whole catalog: Generation, First, RecordedAt (account `main`) |
+//! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
+//! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
+//! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
 //! items lie in, or once lay in.
@@ -17,7 +19,7 @@ use super::plan::{self, ViewAction, ViewChange};
 use super::{AppliedMigration, Migration, MigrationError, RecordedView};
 use crate::catalog::{DatedRef, Source, TableRef};
 use crate::model::dated::DatedTables;
-use crate::model::{AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
+use crate::model::{AccountName, CatalogOwner, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
 
 /// The partition of applied migrations.
 pub(super) const MIGRATION: &str = "migration";
@@ -27,6 +29,8 @@ pub(super) const CATALOG: &str = "catalog";
 const GENERATION: &str = "generation";
 /// Before the name in a view's row key.
 const VIEW: &str = "view~";
+/// Before the name in the row key of a generation that was met.
+const MET: &str = "met~";
 
 /// The table that keeps the record.
 pub(super) fn table() -> Result<TableName, MigrationError> {
@@ -70,11 +74,23 @@ pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, M
 }
 
 /// The row of the catalog's number.
-pub(super) fn generation(value: u32, now: Timestamp) -> Result<Entity, MigrationError> {
+pub(super) fn generation(value: u32, first: bool, now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(generation_key()?)
         .with("Generation", number(value))
+        .with("First", first)
         .with("RecordedAt", moment(now))
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
+}
+
+/// The row that the service puts its time on.
+pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
+    Ok(Entity::new(key("time", "now")?).with("AskedAt", moment(now)))
+}
+
+/// What is merged into the row of a generation that was met.
+pub(super) fn met(view: &ViewName, generation: u32, now: Timestamp) -> Result<Entity, MigrationError> {
+    let entity = Entity::new(key(CATALOG, format!("{MET}{view}"))?);
+    Ok(entity.with("Generation", number(generation)).with("RecordedAt", moment(now)))
 }
 
 /// What is merged into a view's row.
@@ -84,6 +100,7 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         .with("SourceAccount", change.source.account().as_str())
         .with("SourceTable", change.source.spelled())
         .with("Retired", change.action == ViewAction::Retired)
+        .with("Owner", change.owner.as_str())
         .with("RecordedAt", moment(now));
     if !change.followers.is_empty() {
         let followers: Vec<[String; 2]> =
@@ -102,10 +119,12 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
 pub(super) enum Recorded {
     /// A migration that was applied.
     Applied(AppliedMigration),
-    /// The catalog's number.
-    Generation(u32),
+    /// The catalog's number, and whether it is the first of the account.
+    Generation(u32, bool),
     /// A view.
     View(ViewName, RecordedView),
+    /// A generation of a view of which items were met.
+    Met(ViewName, u32),
     /// Something that a newer version keeps there.
     Other,
 }
@@ -150,17 +169,26 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 _ => None,
             },
         })),
-        (CATALOG, GENERATION) => Ok(Recorded::Generation(count()?)),
+        (CATALOG, GENERATION) => Ok(Recorded::Generation(count()?, matches!(entity.get("First"), Some(EdmValue::Bool(true))))),
         (CATALOG, rk) => {
+            let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
+            if let Some(name) = rk.strip_prefix(MET) {
+                return Ok(Recorded::Met(named(name)?, count()?));
+            }
             let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
-            let name = ViewName::new(name).map_err(|error| wrong(error.to_string()))?;
+            let name = named(name)?;
+            let owner = match entity.text("Owner") {
+                None => CatalogOwner::default(),
+                Some(owner) => CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?,
+            };
             let source = source(&text("SourceAccount")?, &text("SourceTable")?).map_err(wrong)?;
             let followers = match entity.text("Followers") {
                 None => BTreeSet::new(),
                 Some(text) => followers(text).map_err(|problem| wrong(format!("Followers: {problem}")))?,
             };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
-            Ok(Recorded::View(name, RecordedView { generation: count()?, definition_hash: text("Hash")?, source, followers, retired }))
+            let (generation, definition_hash) = (count()?, text("Hash")?);
+            Ok(Recorded::View(name, RecordedView { generation, definition_hash, source, followers, retired, owner }))
         }
         _ => Ok(Recorded::Other),
     }

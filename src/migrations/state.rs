@@ -26,6 +26,14 @@ pub struct State {
     pub record: CatalogRecord,
 }
 
+impl State {
+    /// Whether nothing of ours is in the account `main`: no worker has ever run on it.
+    pub(super) fn is_fresh(&self) -> bool {
+        let tables = self.tables.get(&AccountName::main());
+        !tables.into_iter().flatten().any(|table| table.as_str().starts_with("Evenkeel"))
+    }
+}
+
 /// A numbered migration that was applied to an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AppliedMigration {
@@ -53,7 +61,7 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
             for found in read_record(&name, account.tables.as_ref(), Query::default()).await? {
                 match found {
                     Recorded::Applied(applied) => state.applied.push(applied),
-                    Recorded::Generation(..) | Recorded::View(..) | Recorded::Other => {}
+                    Recorded::Generation(..) | Recorded::View(..) | Recorded::Met(..) | Recorded::Other => {}
                 }
             }
             if name == AccountName::main() {
@@ -108,19 +116,28 @@ async fn container_exists(name: &AccountName, account: &Account, container: &Con
 pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
     let account = AccountName::main();
     let mut record = CatalogRecord::default();
-    let Some((generation, etag)) = recorded_number(main).await? else { return Ok(record) };
-    (record.generation, record.etag) = (generation, Some(etag));
+    let Some(RecordedNumber { generation, first, etag }) = recorded_number(main).await? else { return Ok(record) };
+    (record.generation, record.first, record.etag) = (generation, first, Some(etag));
     let partition = Query { filter: Some(Filter::partition(&rows::catalog_partition()?)), ..Query::default() };
     for found in read_record(&account, main, partition).await? {
-        if let Recorded::View(name, view) = found {
-            record.views.insert(name, view);
+        match found {
+            Recorded::View(name, view) => drop(record.views.insert(name, view)),
+            Recorded::Met(name, generation) => drop(record.met.insert(name, generation)),
+            Recorded::Applied(_) | Recorded::Generation(..) | Recorded::Other => {}
         }
     }
     Ok(record)
 }
 
+/// The catalog's number.
+pub(super) struct RecordedNumber {
+    pub(super) generation: u32,
+    pub(super) first: bool,
+    etag: ETag,
+}
+
 /// The catalog's number and the ETag of its row; nothing where none is recorded.
-pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<(u32, ETag)>, MigrationError> {
+pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<RecordedNumber>, MigrationError> {
     let account = AccountName::main();
     let row = match main.get(&rows::table()?, &rows::generation_key()?, None).await {
         Ok(row) => row,
@@ -129,8 +146,8 @@ pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<(u32
     };
     let Some(row) = row else { return Ok(None) };
     match rows::read(&account, &row)? {
-        Recorded::Generation(generation) => Ok(Some((generation, row.etag))),
-        Recorded::Applied(_) | Recorded::View(..) | Recorded::Other => Ok(None),
+        Recorded::Generation(generation, first) => Ok(Some(RecordedNumber { generation, first, etag: row.etag })),
+        Recorded::Applied(_) | Recorded::View(..) | Recorded::Met(..) | Recorded::Other => Ok(None),
     }
 }
 

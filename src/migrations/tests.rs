@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::{Change, Migrator, ViewAction};
+use super::{Change, Consent, Migrator, ViewAction};
 use crate::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
 use crate::catalog::follow::tests as follow;
 use crate::catalog::{Catalog, OnConflict, SecondaryIndex, Source, TableRef, View, ViewKind};
@@ -69,7 +69,7 @@ pub(crate) fn world(weather: Arc<dyn Weather>) -> SimWorld {
 /// Migrates; what was done.
 pub(crate) async fn up(migrator: &Migrator) -> Vec<Change> {
     let mut done = Vec::new();
-    migrator.up(|change| done.push(change.clone())).await.unwrap();
+    migrator.up(Consent::Replacement, |change| done.push(change.clone())).await.unwrap();
     done
 }
 
@@ -133,6 +133,59 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
     let generations = record.generations(&changed);
     assert_eq!(generations.of(&ViewName::new("name").unwrap()), 2);
     assert_eq!(generations.retired.get(&ViewName::new("mail").unwrap()), Some(&(1, Source::Table(table("Employees")))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_without() {
+    let world = world(Arc::new(Fair));
+    up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
+    for stale in [catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}"), ("mail", "{Email}"), ("phone", "{Phone}")])] {
+        let stale = migrator(&world, &stale);
+        for consent in [Consent::Additions, Consent::Recovery] {
+            let refused = stale.up(consent, |change| panic!("{change} was done")).await.unwrap_err();
+            assert!(matches!(&refused, super::MigrationError::NeedsConsent(changes) if changes.len() == 1), "{refused}");
+        }
+        assert!(!stale.is_recorded(&stale.catalog_record().await.unwrap()).unwrap());
+    }
+    let mut done = 0;
+    let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}"), ("phone", "{Phone}")]));
+    grown.up(Consent::Additions, |_| done += 1).await.unwrap();
+    assert_eq!(done, 2, "a table and its view");
+    assert!(grown.is_recorded(&grown.catalog_record().await.unwrap()).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_workers_go_on_meanwhile() {
+    let world = world(Arc::new(Fair));
+    let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
+    up(&ours).await;
+    let name = ViewName::new("name").unwrap();
+    assert!(ours.met(&name, 3).await.unwrap());
+    assert!(!ours.met(&name, 2).await.unwrap(), "a later one is noted");
+    assert_eq!(ours.pending(Consent::Additions).await.unwrap(), [], "no worker does that by itself");
+    ours.up(Consent::Recovery, |_| {}).await.unwrap();
+    let record = ours.catalog_record().await.unwrap();
+    assert_eq!((record.generation, record.views[&name].generation), (2, 4));
+    assert!(!ours.met(&name, 3).await.unwrap());
+    assert_eq!(up(&ours).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
+    let world = world(Arc::new(Fair));
+    let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
+    up(&ours).await;
+    assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
+    let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]));
+    up(&grown).await;
+    // The service's clock stands still here.
+    assert_eq!(grown.older_workers_for().await.unwrap(), super::TRUST);
+
+    let bare = self::world(Arc::new(Fair));
+    up(&migrator(&bare, &catalog(&[]))).await;
+    let late = migrator(&bare, &catalog(&[("name", "{Name}")]));
+    up(&late).await;
+    assert_eq!(late.older_workers_for().await.unwrap(), super::TRUST, "workers without views were there before it");
 }
 
 /// Before the n-th operation of one migration, another one runs from beginning to end.

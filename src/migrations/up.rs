@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{self, Change, ViewChange};
-use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, rows, state};
+use super::plan::{self, Change, Consent, ViewChange};
+use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
-use crate::model::{AccountName, ViewName, cause, limits};
+use crate::model::{AccountName, CatalogOwner, ViewName, cause, limits};
 use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
 use crate::settings::Settings;
 
@@ -24,6 +25,7 @@ pub struct Migrator {
     migrations: Vec<Migration>,
     needs: Needs,
     pub(super) catalog: Arc<Catalog>,
+    owner: CatalogOwner,
 }
 
 /// What was done and what is left to do.
@@ -48,22 +50,41 @@ impl Migrator {
     pub fn new(stores: Stores, settings: &Settings, catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Result<Self, MigrationError> {
         let migrations = Migration::all()?;
         let needs = Needs::of(settings, &catalog, &migrations);
-        Ok(Self { stores, clock, migrations, needs, catalog })
+        Ok(Self { stores, clock, migrations, needs, catalog, owner: settings.migrate.owner.clone() })
     }
 
     /// What was done and what is left to do. Reads only.
     pub async fn status(&self) -> Result<Status, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;
-        let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog)?;
+        let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
         Ok(Status { applied: state.applied, generation: state.record.generation, views: state.record.views, pending, indexes: Vec::new() })
     }
 
-    /// Does all that is left to do, and tells each change when it is done. Safe to repeat, and safe beside
-    /// other processes that do the same.
-    pub async fn up(&self, mut done: impl FnMut(&Change)) -> Result<(), MigrationError> {
+    /// What is left to do and may be done with this consent; an error where views would be retired or replaced without it. Reads only.
+    pub async fn pending(&self, consent: Consent) -> Result<Vec<Change>, MigrationError> {
+        consented(self.status().await?.pending, consent)
+    }
+
+    /// Whether this is the record of the catalog.
+    pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
+        record.fits(&self.catalog, &self.owner)
+    }
+
+    /// How long until no worker acknowledges jobs by an older catalog than the recorded one any more.
+    pub async fn older_workers_for(&self) -> Result<Duration, MigrationError> {
+        let number = state::recorded_number(self.account(&AccountName::main())?.tables.as_ref()).await?;
+        if number.is_none_or(|number| number.first) {
+            return Ok(Duration::ZERO);
+        }
+        Ok(super::TRUST.saturating_sub(self.recorded_for().await?.unwrap_or_default()))
+    }
+
+    /// Does what is left to do, as far as there is consent, and tells each change when it is done. Where a view would be retired
+    /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
+    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Change)) -> Result<(), MigrationError> {
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
-            let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog)?;
+            let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
             if pending.is_empty() {
                 return Ok(());
             }
@@ -77,7 +98,7 @@ impl Migrator {
                     }
                 }
             }
-            if self.record(&state.record, &views).await? {
+            if self.record(&state, &views).await? {
                 views.into_iter().map(Change::RecordView).for_each(|change| done(&change));
                 return Ok(());
             }
@@ -93,7 +114,34 @@ impl Migrator {
     /// The number of the catalog that was recorded last; 0 where none was. One request.
     pub async fn recorded_generation(&self) -> Result<u32, MigrationError> {
         let main = &self.account(&AccountName::main())?.tables;
-        Ok(state::recorded_number(main.as_ref()).await?.map_or(0, |(generation, _)| generation))
+        Ok(state::recorded_number(main.as_ref()).await?.map_or(0, |number| number.generation))
+    }
+
+    /// How long ago the catalog's number was recorded, by the clock of the table service alone; nothing where none is. Three requests.
+    pub async fn recorded_for(&self) -> Result<Option<Duration>, MigrationError> {
+        let main = self.account(&AccountName::main())?.tables.as_ref();
+        let doing = || MigrationError::store("asking the table service for the time");
+        let (table, mark) = (rows::table()?, rows::time_mark(self.clock.now())?);
+        let key = mark.key.clone();
+        main.apply(&table, &TableOperation::InsertOrReplace(mark)).await.map_err(doing())?;
+        let now = main.get(&table, &key, None).await.map_err(doing())?.and_then(|row| row.timestamp);
+        let recorded = main.get(&table, &rows::generation_key()?, None).await.map_err(doing())?.and_then(|row| row.timestamp);
+        let age = recorded.zip(now).map(|(recorded, now)| now.timestamp().duration_since(recorded.timestamp()));
+        Ok(age.map(|age| Duration::try_from(age).unwrap_or_default()))
+    }
+
+    /// Notes that an item of this generation of a view exists, where the record has not come so far: `migrate up` goes on beyond it.
+    /// Whether it was to be noted.
+    pub async fn met(&self, view: &ViewName, generation: u32) -> Result<bool, MigrationError> {
+        let record = self.catalog_record().await?;
+        let known = record.views.get(view).map(|recorded| recorded.generation).max(record.met.get(view).copied());
+        if known.is_some_and(|known| known >= generation) {
+            return Ok(false);
+        }
+        let row = TableOperation::InsertOrMerge(rows::met(view, generation, self.clock.now())?);
+        let noted = self.account(&AccountName::main())?.tables.apply(&rows::table()?, &row).await;
+        noted.map_err(MigrationError::store(format!("noting generation {generation} of view {view}")))?;
+        Ok(true)
     }
 
     /// Carries out a change, and waits where the service still deletes what had the name before.
@@ -146,12 +194,12 @@ impl Migrator {
 
     /// Records views: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster.
-    async fn record(&self, before: &CatalogRecord, views: &[ViewChange]) -> Result<bool, MigrationError> {
+    async fn record(&self, state: &State, views: &[ViewChange]) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
-        let (mut generation, mut etag) = (before.generation, before.etag.clone());
+        let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
         for chunk in views.chunks(limits::TRANSACTION_OPERATIONS - 1) {
             generation += 1;
-            let row = rows::generation(generation, self.clock.now())?;
+            let row = rows::generation(generation, state.is_fresh() && generation == 1, self.clock.now())?;
             let number = match etag {
                 Some(etag) => TableOperation::Replace(row, Condition::Matches(etag)),
                 None => TableOperation::Insert(row),
@@ -172,4 +220,18 @@ impl Migrator {
     fn account(&self, name: &AccountName) -> Result<&Account, MigrationError> {
         Ok(self.stores.account(name)?)
     }
+}
+
+/// What of the pending changes may be done; an error where views would be retired or replaced without consent. Pure.
+fn consented(mut pending: Vec<Change>, consent: Consent) -> Result<Vec<Change>, MigrationError> {
+    let replaces = |change: &Change| match change {
+        Change::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
+        _ => None,
+    };
+    let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();
+    if consent < Consent::Replacement && !replaced.is_empty() {
+        return Err(MigrationError::NeedsConsent(replaced));
+    }
+    pending.retain(|change| change.needs() <= consent);
+    Ok(pending)
 }

@@ -49,6 +49,9 @@ pub struct AuditCursor {
     /// Items found wrong so far and not mended, by view; views without any are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drift: BTreeMap<String, u64>,
+    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 impl AuditCursor {

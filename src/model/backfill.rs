@@ -53,6 +53,9 @@ pub struct BackfillCursor {
     /// Primaries that could not be, whose own `sync` jobs were queued instead.
     #[serde(default)]
     pub failed: u64,
+    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 /// What a `backfill` goes through, in order.

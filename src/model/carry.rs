@@ -42,6 +42,9 @@ pub struct CarryCursor {
     /// One that does: its keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<(String, String)>,
+    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }
 
 impl Carry {

@@ -30,4 +30,7 @@ pub struct DropTableCursor {
     /// Rows in them.
     #[serde(default)]
     pub rows: u64,
+    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
 }

@@ -20,6 +20,7 @@ use super::audit::Audit;
 use super::backfill::{Backfill, BackfillScope};
 use super::body::{self, BodyError};
 use super::carry::Carry;
+use super::cursor::JobCursor;
 use super::drop_table::DropTable;
 use super::entity::{RESERVED_PREFIX, valid_property_name};
 use super::odata::{self, ODataError};
@@ -85,6 +86,21 @@ pub enum Job {
     Carry(Box<Carry>),
     /// Drops a table by date, whole.
     DropTable(Box<DropTable>),
+}
+
+impl Job {
+    /// How far it has come, where it is about many.
+    pub fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        match self {
+            Self::Backfill(backfill) => Some(&mut backfill.cursor),
+            Self::Audit(audit) => Some(&mut audit.cursor),
+            Self::Carry(carry) => Some(&mut carry.cursor),
+            Self::DropTable(drop_table) => Some(&mut drop_table.cursor),
+            Self::Sync { .. } | Self::Put(_) | Self::Delete { .. } | Self::Archive { .. } | Self::Restore { .. } | Self::Move { .. } => {
+                None
+            }
+        }
+    }
 }
 
 /// The address of a primary: the entity that is the source of truth.

@@ -212,6 +212,27 @@ impl ViewName {
 }
 
 name_type!(
+    /// The owner of the views of a recorded catalog: one application, however many workers it has (`[migrate] owner`).
+    CatalogOwner, "owner of a catalog", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    identifier
+);
+
+impl CatalogOwner {
+    /// The owner where the configuration names none, and of views that were recorded before there were owners.
+    pub const DEFAULT: &'static str = "default";
+
+    fn canonical(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+impl Default for CatalogOwner {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_owned())
+    }
+}
+
+name_type!(
     /// A collection of documents in another store, such as an index of a search service. As strict as Azure AI Search is (naming
     /// rules), its first kind.
     CollectionName, "collection", "2 to 128 lower-case letters, digits, and single dashes and underscores, starting with a letter or digit",

@@ -10,6 +10,7 @@
 //!
 //! Each step may be repeated, and what is gone is passed over, so that whoever stops anywhere is followed by one who ends it.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
 
 use super::engine::Engine;
@@ -23,6 +24,39 @@ use crate::model::{ContainerName, TableName};
 use crate::ports::{ErrorClass, Missing};
 use crate::shared::spilled;
 
+/// How far a worker's clock may be ahead of the queue service's, or its queued job be, before it is a mistake.
+const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
+
+/// A table that is to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table {table} is kept until {until}, and {enqueued} is when the queue service took this job: it is not dropped before its time"
+)]
+struct StillKept {
+    table: TableName,
+    until: Timestamp,
+    enqueued: Timestamp,
+}
+
+/// What the retention of a table says to a job, by the time at which the queue service took it. No worker's clock takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DropDecision {
+    /// Its time is over.
+    Over,
+    /// Almost: whoever queued the job has a clock that is somewhat ahead, and queues another one.
+    Soon,
+    /// It is to be kept.
+    Kept(Timestamp),
+}
+
+fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropDecision {
+    match retention.kept_until(table) {
+        Some(until) if until <= enqueued => DropDecision::Over,
+        Some(until) if until <= enqueued.saturating_add(TOLERANCE).unwrap_or(Timestamp::MAX) => DropDecision::Soon,
+        until => DropDecision::Kept(until.unwrap_or(Timestamp::MAX)),
+    }
+}
+
 /// A table that no retention has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the table {0} is of no [retention] pattern, and no other is ever dropped")]
@@ -33,6 +67,15 @@ pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -
     let table = engine.catalog.dated_table(&job.table).ok_or_else(not_dated)?;
     let retention = engine.catalog.retention_of(&table.table).ok_or_else(not_dated)?;
     let skipped = |reason: String| Outcome::Skipped { reason, summary: Summary::default() };
+    let enqueued = delivery.stamp.enqueued;
+    match judge(retention, &table.table, enqueued) {
+        DropDecision::Over => {}
+        DropDecision::Soon => return Ok(skipped(format!("the table {table} is kept a little longer by the queue service's clock"))),
+        DropDecision::Kept(until) => {
+            let table = table.table.clone();
+            return Err(permanent("asking the retention of the table", StillKept { table, until, enqueued }));
+        }
+    }
     if let Some(to) = &retention.archive_to {
         match table_archive::part(engine, table, to, delivery, job.cursor.clone()).await? {
             Archived::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),

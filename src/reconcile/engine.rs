@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::document::Document;
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
@@ -55,6 +55,8 @@ pub struct Engine {
     pub(super) values_at_once: Semaphore,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: Lanes,
+    /// What cursors are sealed with, once it was needed.
+    pub(super) secret: OnceCell<[u8; 32]>,
 }
 
 /// A job names something that the catalog does not have.
@@ -84,6 +86,7 @@ impl Engine {
             recheck_after,
             turns: Turns::default(),
             lanes: Lanes::default(),
+            secret: OnceCell::new(),
             values_at_once: Semaphore::new(VALUES_AT_ONCE),
         }
     }
@@ -98,6 +101,22 @@ impl Engine {
             Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return None,
         };
         Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key()?.clone() })
+    }
+
+    /// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
+    pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
+        let Some(source) = self.primary_of(job) else { return Vec::new() };
+        let kept = match job {
+            Job::Archive { archive, key, .. } | Job::Restore { archive, key } => {
+                let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
+                let target = filing.or_else(|| self.catalog.archives.get(archive)?.target.table());
+                target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
+            }
+            Job::Move { to, .. } => Some(to.clone()),
+            Job::Sync { .. } | Job::Put(_) | Job::Delete { .. } => None,
+            Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Vec::new(),
+        };
+        [Some(source), kept].into_iter().flatten().collect()
     }
 
     /// What it derives.
@@ -220,6 +239,14 @@ impl Execute for Engine {
 
 impl Engine {
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let Work::Job(job @ (Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_))) = work else {
+            return self.run_one(work, delivery).await;
+        };
+        let outcome = self.run_one(&Work::Job(self.believed(job, delivery).await?), delivery).await?;
+        self.sealed(job, outcome, delivery).await
+    }
+
+    async fn run_one(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         match work {
             Work::Job(Job::Sync { primary, looks }) => {
                 let mut pass = self.pass_over(primary, Some(delivery))?;
@@ -245,19 +272,7 @@ impl Engine {
     /// earlier delivery has sent may be on its way still, and arrive when nobody is there to derive what follows from it. The
     /// primaries that it may be about are looked at once more when it no longer can.
     async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
-        let Some(source) = self.primary_of(job) else { return Ok(()) };
-        let kept = match job {
-            Job::Archive { archive, key, .. } | Job::Restore { archive, key } => {
-                let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
-                let target = filing.or(self.archive(archive)?.target.table());
-                target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
-            }
-            Job::Move { to, .. } => Some(to.clone()),
-            Job::Sync { .. } | Job::Put(_) | Job::Delete { .. } => None,
-            // They are about many.
-            Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Ok(()),
-        };
-        for primary in [Some(source), kept].into_iter().flatten() {
+        for primary in self.primaries_of(job) {
             self.pass_over(&primary, Some(delivery))?.look_again().await?;
         }
         Ok(())

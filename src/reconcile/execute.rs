@@ -144,7 +144,7 @@ pub enum FailureClass {
         /// How long until it may be sent.
         retry_after: Option<Duration>,
     },
-    /// The data was written by a newer catalog than this worker's: release, and receive nothing more.
+    /// The data was written by a newer catalog than this worker's, or a newer one is recorded: release.
     OutdatedCatalog,
 }
 

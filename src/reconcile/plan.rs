@@ -156,15 +156,15 @@ impl Taken {
 /// The footprint lists an item of a later generation of a view: this worker's catalog is too old to touch it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog"
+    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog, or run `evenkeel migrate up` where there is none"
 )]
-pub(super) struct OutdatedCatalog {
+pub struct OutdatedCatalog {
     /// The view.
-    pub(super) view: ViewName,
+    pub view: ViewName,
     /// The item's generation.
-    pub(super) found: u32,
+    pub found: u32,
     /// The catalog's generation.
-    pub(super) known: u32,
+    pub known: u32,
 }
 
 /// What may be done with an item that the footprint lists.

@@ -93,6 +93,10 @@ pub(super) async fn part(
             shelf.put(&numbered(&run, cursor.files), file.lines.into()).await?;
         }
         let Some(next) = file.next else {
+            if let Some(missing) = shelf.missing(&run, cursor.files).await? {
+                tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
+                return Ok(Archived::Until(DropTableCursor::default()));
+            }
             shelf.end(&run, &cursor, engine.clock.now()).await?;
             return Ok(Archived::All(cursor));
         };
@@ -249,6 +253,17 @@ impl<'e> Shelf<'e> {
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
             Err(error) => Err(storage(self.doing("writing", name), error)),
         }
+    }
+
+    /// The first of so many files that is not there.
+    async fn missing(&self, run: &str, files: u64) -> Result<Option<String>, Failure> {
+        for number in 1..=files {
+            let name = numbered(run, number);
+            if self.version(&name).await?.is_none() {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
     }
 
     /// Every row is in a file: says so, and leaves no file that an earlier delivery wrote beyond them.

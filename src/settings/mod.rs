@@ -11,7 +11,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::model::{AccountName, QueueName};
+use crate::model::{AccountName, CatalogOwner, QueueName};
 
 /// All settings beside the catalog.
 #[derive(Debug, Clone)]
@@ -182,10 +182,14 @@ pub struct HttpSettings {
 }
 
 /// `[migrate]`
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct MigrateSettings {
-    /// Whether `run` applies pending migrations itself.
+    /// Whether `run` applies pending migrations itself, as far as they only add.
     pub auto: bool,
+    /// Owner of the views that are recorded: those of other owners are never retired.
+    pub owner: CatalogOwner,
+    /// How long a worker whose catalog is not the recorded one waits for a record that fits, before it exits.
+    pub outdated_exit_after: Duration,
 }
 
 /// `[log]`

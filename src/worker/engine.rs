@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     pub(crate) circuit: Circuit,
     pub(crate) stuck: Stuck,
     pub(crate) stop: Stop,
-    /// Set when the data was written by a newer catalog: nothing more is received.
+    /// Set when a job met data of a later catalog: it is put off until the catalog fits, so that a run until idle would never end.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: Tally,
     /// What changed items are counted by.
@@ -95,6 +95,18 @@ pub struct RunReport {
 
 fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64())
+}
+
+impl std::ops::AddAssign for RunReport {
+    fn add_assign(&mut self, other: Self) {
+        let Self { done, skipped, released, poisoned, lost, working } = other;
+        self.done += done;
+        self.skipped += skipped;
+        self.released += released;
+        self.poisoned += poisoned;
+        self.lost += lost;
+        self.working += working;
+    }
 }
 
 impl Tally {

@@ -40,10 +40,6 @@ async fn turn(engine: &Engine, source: &Source, pacing: &Pacing, wait: Duration)
     }
     let ready = async {
         sleep(wait).await;
-        if engine.outdated.is_cancelled() {
-            source.board.set_state(ReceiverState::PausedByCatalog);
-            std::future::pending::<()>().await;
-        }
         while engine.circuit.look() == Stores::Refuse {
             source.board.set_state(ReceiverState::PausedByStore);
             engine.circuit.closed().await;
@@ -63,8 +59,8 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
     let Some(Some(mut slots)) = engine.stop.receiving.run_until_cancelled(slots).await else {
         return Duration::ZERO;
     };
-    // While it waited for slots a circuit may have opened, or the catalog may have turned out to be old.
-    if engine.circuit.look() == Stores::Refuse || engine.outdated.is_cancelled() {
+    // While it waited for slots a circuit may have opened.
+    if engine.circuit.look() == Stores::Refuse {
         return Duration::ZERO;
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);

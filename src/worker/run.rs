@@ -219,12 +219,7 @@ impl Worker {
     /// Waits until the run ends by itself.
     async fn ended(&self, engine: &Engine, mode: Mode) -> Result<(), WorkerError> {
         match mode {
-            Mode::Forever => {
-                engine.outdated.cancelled().await;
-                tracing::error!("the data was written by a newer catalog than this worker's: nothing more is received");
-                // It stays, so that what watches over it sees it unready rather than restarting.
-                std::future::pending().await
-            }
+            Mode::Forever => std::future::pending().await,
             Mode::UntilIdle { quiet, rechecks } => tokio::select! {
                 biased;
                 () = engine.outdated.cancelled() => Err(WorkerError::OutdatedCatalog),

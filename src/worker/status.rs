@@ -74,8 +74,6 @@ pub enum ReceiverState {
     PausedByStore,
     /// Answers to its requests for messages are lost: it asks seldom, and for few.
     Unheard,
-    /// It receives nothing any more: the data was written by a newer catalog.
-    PausedByCatalog,
     /// It receives nothing any more: the program is shutting down, and what is in flight is being ended.
     Draining,
 }

@@ -24,5 +24,6 @@ mod poison;
 mod prometheus;
 mod reload;
 mod searching;
+mod stale;
 mod strangers;
 mod traces;

@@ -167,7 +167,7 @@ impl Site {
 
     /// Creates tables and queues, as an operator would before anything else.
     pub(crate) fn migrate(&self) {
-        let ended = self.command(&["migrate", "up"]);
+        let ended = self.command(&["migrate", "up", "--retire"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
 

@@ -25,6 +25,7 @@ use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Failu
 use evenkeel::settings::QueueSettings;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use jiff::SignedDuration;
 use serde_json::Value;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -130,8 +131,10 @@ impl Site {
     pub(crate) fn message(&self, json: &Value) -> (Job, Delivery) {
         let job = job::decode(&compressed(&self.name(&json.to_string()))).unwrap().job;
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
+        // A table is dropped when its time is over, which the queue service says.
+        let later = if matches!(job, Job::DropTable(_)) { SignedDuration::from_hours(24 * 100) } else { SignedDuration::ZERO };
         let delivery = Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now().saturating_add(later).unwrap() },
             dequeue_count: 1,
             account: AccountName::main(),
             queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),

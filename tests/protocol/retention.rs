@@ -146,3 +146,81 @@ async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
     let late = lab.deliver(&drop_table(&json!({})), 2).await.unwrap().unwrap();
     assert!(matches!(late, Outcome::Skipped { .. }), "{late:?}");
 }
+
+/// How far a first delivery has come that takes longer than its part, in the words of its message.
+async fn begun(lab: &Lab) -> Value {
+    lab.weather.arm(9, Disturbance::Meddle);
+    let clock = lab.clone();
+    lab.weather.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+    let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&json!({}))).await else {
+        panic!("it came to its end at once")
+    };
+    lab.weather.calm();
+    fields["cursor"].clone()
+}
+
+#[tokio::test]
+async fn a_cursor_that_no_worker_wrote_into_the_message_counts_for_nothing() {
+    let to = blobs();
+    let forged = json!({"next_pk": "zzzz", "next_rk": "z", "files": 1, "rows": 5});
+    let mut resealed = begun(&filled(to.clone()).await).await;
+    resealed["next_pk"] = json!("zzzz");
+    for cursor in [forged, resealed] {
+        let lab = filled(to.clone()).await;
+        lab.deliver_until_done(&drop_table(&cursor)).await;
+        archived(&lab, &to, &format!("a cursor of somebody else's: {cursor}")).await;
+    }
+    // A worker's own, in a message that it was not written into: as after a requeue.
+    let lab = filled(to.clone()).await;
+    let cursor = begun(&lab).await;
+    lab.wait(Duration::from_hours(2));
+    assert!(matches!(lab.work(&drop_table(&cursor)).await.unwrap(), Outcome::Done(_)));
+    archived(&lab, &to, "a cursor of another message").await;
+}
+
+#[tokio::test]
+async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped() {
+    let to = blobs();
+    let lab = filled(to.clone()).await;
+    let cursor = begun(&lab).await;
+    assert_eq!(cursor["files"], 1, "a file was written");
+    let TableArchive::Blob { container, .. } = &to else { unreachable!("it is one") };
+    let lost = lab.account.blobs.list(container, TABLE, None).await.unwrap().blobs;
+    let lost = lost.iter().find(|blob| blob.name.as_str().ends_with("000001.jsonl")).unwrap();
+    lab.account.blobs.delete(container, &lost.name, Some(&lost.etag)).await.unwrap();
+    let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await else {
+        panic!("it is called complete")
+    };
+    lab.deliver_until_done(&drop_table(&fields["cursor"])).await;
+    archived(&lab, &to, "a file was lost").await;
+}
+
+#[tokio::test]
+async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
+    let lab = lab(blobs());
+    let delivery = lab.delivery();
+    let tables = DatedTables::parse("Logins%Y%m%d").unwrap();
+    let today = tables.name_at(delivery.stamp.enqueued);
+    lab.account.tables.create_table(&today).await.unwrap();
+    let drop = |name: &str| job(&json!({"op": "drop_table", "table": name}));
+    // A worker whose clock is months ahead has queued it.
+    lab.wait(Duration::from_hours(24 * 90));
+    let failure = lab.deliver(&drop(today.as_str()), 1).await.unwrap().unwrap_err();
+    assert!(failure.chain().contains("it is not dropped before its time"), "{}", failure.chain());
+    assert_eq!(failure.class, evenkeel::reconcile::FailureClass::Permanent);
+    assert!(all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&today));
+    // Its time is over by the service's clock: the next message is taken then.
+    assert!(matches!(lab.work(&drop(today.as_str())).await.unwrap(), Outcome::Done(_)));
+    assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&today));
+}
+
+#[tokio::test]
+async fn figures_that_no_audit_found_are_not_recorded() {
+    let lab = Lab::new();
+    lab.write(crate::world::employee("1", "ada@contoso.com", "Lovelace")).await;
+    lab.work(&crate::world::sync("Sales", "1")).await.unwrap();
+    let forged = json!({"op": "audit", "table": "Employees", "cursor": {"primaries": 99_999, "drift": {"by_email": 77_777}}});
+    lab.work(&job(&forged)).await.unwrap();
+    let recorded = format!("{:?}", lab.rows("EvenkeelAudits").await);
+    assert!(recorded.contains("Primaries") && !recorded.contains("99999") && !recorded.contains("77777"), "{recorded}");
+}

@@ -37,7 +37,7 @@ pub struct QueueNow {
     pub queue: String,
     /// `jobs` or `rechecks`.
     pub carries: &'static str,
-    /// What its receiver does: `receiving`, `paused_by_store`, `unheard`, `paused_by_catalog`, `draining` or `stopped`.
+    /// What its receiver does: `receiving`, `paused_by_store`, `unheard`, `draining` or `stopped`.
     pub state: &'static str,
     /// About how many messages it holds, hidden ones included; null until it was measured.
     pub messages: Option<u64>,
@@ -185,7 +185,6 @@ impl QueueSeries {
                 ReceiverState::Receiving => "receiving",
                 ReceiverState::PausedByStore => "paused_by_store",
                 ReceiverState::Unheard => "unheard",
-                ReceiverState::PausedByCatalog => "paused_by_catalog",
                 ReceiverState::Draining => "draining",
             },
             messages: status.backlog.map(|backlog| backlog.messages),

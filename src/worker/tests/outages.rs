@@ -249,7 +249,7 @@ async fn a_queue_that_was_deleted_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outdated_catalog_stops_receiving_and_ends_a_run_until_idle() {
+async fn an_outdated_catalog_ends_a_run_until_idle() {
     let mut world = World::new();
     world.queue.concurrency = 1;
     for rk in 0..3 {
@@ -264,6 +264,28 @@ async fn an_outdated_catalog_stops_receiving_and_ends_a_run_until_idle() {
     let messages = world.queues.messages(JOBS);
     assert_eq!(messages.iter().map(|message| message.count).sum::<u32>(), 1, "only one was received");
     assert_eq!(messages.iter().map(super::super::testing::Stored::free).sum::<u32>(), 1, "and written off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
+    let mut world = World::new();
+    world.queue.concurrency = 1;
+    for rk in ["strange", "a", "b"] {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.script(|_, work, _| {
+        let strange = format!("{work:?}").contains("strange");
+        async move {
+            if strange {
+                return Err(Failure::new(FailureClass::OutdatedCatalog, "reading the footprint", std::io::Error::other("generation 2")));
+            }
+            done()
+        }
+    });
+    assert_eq!(world.run_for(Duration::from_mins(1)).await.done, 2);
+    let messages = world.queues.messages(JOBS);
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].free(), messages[0].count, "none of its deliveries counts");
 }
 
 #[tokio::test(start_paused = true)]

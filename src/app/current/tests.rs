@@ -1,0 +1,262 @@
+//! A catalog that is replaced while a job runs, at each of the job's operations.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::system::{SeededChance, SystemClock};
+use crate::catalog::Catalog;
+use crate::migrations::TRUST;
+use crate::migrations::tests::{catalog, migrator, up, world};
+use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
+use crate::model::job::{self, Stamp};
+use crate::model::{AccountName, EntityKey, QueueName, TableName};
+use crate::ports::{Query, Stores, TableOperation};
+use crate::reconcile::EngineParts;
+
+/// Before the n-th operation somebody does something else first.
+#[derive(Default)]
+struct Meddle {
+    armed: Mutex<Option<(u64, BoxFuture<'static, ()>)>>,
+    counted: AtomicU64,
+}
+
+#[async_trait]
+impl Weather for Meddle {
+    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+        let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let due = self.armed.lock().unwrap().take_if(|(at, _)| *at == number);
+        if let Some((_, meddling)) = due {
+            meddling.await;
+        }
+        Verdict::Execute
+    }
+}
+
+#[derive(Clone)]
+struct House {
+    world: Arc<SimWorld>,
+    weather: Arc<Meddle>,
+    clock: Arc<dyn Clock>,
+}
+
+impl House {
+    /// An account whose employee 1 is in step with the first catalog.
+    async fn new() -> (Self, Arc<Current>) {
+        let weather = Arc::new(Meddle::default());
+        let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&weather))), weather, clock: Arc::new(SystemClock::new()) };
+        let in_force = house.recorded(&[("name", "{Name}")]).await;
+        let current = Current::new(in_force, true, house.clock.monotonic(), Arc::clone(&house.clock));
+        current.execute(&put("1", "old"), &house.delivery(1)).await.unwrap();
+        (house, Arc::new(current))
+    }
+
+    /// Records a catalog; its engine.
+    async fn recorded(&self, views: &[(&str, &str)]) -> InForce {
+        let declared = catalog(views);
+        let migrator = migrator(&self.world, &declared);
+        up(&migrator).await;
+        let record = migrator.catalog_record().await.unwrap();
+        let mut catalog = Catalog::clone(&declared);
+        catalog.generations = record.generations(&catalog);
+        let engine = Engine::new(EngineParts {
+            stores: Stores::new([(AccountName::main(), self.world.account())].into()),
+            catalog: Arc::new(catalog),
+            clock: Arc::clone(&self.clock),
+            chance: Arc::new(SeededChance::new(1)),
+            recheck_after: Duration::from_mins(26),
+        });
+        InForce { engine: Arc::new(engine), generation: record.generation }
+    }
+
+    /// Records the catalog with one view more.
+    async fn grown(&self) -> InForce {
+        self.recorded(&[("name", "{Name}"), ("mail", "{Mail}")]).await
+    }
+
+    /// As an operator does it, when no worker acknowledges by an older catalog any more.
+    async fn backfill(&self, engine: &Engine) {
+        let mut cursor = BackfillCursor::default();
+        loop {
+            let scope = BackfillScope::Table(TableName::new("Employees").unwrap());
+            let part = engine.backfill(&Backfill { scope, cursor }, &self.delivery(1)).await.unwrap().unwrap();
+            if part.ended {
+                return;
+            }
+            cursor = part.cursor;
+        }
+    }
+
+    fn delivery(&self, dequeue_count: u32) -> Delivery {
+        Delivery {
+            stamp: Stamp { message_id: "m".to_owned(), enqueued: self.clock.now() },
+            dequeue_count,
+            account: AccountName::main(),
+            queue: QueueName::new("jobs-00").unwrap(),
+            recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+        }
+    }
+
+    async fn of_all(&self, table: &str, property: impl Fn(&crate::model::Entity) -> String) -> BTreeSet<String> {
+        let rows = self.world.account().tables.query(&TableName::new(table).unwrap(), &Query::default()).await.unwrap().rows;
+        rows.iter().map(|row| property(&row.entity)).collect()
+    }
+
+    /// Fails unless the new view has just what the primaries say.
+    async fn in_step(&self, story: &str) {
+        let mails = self.of_all("Employees", |entity| entity.text("Mail").unwrap().to_owned()).await;
+        let items = self.of_all("Bymail", |entity| entity.key.rk.to_string()).await;
+        assert_eq!(items, mails, "{story}");
+    }
+
+    fn meddle(&self, at: u64, meddling: impl Future<Output = ()> + Send + 'static) {
+        self.weather.counted.store(0, Ordering::SeqCst);
+        *self.weather.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
+    }
+
+    /// Whether the job had so many operations.
+    fn was_reached(&self) -> bool {
+        self.weather.armed.lock().unwrap().take().is_none()
+    }
+}
+
+fn work(value: &Value) -> Work {
+    Work::Job(job::decode(&value.to_string()).unwrap().job)
+}
+
+fn put(rk: &str, mail: &str) -> Work {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Name": format!("Ada {rk}"), "Mail": mail});
+    work(&json!({"op": "put", "table": "Employees", "entity": entity}))
+}
+
+/// Each changes what the new view has to say.
+fn jobs() -> [Work; 4] {
+    [
+        put("1", "new"),
+        put("2", "another"),
+        work(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"})),
+        work(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "3"})),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_catalog_grew_meanwhile_is_in_step_with_the_new_view_whenever_its_backfill_passed() {
+    for job in jobs() {
+        let mut at = 1;
+        loop {
+            let (house, current) = House::new().await;
+            let (there, force) = (house.clone(), Arc::clone(&current));
+            house.meddle(at, async move {
+                let next = there.grown().await;
+                force.exchange(next.clone(), there.clock.monotonic());
+                there.backfill(&next.engine).await;
+            });
+            current.execute(&job, &house.delivery(1)).await.unwrap();
+            if !house.was_reached() {
+                break;
+            }
+            house.in_step(&format!("{job:?}, grown before operation {at}")).await;
+            at += 1;
+        }
+        assert!(at > 4, "{job:?} had {at} operations");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_new_views_backfill_has_begun() {
+    for job in jobs() {
+        let (mut at, mut left) = (1, 0);
+        loop {
+            let (house, current) = House::new().await;
+            let there = house.clone();
+            let grown = Arc::new(Mutex::new(None));
+            let found = Arc::clone(&grown);
+            house.meddle(at, async move {
+                let next = there.grown().await;
+                tokio::time::sleep(TRUST + Duration::from_millis(1)).await;
+                there.backfill(&next.engine).await;
+                *found.lock().unwrap() = Some(next.engine);
+            });
+            let watching = async {
+                let watched = migrator(&house.world, &catalog(&[("name", "{Name}")]));
+                loop {
+                    current.lease().asked().await;
+                    let sent = house.clock.monotonic();
+                    match watched.recorded_generation().await.unwrap() {
+                        1 => current.lease().confirm(1, sent),
+                        recorded => current.lease().revoke(recorded),
+                    }
+                }
+            };
+            let delivery = house.delivery(1);
+            let ended = tokio::select! {
+                ended = current.execute(&job, &delivery) => ended,
+                () = watching => unreachable!("it watches for ever"),
+            };
+            if !house.was_reached() {
+                assert!(ended.is_ok());
+                break;
+            }
+            let story = format!("{job:?}, recorded and backfilled before operation {at}");
+            let failure = ended.expect_err(&story);
+            assert_eq!(failure.class, FailureClass::OutdatedCatalog, "{story}");
+            left += 1;
+            let newer = grown.lock().unwrap().take().unwrap();
+            newer.execute(&job, &house.delivery(2)).await.unwrap();
+            house.in_step(&story).await;
+            at += 1;
+        }
+        assert!(left > 3, "{job:?} was left {left} times");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_by_one() {
+    let (house, current) = House::new().await;
+    let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
+    let sent = house.clock.monotonic();
+    current.lease().confirm(1, sent);
+    current.execute(&backfill, &house.delivery(1)).await.expect("the first catalog has no older one");
+
+    let next = house.grown().await;
+    current.exchange(next, house.clock.monotonic());
+    let early = current.execute(&backfill, &house.delivery(1)).await.unwrap_err();
+    assert_eq!(early.class, FailureClass::Withheld { retry_after: Some(TRUST) });
+    tokio::time::advance(TRUST).await;
+    current.lease().confirm(2, house.clock.monotonic());
+    current.execute(&backfill, &house.delivery(2)).await.unwrap();
+
+    // What was recorded before the job was sent is known before it is begun, however fresh the lease is.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let looked = async {
+        current.lease().asked().await;
+        current.lease().revoke(3);
+    };
+    let delivery = house.delivery(1);
+    let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), looked);
+    assert_eq!(ended.unwrap_err().class, FailureClass::OutdatedCatalog);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_own_job_alone() {
+    let (house, current) = House::new().await;
+    let footprints = TableName::new("EvenkeelFootprints").unwrap();
+    let key = EntityKey::new("Employees~Sales", "1").unwrap();
+    let tables = house.world.account().tables;
+    let strange = tables.get(&footprints, &key, None).await.unwrap().unwrap().entity;
+    let items = strange.text("Items").unwrap().replacen("\"name\",1,", "\"name\",3,", 1);
+    tables.apply(&footprints, &TableOperation::InsertOrReplace(strange.with("Items", items))).await.unwrap();
+
+    let failure = current.execute(&put("1", "new"), &house.delivery(1)).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::OutdatedCatalog);
+    current.execute(&put("2", "another"), &house.delivery(1)).await.expect("it is not about the others");
+    let met = current.take_met();
+    assert_eq!(met.into_iter().map(|(view, generation)| (view.to_string(), generation)).collect::<Vec<_>>(), [("name".to_owned(), 3)]);
+}

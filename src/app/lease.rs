@@ -1,0 +1,202 @@
+//! The lease of a worker's catalog: how long after a look at the record the worker may take its catalog for the recorded one.
+//!
+//! ```text
+//!   worker    reads generation 1 ◀────────── TRUST ──────────▶ acknowledges nothing more before it has read again
+//!   another        records generation 2 ◀────────── TRUST ──────────▶ backfills the new view
+//! ```
+//!
+//! A run may end well only while the lease holds. All that it wrote was written before that, so less than [`TRUST`] after the look was
+//! begun, and so less than [`TRUST`] after whatever was recorded since. A backfill that begins later sees it. What no lease covers is
+//! not acknowledged: its message comes again, to a worker that has the new view. No clock is compared with another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::migrations::TRUST;
+use crate::ports::Clock;
+
+/// How the catalog that a run was done by stands to the recorded one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is the recorded one.
+    Holds,
+    /// Another one is in force in this worker by now.
+    Exchanged,
+    /// It is not the recorded one, which has this generation.
+    Outdated(u32),
+}
+
+/// What the last look at the record found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    /// The generation in force.
+    generation: u32,
+    /// Since when it is known to be the recorded one.
+    since: Duration,
+    /// When the last look that found it so was begun.
+    confirmed: Duration,
+    /// The recorded generation, where the catalog in force does not fit it.
+    newer: Option<u32>,
+}
+
+/// The lease.
+pub(super) struct CatalogLease {
+    found: watch::Sender<Found>,
+    wanted: Notify,
+    clock: Arc<dyn Clock>,
+    /// The generation that no worker can have had an older one than.
+    first: Option<u32>,
+}
+
+impl CatalogLease {
+    /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
+    pub(super) fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+        let found = Found { generation, since: sent, confirmed: sent, newer: None };
+        Self { found: watch::Sender::new(found), wanted: Notify::new(), clock, first: first.then_some(generation) }
+    }
+
+    /// A look begun at `sent` found this generation recorded, or one that the catalog in force fits as well.
+    pub(super) fn confirm(&self, generation: u32, sent: Duration) {
+        self.found.send_modify(|found| {
+            let since = if found.generation == generation && found.newer.is_none() { found.since } else { sent };
+            *found = Found { generation, since, confirmed: sent.max(since), newer: None };
+        });
+    }
+
+    /// A look found a catalog recorded that is not the one in force.
+    pub(super) fn revoke(&self, recorded: u32) {
+        self.found.send_modify(|found| found.newer = Some(recorded));
+    }
+
+    /// The recorded generation, where the catalog in force does not fit it.
+    pub(super) fn newer(&self) -> Option<u32> {
+        self.found.borrow().newer
+    }
+
+    /// Waits until the catalog in force is not the recorded one; the recorded generation.
+    pub(super) async fn revoked(&self) -> u32 {
+        loop {
+            match self.found.subscribe().wait_for(|found| found.newer.is_some()).await.map(|found| found.newer) {
+                Ok(Some(recorded)) => return recorded,
+                // The sender is this very value's.
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until the catalog in force is the recorded one again.
+    pub(super) async fn restored(&self) {
+        drop(self.found.subscribe().wait_for(|found| found.newer.is_none()).await);
+    }
+
+    /// Asks for a look.
+    pub(super) fn ask(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Waits until somebody asks for a look.
+    pub(super) async fn asked(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// How a run by this generation stands, as soon as that is known.
+    pub(super) async fn standing(&self, generation: u32) -> Standing {
+        self.judged(generation, |found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST).await
+    }
+
+    /// As [`standing`](Self::standing), by a look that begins from now on.
+    pub(super) async fn standing_now(&self, generation: u32) -> Standing {
+        let now = self.clock.monotonic();
+        self.judged(generation, |found| found.confirmed >= now).await
+    }
+
+    async fn judged(&self, generation: u32, is_fresh: impl Fn(&Found) -> bool) -> Standing {
+        let mut told = self.found.subscribe();
+        loop {
+            let found = *told.borrow_and_update();
+            if let Some(recorded) = found.newer {
+                return Standing::Outdated(recorded);
+            }
+            if found.generation != generation {
+                return Standing::Exchanged;
+            }
+            if is_fresh(&found) {
+                return Standing::Holds;
+            }
+            self.ask();
+            // The sender is this very value's.
+            drop(told.changed().await);
+        }
+    }
+
+    /// How long until no worker acknowledges by an older catalog any more; nothing where that is so.
+    pub(super) fn older_ones_for(&self) -> Option<Duration> {
+        let Found { generation, since, .. } = *self.found.borrow();
+        let left = (since + TRUST).saturating_sub(self.clock.monotonic());
+        (self.first != Some(generation) && !left.is_zero()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+    use crate::adapters::system::SystemClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lease() -> (CatalogLease, Arc<dyn Clock>) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        (CatalogLease::new(2, false, clock.monotonic(), Arc::clone(&clock)), clock)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_holds_for_its_time_after_the_look_was_begun_and_then_asks_for_another() {
+        let (lease, clock) = lease();
+        advance(TRUST).await;
+        assert_eq!(lease.standing(2).await, Standing::Holds);
+        advance(SECOND).await;
+        assert!(timeout(SECOND, lease.standing(2)).await.is_err(), "nobody has looked again");
+        lease.asked().await;
+        lease.confirm(2, clock.monotonic());
+        assert_eq!(lease.standing(2).await, Standing::Holds);
+        assert_eq!(lease.standing(1).await, Standing::Exchanged);
+        lease.revoke(3);
+        assert_eq!((lease.standing(2).await, lease.newer()), (Standing::Outdated(3), Some(3)));
+        lease.confirm(3, clock.monotonic());
+        assert_eq!(lease.standing(3).await, Standing::Holds);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_to_be_known_now_is_not_answered_from_before() {
+        let (lease, clock) = lease();
+        advance(SECOND).await;
+        let asked = async {
+            lease.asked().await;
+            let sent = clock.monotonic();
+            advance(SECOND).await;
+            lease.confirm(2, sent);
+        };
+        let (standing, ()) = tokio::join!(lease.standing_now(2), asked);
+        assert_eq!(standing, Standing::Holds);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn older_catalogs_are_waited_for_once_a_generation_is_known_and_never_for_the_first() {
+        let (lease, clock) = lease();
+        assert_eq!(lease.older_ones_for(), Some(TRUST));
+        advance(SECOND).await;
+        lease.confirm(2, clock.monotonic());
+        assert_eq!(lease.older_ones_for(), Some(TRUST - SECOND), "counted from the first look that found it");
+        advance(TRUST).await;
+        assert_eq!(lease.older_ones_for(), None);
+        lease.confirm(3, clock.monotonic());
+        assert_eq!(lease.older_ones_for(), Some(TRUST));
+        assert_eq!(CatalogLease::new(1, true, Duration::ZERO, clock).older_ones_for(), None);
+    }
+}

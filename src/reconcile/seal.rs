@@ -1,0 +1,128 @@
+//! Seals on cursors: a cursor is believed where a worker wrote it into this very message.
+//!
+//! A cursor says what need not be done any more. Whoever may add messages could have a table dropped whose rows are in no archive, or
+//! figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
+//! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. What bears no seal, or a wrong one, counts
+//! for nothing: the job begins anew.
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Outcome};
+use super::failure::{permanent, storage};
+use crate::model::{AccountName, EdmValue, Entity, EntityKey, Job, TableName};
+use crate::ports::{ErrorClass, Missing, StoreError, TableOperation, TableStore};
+
+/// Bytes of a block of SHA-256.
+const BLOCK: usize = 64;
+/// Bytes of the secret, in hex twice as many.
+const SECRET: usize = 32;
+const STEP: &str = "reading the secret that cursors are sealed with";
+
+/// The row of the secret says something else.
+#[derive(Debug, thiserror::Error)]
+#[error("the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew")]
+struct Unreadable;
+
+impl Engine {
+    /// The job, with its cursor as far as it is to be believed.
+    pub(super) async fn believed(&self, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
+        let mut job = job.clone();
+        let op = job.op();
+        let Some(cursor) = job.cursor_mut().filter(|cursor| cursor.has_begun()) else { return Ok(job) };
+        let said = cursor.take_seal();
+        if said.as_deref() != Some(self.seal(op, &cursor.to_json(), delivery).await?.as_str()) {
+            tracing::warn!(op, message_id = delivery.stamp.message_id, "cursor: no worker wrote it into this message; the job begins anew");
+            cursor.restart();
+        }
+        Ok(job)
+    }
+
+    /// An outcome whose cursor bears the seal.
+    pub(super) async fn sealed(&self, job: &Job, outcome: Outcome, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let Outcome::Advanced { mut fields, summary } = outcome else { return Ok(outcome) };
+        if let Some(cursor) = fields.get_mut("cursor") {
+            let seal = self.seal(job.op(), cursor, delivery).await?;
+            if let Some(cursor) = cursor.as_object_mut() {
+                cursor.insert("seal".to_owned(), Value::String(seal));
+            }
+        }
+        Ok(Outcome::Advanced { fields, summary })
+    }
+
+    async fn seal(&self, op: &str, cursor: &Value, delivery: &Delivery) -> Result<String, Failure> {
+        let secret = self.secret.get_or_try_init(|| self.read_secret()).await?;
+        Ok(hex::encode(hmac(secret, &serde_json::json!([delivery.stamp.message_id, op, cursor]).to_string())))
+    }
+
+    async fn read_secret(&self) -> Result<[u8; SECRET], Failure> {
+        let main = self.stores.account(&AccountName::main()).map_err(|error| permanent(STEP, error))?;
+        let (table, key) = place().map_err(|error| permanent(STEP, error))?;
+        let failed = |error| storage(STEP, error);
+        if let Some(secret) = find(main.tables.as_ref(), &table, &key).await.map_err(failed)? {
+            return parse(&secret);
+        }
+        let mut drawn = [0; SECRET];
+        for bytes in drawn.chunks_mut(8) {
+            bytes.copy_from_slice(&self.chance.next_u64().to_be_bytes());
+        }
+        let row = Entity::new(key.clone()).with("Secret", hex::encode(drawn));
+        match main.tables.apply(&table, &TableOperation::Insert(row)).await {
+            Ok(_) => Ok(drawn),
+            // Another worker was faster, or this request was and its answer is lost.
+            Err(error) if error.may_have_lost() => {
+                let found = find(main.tables.as_ref(), &table, &key).await.map_err(failed)?;
+                found.map_or_else(|| Err(failed(error)), |found| parse(&found))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn place() -> Result<(TableName, EntityKey), Box<dyn std::error::Error + Send + Sync>> {
+    Ok((TableName::new("EvenkeelMigrations")?, EntityKey::new("secret", "cursors")?))
+}
+
+/// The text of the secret; nothing where there is none. Its table is made where migrations have not come by yet.
+async fn find(tables: &dyn TableStore, table: &TableName, key: &EntityKey) -> Result<Option<String>, StoreError> {
+    match tables.get(table, key, None).await {
+        Ok(row) => Ok(row.map(|row| match row.entity.get("Secret") {
+            Some(EdmValue::String(secret)) => secret.clone(),
+            _ => String::new(),
+        })),
+        Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => tables.create_table(table).await.map(|_| None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(secret: &str) -> Result<[u8; SECRET], Failure> {
+    let bytes = hex::decode(secret).ok().and_then(|bytes| <[u8; SECRET]>::try_from(bytes).ok());
+    bytes.ok_or_else(|| permanent(STEP, Unreadable))
+}
+
+/// HMAC-SHA-256 (RFC 2104) under a secret that is shorter than a block.
+fn hmac(secret: &[u8; SECRET], text: &str) -> [u8; 32] {
+    let pad = |with: u8| {
+        let mut block = [with; BLOCK];
+        for (byte, secret) in block.iter_mut().zip(secret) {
+            *byte ^= secret;
+        }
+        block
+    };
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text).finalize();
+    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_hmac_sha256() {
+        // RFC 4231, test case 1, whose key of 20 bytes is filled up with zeros.
+        let mut key = [0; SECRET];
+        key[..20].fill(0x0b);
+        assert_eq!(hex::encode(hmac(&key, "Hi There")), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    }
+}

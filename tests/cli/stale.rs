@@ -1,0 +1,132 @@
+//! Catalogs that differ: a stale worker, a catalog that is replaced under a worker, two applications in one account.
+
+use serde_json::{Value, json};
+
+use crate::api::ask_at;
+use crate::daemon::{Daemon, FREE_PORT, until};
+use crate::place::{Place, json_lines, says, stderr, stdout};
+
+const BY_NAME: &str = r#"
+[views.by_name]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByName"
+partition_key = "name"
+row_key = "{LastName|lower}_{RowKey}"
+"#;
+
+/// A place whose profile `new` has one view more, which is recorded; without a profile it is as a stale worker sees it.
+fn deployed() -> Place {
+    let place = Place::new();
+    std::fs::write(place.folder().join("new.toml"), BY_NAME).unwrap();
+    place.run(&["--profile=new", "migrate", "up"]).success();
+    place
+}
+
+fn put(number: u32) -> String {
+    json!({"op": "put", "table": "Employees", "entity":
+        {"PartitionKey": "Sales", "RowKey": number.to_string(), "Email": format!("{number}@b.c"), "LastName": "Cao"}})
+    .to_string()
+}
+
+fn status(place: &Place, args: &[&str]) -> Value {
+    json_lines(&place.run(&[args, &["--json", "migrate", "status"]].concat()).success()).remove(0)
+}
+
+#[test]
+fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_code_of_its_own() {
+    let place = deployed();
+    let run = ["run", "--until-idle=0.1", "--no-http"];
+    let refused = stderr(&place.run(&run).code(5));
+    says(&refused, &["retire view by_name of Employees", "evenkeel migrate up --retire"]);
+    says(&stderr(&place.run(&["migrate", "up"]).code(5)), &["retire view by_name of Employees"]);
+    let untouched = status(&place, &["--profile=new"]);
+    assert_eq!((&untouched["generation"], &untouched["pending"]), (&json!(1), &json!([])));
+
+    let retired = place.run(&["migrate", "up", "--retire"]).success();
+    says(&stdout(&retired), &["retire view by_name of Employees, last generation 1"]);
+    says(&stderr(&retired), &["evenkeel backfill --view by_name"]);
+    place.work();
+    says(
+        &stderr(&place.run(&[&["--profile=new"], &run[..]].concat()).code(5)),
+        &["record view by_name of Employees as back, generation 2"],
+    );
+    place.run(&["--profile=new", "migrate", "up", "--retire"]).success();
+    place.run(&[&["--profile=new"], &run[..]].concat()).success();
+}
+
+#[test]
+fn a_worker_whose_catalog_is_replaced_drains_says_so_and_takes_up_work_again_once_the_record_fits() {
+    let place = deployed();
+    let mut daemon = Daemon::start(&place, &[FREE_PORT, "--profile=new", "run"]);
+    let address = daemon.address();
+    let get = |path: &str| ask_at("1.1", &address, "GET", path, "", "");
+    until("ready", || get("/readyz").status == 200);
+
+    place.run(&["migrate", "up", "--retire"]).success();
+    daemon.await_line("another one is recorded than this worker's");
+    until("unready", || get("/readyz").status == 503);
+    says(&get("/readyz").body, &["outdated_catalog", "\"generation\":2"]);
+    assert_eq!(get("/healthz").status, 200);
+
+    place.run(&["--profile=new", "migrate", "up", "--retire"]).success();
+    daemon.await_line("the worker goes on");
+    until("ready again", || get("/readyz").status == 200);
+    place.run(&["submit", &put(1)]).success();
+    until("the job is done", || place.run(&["get", "EmployeesByName", "name", "cao_1"]).get_output().status.success());
+    daemon.signal("TERM");
+    assert_eq!(daemon.code(), Some(0));
+}
+
+#[test]
+fn a_worker_that_no_record_fits_any_more_exits_with_a_code_of_its_own() {
+    let place = deployed();
+    let mut daemon = Daemon::start(&place, &["--set=migrate.outdated_exit_after=0s", FREE_PORT, "--profile=new", "run"]);
+    let address = daemon.address();
+    until("ready", || ask_at("1.1", &address, "GET", "/readyz", "", "").status == 200);
+    place.run(&["migrate", "up", "--retire"]).success();
+    assert_eq!(daemon.code(), Some(5));
+}
+
+#[test]
+fn applications_with_an_owner_each_share_an_account_without_retiring_each_others_views() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let ours = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
+    let theirs = format!("{}{BY_NAME}\n[migrate]\nowner = \"payroll\"\n", ours.split("[views.by_email]").next().unwrap());
+    place.configure(&theirs);
+    says(&stdout(&place.run(&["migrate", "up"]).success()), &["record view by_name of Employees, generation 1"]);
+    place.run(&["run", "--until-idle=0.1", "--no-http"]).success();
+    assert_eq!(status(&place, &[])["pending"], json!([]));
+    place.configure(&ours);
+    assert_eq!(status(&place, &[])["pending"], json!([]));
+    place.work();
+    let taken = place.run(&["--set=migrate.owner=payroll", "migrate", "up"]).code(5);
+    says(&stderr(&taken), &["record view by_email of Employees as owned by payroll", "retire view by_name"]);
+}
+
+#[test]
+fn the_rows_of_a_tables_last_view_go_with_the_next_backfill_and_nothing_to_do_is_said() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", &put(1)]).success();
+    place.work();
+    let before = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
+    let without = before.split("[views.by_email]").next().unwrap().to_owned();
+    place.configure(&without);
+    place.run(&["migrate", "up", "--retire"]).success();
+    let audit = place.run(&["audit"]).code(3);
+    says(&stdout(&audit), &["EmployeesByEmail", "Employees: 1 primaries"]);
+    says(&stdout(&place.run(&["backfill"]).success()), &["Employees: 1 primaries in step, 1 items written or deleted"]);
+    assert!(!place.run(&["get", "EmployeesByEmail", "email", "1@b.c"]).get_output().status.success(), "its row is gone");
+    place.run(&["audit"]).success();
+
+    let bare = Place::new();
+    bare.configure(
+        &before.split("[views.by_email]").next().unwrap().replace(&*place.folder().to_string_lossy(), &bare.folder().to_string_lossy()),
+    );
+    bare.run(&["migrate", "up"]).success();
+    for command in ["audit", "backfill"] {
+        says(&stderr(&bare.run(&[command]).success()), &["Nothing to do"]);
+    }
+}
