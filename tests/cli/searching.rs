@@ -44,7 +44,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
 
     // The view leaves the catalog, and its documents the index.
     place.configure(&without);
-    place.run(&["migrate", "up"]).success();
+    place.run(&["migrate", "up", "--retire"]).success();
     place.run(&["backfill", "--table", "Employees"]).success();
     assert_eq!(stub.documents("people").len(), 0);
 }
