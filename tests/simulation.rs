@@ -44,7 +44,7 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
         all_is_well(&report);
         tally.add(&report);
     }
-    assert_eq!(tally.never_hit(), [], "these kinds of faults were never met");
+    assert_eq!(tally.never_hit(World::Company), [], "these kinds of faults were never met");
     let Together { writes, late, reads } = tally.together;
     assert!(writes > 0 && late > 0 && reads > 0, "jobs of one partition never met in one request: {:?}", tally.together);
     let median = tally.median();

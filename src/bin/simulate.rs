@@ -213,7 +213,7 @@ fn many(args: &Args) -> bool {
     for scene in all.never_seen().iter().filter(|_| !seen) {
         println!("NEVER SEEN: {scene}: these seeds say less than they seem to");
     }
-    let never = all.never_hit();
+    let never = all.never_hit(args.world);
     for fault in &never {
         println!("NEVER MET: {fault}: these seeds say less than they seem to");
     }

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::climate::{Draw, JOBS, seconds};
 use super::company::{ARCHIVE, container, queue, table};
+use super::fault::Fault;
 use super::history::VERSION;
 use super::ledger::{Asked, Expectation, Guard};
 use super::stage::Stage;
@@ -20,6 +23,11 @@ use crate::ports::{Account, BlobUpload, Condition, StoreError, TableOperation, T
 
 /// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";
+/// The table of the entities that views of the company keep properties on.
+pub(super) const DEPARTMENTS: &str = "Departments";
+
+/// The versions of what the client creates anew come after this, and after every one of a script.
+const RECREATED: i64 = 1_000_000;
 
 /// One thing that the client does, and when.
 #[derive(Debug, Clone)]
@@ -28,6 +36,42 @@ pub(super) struct Step {
     /// What belongs together: the client's own change and the messages that follow it.
     pub(super) deed: usize,
     pub(super) action: Action,
+    /// How its message is sent, where it is one.
+    pub(super) posting: Posting,
+}
+
+/// How a message is sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Posting {
+    /// The id that the job carries.
+    id: Option<String>,
+    /// After how long the client's own retry puts it again.
+    again: Option<Duration>,
+    /// How long it lives.
+    ttl: Option<Duration>,
+}
+
+impl Posting {
+    /// How each message of a script is sent.
+    pub(super) fn vary(steps: &mut [Step], draw: &Draw<'_>, rates: &[f64; Fault::ALL.len()]) {
+        let (doubled, expiry) = (rates[Fault::Doubled as usize], rates[Fault::Expiry as usize]);
+        let ids = draw.happens(0.5);
+        for (number, step) in steps.iter_mut().enumerate() {
+            if let Action::Send(Message::Job { .. } | Message::Thorough(..) | Message::Put(_)) = &step.action {
+                step.posting = Self {
+                    id: (doubled > 0.0 && ids).then(|| format!("message-{number}")),
+                    again: draw.happens(doubled).then(|| *draw.of(&[Duration::ZERO, Duration::from_millis(300), Duration::from_secs(5)])),
+                    ttl: draw.happens(expiry).then(|| seconds(draw.magnitude(2.0, 600.0))),
+                };
+            }
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn new(at: Duration, deed: usize, action: Action) -> Self {
+        Self { at, deed, action, posting: Posting::default() }
+    }
 }
 
 /// One thing that the client does.
@@ -35,6 +79,8 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// Writes an entity directly.
     Write(&'static str, Entity),
+    /// Writes properties of an entity directly, and leaves the others as they are.
+    Merge(&'static str, Entity),
     /// Deletes an entity directly.
     Remove(&'static str, EntityKey),
     /// Sends a message.
@@ -57,6 +103,8 @@ pub(super) enum Message {
         /// Under which condition.
         condition: Option<If>,
     },
+    /// A sync that takes nothing for granted.
+    Thorough(&'static str, EntityKey),
     /// A put.
     Put(Box<Put>),
     /// A job about a whole table: its operation, and what it says.
@@ -112,10 +160,10 @@ pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i6
                 for _ in 0..syncs {
                     let after = at + seconds(draw.magnitude(0.02, 20.0));
                     let sync = Message::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
-                    steps.push(Step { at: after, deed, action: Action::Send(sync) });
+                    steps.push(Step::new(after, deed, Action::Send(sync)));
                 }
             }
-            steps.push(Step { at, deed, action });
+            steps.push(Step::new(at, deed, action));
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -151,21 +199,51 @@ pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
 pub(super) struct Client {
     pub(super) stage: Arc<Stage>,
     pub(super) account: Account,
+    /// One message at a time: what the next one is has been said by then.
+    sending: Mutex<()>,
 }
 
 impl Client {
+    pub(super) fn new(stage: Arc<Stage>, account: Account) -> Self {
+        Self { stage, account, sending: Mutex::default() }
+    }
+
     /// Takes every step at its time.
     pub(super) async fn play(&self, steps: &[Step]) {
         for step in steps {
             sleep(step.at.saturating_sub(self.stage.elapsed())).await;
-            if let Err(error) = self.take(&step.action).await {
+            if let Err(error) = self.take(&step.action, &step.posting).await {
                 self.stage.violated(format!("the client met an error in fair weather: {error}"));
             }
         }
     }
 
-    async fn take(&self, action: &Action) -> Result<(), StoreError> {
+    /// Creates anew what a worker has deleted without hearing of it, until the storm is over.
+    pub(super) async fn recreates(&self, over: &CancellationToken) {
+        let mut version = RECREATED;
+        while let Some(key) = over.run_until_cancelled(self.stage.to_recreate()).await {
+            if !self.stage.strike(Fault::Recreated) {
+                continue;
+            }
+            version += 1;
+            self.stage.tell(|| format!("FAULT {} : {EMPLOYEES}{key} at version {version}", Fault::Recreated));
+            let entity = Entity::new(key.clone()).with(VERSION, version).with("FirstName", "Again").with("LastName", "Byron");
+            let sync = Message::Job { op: "sync", table: EMPLOYEES, key, to: None, condition: None };
+            for action in [Action::Write(EMPLOYEES, entity), Action::Send(sync)] {
+                if let Err(error) = self.take(&action, &Posting::default()).await {
+                    self.stage.violated(format!("the client met an error in fair weather: {error}"));
+                }
+            }
+        }
+    }
+
+    async fn take(&self, action: &Action, posting: &Posting) -> Result<(), StoreError> {
         match action {
+            Action::Merge(name, entity) => {
+                let operation = TableOperation::InsertOrMerge(entity.clone());
+                self.account.tables.apply(&table(name), &operation).await.map(drop)
+            }
+            Action::Remove(DEPARTMENTS, _) if !self.stage.strike(Fault::TargetGone) => Ok(()),
             Action::Write(name, entity) => {
                 let operation = TableOperation::InsertOrReplace(entity.clone());
                 self.account.tables.apply(&table(name), &operation).await.map(drop)
@@ -177,13 +255,17 @@ impl Client {
                     done => done.map(drop),
                 }
             }
-            Action::Send(message) => self.send(message).await,
+            Action::Send(message) => self.send(message, posting).await,
         }
     }
 
-    async fn send(&self, message: &Message) -> Result<(), StoreError> {
-        let (json, expectation) = match message {
+    async fn send(&self, message: &Message, posting: &Posting) -> Result<(), StoreError> {
+        let (mut json, expectation) = match message {
             Message::Broken(text, reason) => return self.put(text, Expectation::Poison(reason)).await,
+            Message::Thorough(table, key) => {
+                let json = json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": true});
+                (json, Expectation::Job(Asked::sync(table, key.clone())))
+            }
             Message::Whole(op, json) => (json.clone(), Expectation::Whole(op)),
             Message::Job { op, table, key, to, condition } => {
                 let mut json = json!({"op": op, "pk": key.pk, "rk": key.rk});
@@ -202,7 +284,17 @@ impl Client {
             }
             Message::Put(put) => self.staged(put).await?,
         };
-        self.put(&body::encode(&json.to_string()), expectation).await
+        if let Some(id) = &posting.id {
+            json["id"] = id.as_str().into();
+        }
+        let text = body::encode(&json.to_string());
+        match posting.ttl.filter(|_| self.stage.is_allowed(Fault::Expiry)) {
+            Some(ttl) => self.put_for(Ttl::After(ttl), &text, expectation.clone()).await?,
+            None => self.put(&text, expectation.clone()).await?,
+        }
+        let Some(again) = posting.again else { return Ok(()) };
+        sleep(again).await;
+        if self.stage.strike(Fault::Doubled) { self.put(&text, expectation).await } else { Ok(()) }
     }
 
     /// Stages what a put does not carry itself, and says what it carries.
@@ -250,7 +342,13 @@ impl Client {
 
     /// Puts a message, and says beforehand what it is.
     pub(super) async fn put(&self, text: &str, expectation: Expectation) -> Result<(), StoreError> {
-        self.stage.expect(expectation);
-        self.account.queues.put(&queue(JOBS), text, Duration::ZERO, Ttl::Never).await.map(drop)
+        self.put_for(Ttl::Never, text, expectation).await
+    }
+
+    /// Puts a message that lives so long.
+    async fn put_for(&self, ttl: Ttl, text: &str, expectation: Expectation) -> Result<(), StoreError> {
+        let _sending = self.sending.lock().await;
+        self.stage.expect(expectation, ttl);
+        self.account.queues.put(&queue(JOBS), text, Duration::ZERO, ttl).await.map(drop)
     }
 }

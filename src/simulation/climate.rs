@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::company::Shape;
 use super::fault::Fault;
+use super::hazards::Hazards;
 use super::world::World;
 use crate::adapters::system::SeededChance;
 use crate::ports::{Chance, Service};
@@ -45,6 +46,8 @@ pub(super) struct Climate {
     pub(super) shows: Vec<Duration>,
     /// When which worker's clock is set how many seconds off.
     pub(super) clocks: Vec<(Duration, usize, i64)>,
+    /// The other faults.
+    pub(super) hazards: Hazards,
 }
 
 /// Throttling for a while.
@@ -89,6 +92,10 @@ pub(super) enum Refusal {
     Busy,
     /// No answer.
     Silent,
+    /// It executes every request, and each connection is reset before the answer.
+    Reset,
+    /// It executes every request, and answers after its sender has stopped waiting.
+    Deaf,
 }
 
 /// The job queue of every simulation.
@@ -167,29 +174,56 @@ impl Climate {
             service: *draw.of(world.services()),
             refusal: *draw.of(&[Refusal::Refused, Refusal::Failing, Refusal::Busy, Refusal::Silent]),
         });
-        let outages = outages.collect();
+        let mut outages: Vec<Outage> = outages.collect();
         let terms = (0..some(0.4, 4)).map(|_| (draw.moment(storm), draw.below(workers))).collect();
         let shows = (0..some(0.4, 12)).map(|_| draw.moment(storm)).collect();
+        let settings = settings(&draw);
+        let concurrency = *draw.of(&[1, 2, 4, 8, 16]);
+        let mut shape = Shape {
+            former_index: draw.happens(0.4),
+            chain: draw.happens(0.3),
+            lists: draw.happens(0.4),
+            near: draw.happens(0.4),
+            sets: draw.happens(0.4),
+            groups: draw.happens(0.4),
+            ..Shape::default()
+        };
+        shape.vary(&Draw(&self::chance(seed, 8)));
+        let mut rates = rates(&draw);
+        let clocks = clocks(&draw, workers, storm);
+        let hazards = Hazards::of(seed, (world, &world.employees(seed)), storm, &mut rates, &mut outages);
         Self {
             workers,
-            settings: settings(&draw),
-            concurrency: *draw.of(&[1, 2, 4, 8, 16]),
-            shape: Shape {
-                former_index: draw.happens(0.4),
-                chain: draw.happens(0.3),
-                lists: draw.happens(0.4),
-                near: draw.happens(0.4),
-                sets: draw.happens(0.4),
-                groups: draw.happens(0.4),
-            },
+            settings,
+            concurrency,
+            shape,
             storm,
             latency: latency.0..latency.1,
-            rates: rates(&draw),
+            rates,
             bursts,
             outages,
             terms,
             shows,
-            clocks: clocks(&draw, workers, storm),
+            clocks,
+            hazards,
+        }
+    }
+}
+
+impl Climate {
+    /// Lets everything but the beginning happen so much later, with no worker until then.
+    pub(super) fn begin_after(&mut self, wait: Duration) {
+        self.storm += wait;
+        let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
+        let spells = spells.chain(self.outages.iter_mut().map(|outage| &mut outage.during));
+        let spells = spells.chain(self.hazards.unheard.iter_mut().map(|unheard| &mut unheard.during));
+        let spells = spells.chain(&mut self.hazards.gateways);
+        for during in spells.chain(self.hazards.refused_row.iter_mut().map(|row| &mut row.during)) {
+            *during = during.start + wait..during.end + wait;
+        }
+        let moments = self.terms.iter_mut().map(|(at, _)| at).chain(&mut self.shows);
+        for at in moments.chain(self.clocks.iter_mut().map(|(at, ..)| at).filter(|at| !at.is_zero())) {
+            *at += wait;
         }
     }
 }

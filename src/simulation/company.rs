@@ -3,7 +3,7 @@
 //! | view | source | target | |
 //! |---|---|---|---|
 //! | `by_email` | Employees | ByEmail | another partition; its key can collide |
-//! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both |
+//! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both (unless the shape keeps them apart) |
 //! | `managers` | Employees | Managers | conditional |
 //! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
 //! | `by_last_name` | Employees | Lists | an index entity for each last name (where the shape says so) |
@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use super::climate::Draw;
 use crate::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, LogTarget, OnConflict, SecondaryIndex,
     TableRef, View, ViewKind,
@@ -67,6 +68,20 @@ pub struct Shape {
     pub sets: bool,
     /// Employees are counted.
     pub groups: bool,
+    /// Nothing derived lies in the employees' own partition: a job writes them alone, in no transaction.
+    pub apart: bool,
+    /// The last of two who want one e-mail address has it.
+    pub last_writer: bool,
+    /// Departments come and go.
+    pub targets: bool,
+}
+
+impl Shape {
+    /// Draws what came later than the rest.
+    pub(super) fn vary(&mut self, draw: &Draw<'_>) {
+        let [apart, last_writer, targets] = [0.25, 0.15, 0.5].map(|odds| draw.happens(odds));
+        *self = Self { apart, near: self.near && !apart, last_writer, targets: targets && self.sets, ..*self };
+    }
 }
 
 /// A table's name. The names here are constants.
@@ -103,6 +118,7 @@ struct Index<'a> {
     key: (&'a str, &'a str),
     when: Option<&'a str>,
     select: Option<&'a [&'a str]>,
+    on_conflict: OnConflict,
 }
 
 impl Index<'_> {
@@ -119,7 +135,7 @@ impl Index<'_> {
                 row_key: template(self.key.1),
                 select: self.select.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
             }),
-            on_conflict: OnConflict::Reject,
+            on_conflict: self.on_conflict,
         })
     }
 }
@@ -195,6 +211,7 @@ pub fn catalog(shape: Shape) -> Catalog {
             key: ("email_{PartitionKey}", "{Email|lower}"),
             when: None,
             select: Some(&["FirstName", "Email"]),
+            on_conflict: if shape.last_writer { OnConflict::LastWriter } else { OnConflict::Reject },
         },
         Index {
             name: "by_name",
@@ -203,6 +220,7 @@ pub fn catalog(shape: Shape) -> Catalog {
             key: ("{PartitionKey}", "name_{LastName}_{RowKey}"),
             when: None,
             select: None,
+            on_conflict: OnConflict::Reject,
         },
         Index {
             name: "managers",
@@ -211,6 +229,7 @@ pub fn catalog(shape: Shape) -> Catalog {
             key: ("managers", "{PartitionKey}_{RowKey}"),
             when: Some("IsManager == true"),
             select: Some(&["LastName"]),
+            on_conflict: OnConflict::Reject,
         },
     ];
     let former = Index {
@@ -220,6 +239,7 @@ pub fn catalog(shape: Shape) -> Catalog {
         key: ("former_{Email|lower}", "{PartitionKey}_{RowKey}"),
         when: None,
         select: Some(&["Email"]),
+        on_conflict: OnConflict::Reject,
     };
     let chained = Index {
         name: "managers_by_name",
@@ -228,8 +248,10 @@ pub fn catalog(shape: Shape) -> Catalog {
         key: ("{LastName}", "{RowKey}"),
         when: None,
         select: Some(&["LastName"]),
+        on_conflict: OnConflict::Reject,
     };
-    let views = employees.iter().chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
+    let views = employees.iter().filter(|index| !shape.apart || index.name != "by_name");
+    let views = views.chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
     let far = shape.lists.then(|| lists("by_last_name", "Lists", ("list_{LastName}", "list"), &["{PartitionKey}", "{RowKey}"]));
     let near = shape.near.then(|| lists("by_last_name_near", "Employees", ("{PartitionKey}", "list_{LastName}"), &["{RowKey}"]));
     let (sets, groups) = (shape.sets.then(department_manager), shape.groups.then(headcount));

@@ -17,12 +17,12 @@ use super::fault::Fault;
 use super::sky::Sky;
 use super::stage::{Stage, StageClock, WORKERS};
 use crate::adapters::circuit::Circuits;
-use crate::adapters::sim::{SimWorld, Weather};
+use crate::adapters::sim::{REFUSED, SimWorld, Weather};
 use crate::adapters::system::SeededChance;
 use crate::adapters::wear::{Grouping, wear};
 use crate::catalog::Catalog;
-use crate::model::AccountName;
 use crate::model::job::Primary;
+use crate::model::{AccountName, cause};
 use crate::ports::{Chance, Clock, Stores};
 use crate::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
 use crate::settings::QueueSettings;
@@ -111,6 +111,8 @@ impl Crew {
         self.stage.explain(caller);
         self.stage.tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, End::Crashed) { "crashes" } else { "ends" }));
         match (end, told) {
+            // Whoever starts it starts it again: its queues could not be created, for a request was refused.
+            (End::Stopped(Err(error)), _) if cause::chain(&error).contains(REFUSED) => {}
             (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error}")),
             (End::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
             (End::Stopped(Ok(())), Some(told)) => {
@@ -154,6 +156,7 @@ impl Crew {
             caller,
             chance: self::chance(self.seed, 4_000 + number),
             panics: self.climate.rates[Fault::Panic as usize],
+            pills: self.climate.rates[Fault::Pill as usize],
             job_timeout: settings.job_timeout,
         });
         let parts = WorkerParts {
@@ -184,6 +187,7 @@ struct Watched {
     caller: u32,
     chance: SeededChance,
     panics: f64,
+    pills: f64,
     job_timeout: Duration,
 }
 
@@ -224,6 +228,9 @@ impl Execute for Watched {
         let began_at = self.stage.elapsed();
         let mut running =
             Running { watched: self, primary, queue, message, delivery: delivery.dequeue_count, began: began_at, ended: false };
+        if self.pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < self.pills) {
+            self.panic("as always", message);
+        }
         let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began", message);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::world::World;
+
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
@@ -39,11 +41,43 @@ pub enum Fault {
     ClockJump,
     /// A run panics.
     Panic,
+    /// For minutes no answer of Get Messages arrives, or too late for its sender, while the service hides and counts what it has given out.
+    Unheard,
+    /// For a while requests are executed, and no answer arrives.
+    DeafOutage,
+    /// A gateway forwards a request and answers 503 by itself.
+    Gateway,
+    /// A request, mostly a repeated one, is refused with 401 or 403.
+    Forbidden,
+    /// A request, mostly a repeated one, is refused with 409 `TableBeingDeleted` or the like.
+    BeingDeleted,
+    /// A request, mostly a repeated one, is refused with 400.
+    BadRequest,
+    /// A write, mostly a repeated one, is refused with 413.
+    TooLarge,
+    /// A client creates an entity anew whose deletion by a worker went unanswered, before the worker tries again.
+    Recreated,
+    /// A page of a query is short or empty and names a continuation.
+    ShortPage,
+    /// The clocks of the services differ from each other.
+    ServiceSkew,
+    /// A client's own retry puts a message a second time, with or without an id of its own.
+    Doubled,
+    /// A message expires before it is done.
+    Expiry,
+    /// Every run of one message panics, until a person sends it again.
+    Pill,
+    /// For a while every write of one row is refused for good, alone and in a transaction with others.
+    RefusedRow,
+    /// A client removes the entity that views keep properties on.
+    TargetGone,
+    /// No worker runs for hours, longer than a job that fails is kept trying.
+    Backlog,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 33] = [
         Self::ErrorBefore,
         Self::RequestLost,
         Self::AnswerLost,
@@ -61,7 +95,32 @@ impl Fault {
         Self::ClockSkew,
         Self::ClockJump,
         Self::Panic,
+        Self::Unheard,
+        Self::DeafOutage,
+        Self::Gateway,
+        Self::Forbidden,
+        Self::BeingDeleted,
+        Self::BadRequest,
+        Self::TooLarge,
+        Self::Recreated,
+        Self::ShortPage,
+        Self::ServiceSkew,
+        Self::Doubled,
+        Self::Expiry,
+        Self::Pill,
+        Self::RefusedRow,
+        Self::TargetGone,
+        Self::Backlog,
     ];
+
+    /// Whether it can strike in a world.
+    pub const fn strikes_in(self, world: World) -> bool {
+        match self {
+            // Rows and targets that only the company has.
+            Self::RefusedRow | Self::TargetGone => matches!(world, World::Company),
+            _ => true,
+        }
+    }
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -83,6 +142,22 @@ impl Fault {
             Self::ClockSkew => "clock skew",
             Self::ClockJump => "clock jump",
             Self::Panic => "panic of a run",
+            Self::Unheard => "answers of Get Messages lost",
+            Self::DeafOutage => "outage whose requests are executed",
+            Self::Gateway => "503 after the operation",
+            Self::Forbidden => "credentials refused",
+            Self::BeingDeleted => "name still being deleted",
+            Self::BadRequest => "bad request",
+            Self::TooLarge => "request too large",
+            Self::Recreated => "entity recreated between two attempts",
+            Self::ShortPage => "short or empty page",
+            Self::ServiceSkew => "clocks of the services differ",
+            Self::Doubled => "message put twice",
+            Self::Expiry => "message expired",
+            Self::Pill => "job that always panics",
+            Self::RefusedRow => "row that is always refused",
+            Self::TargetGone => "target removed",
+            Self::Backlog => "backlog of hours",
         }
     }
 }
@@ -94,8 +169,14 @@ impl fmt::Display for Fault {
 }
 
 /// How often each kind was injected.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultCounts([u64; Fault::ALL.len()]);
+
+impl Default for FaultCounts {
+    fn default() -> Self {
+        Self([0; Fault::ALL.len()])
+    }
+}
 
 impl FaultCounts {
     /// Counts one.

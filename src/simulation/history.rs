@@ -74,9 +74,7 @@ impl History {
                 };
                 // A derived row is no primary.
                 let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
-                let by_its_key = ["name_", "list_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
-                // Nor is a further row of a wide one.
-                if derived || by_its_key || is_continuation(&key.rk) {
+                if derived || !is_primary(key) {
                     continue;
                 }
                 self.change(execution, tick, ledger, table, key, row.as_ref())?;
@@ -186,10 +184,21 @@ impl History {
         self.stamped.contains(&(table, message.to_owned()))
     }
 
+    /// Everybody who has ever wanted what another wanted as well.
+    pub(super) fn contenders(&self) -> BTreeSet<EntityKey> {
+        self.wanted.values().filter(|keys| keys.len() > 1).flatten().cloned().collect()
+    }
+
     /// Whether this employee has ever wanted what another wanted as well.
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
         self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
     }
+}
+
+/// Whether a row of a source is a primary's first, by its key.
+pub(super) fn is_primary(key: &EntityKey) -> bool {
+    let derived = ["name_", "list_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
+    !derived && !is_continuation(&key.rk)
 }
 
 /// Whether a row is a further row of an entity that takes several.

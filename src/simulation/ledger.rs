@@ -12,10 +12,12 @@ use serde_json::Value;
 
 use super::climate::JOBS;
 use super::history::History;
+use super::oracle::escaped;
 use super::stage::WORKERS;
-use crate::adapters::sim::{Change, Execution};
+use crate::adapters::sim::{Change, Execution, REFUSED, ROW_REFUSED};
 use crate::model::{EntityKey, Job, body, job};
-use crate::reconcile::Outcome;
+use crate::ports::Ttl;
+use crate::reconcile::{Outcome, Recheck};
 
 /// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
 /// before it, as far as a worker can know.
@@ -86,6 +88,9 @@ struct Entry {
     running: Vec<u32>,
     poisoned: bool,
     gone: bool,
+    ttl: Ttl,
+    /// It is gone since its time was over.
+    expired: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -111,10 +116,12 @@ pub(super) struct Ledger {
     /// By queue and id.
     messages: BTreeMap<(String, String), Entry>,
     /// What the next messages from outside are.
-    expected: VecDeque<Expectation>,
+    expected: VecDeque<(Expectation, Ttl)>,
     /// When the last sync that ended well began, by worker and primary.
     synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
     max_dequeue_count: u32,
+    /// The employee of whom a row is refused for a while.
+    pub(super) refused: Option<EntityKey>,
     /// Messages put by clients, and twice put.
     pub(super) jobs: u64,
     /// Jobs that workers have queued.
@@ -155,8 +162,8 @@ impl Ledger {
     }
 
     /// Says what the next message from outside is.
-    pub(super) fn expect(&mut self, expectation: Expectation) {
-        self.expected.push_back(expectation);
+    pub(super) fn expect(&mut self, expectation: Expectation, ttl: Ttl) {
+        self.expected.push_back((expectation, ttl));
     }
 
     /// What a message was expected to be.
@@ -172,11 +179,11 @@ impl Ledger {
                 Change::Put { queue, id, text } => {
                     let from_worker = execution.caller >= WORKERS;
                     let expectation = match queue.as_str() {
-                        JOBS if from_worker => Some(sent_by_worker(text)?),
+                        JOBS if from_worker => Some((sent_by_worker(text)?, Ttl::Never)),
                         JOBS => self.expected.pop_front(),
                         _ => self.expected_recheck(),
                     };
-                    let expectation = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
+                    let (expectation, ttl) = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if from_worker && queue.as_str() == JOBS {
                         self.sent_on += 1;
                     } else if queue.as_str() == JOBS {
@@ -194,6 +201,8 @@ impl Ledger {
                         running: Vec::new(),
                         poisoned: false,
                         gone: false,
+                        ttl,
+                        expired: false,
                     };
                     self.messages.insert((queue.to_string(), id.clone()), entry);
                 }
@@ -219,15 +228,22 @@ impl Ledger {
                     self.deleted(queue.as_str(), id, history)?;
                 }
                 Change::Deleted { .. } | Change::Row { .. } | Change::Blob { .. } => {}
-                Change::Expired { queue, id } => return Err(format!("the message {id} on {queue} expired, and none has an end")),
+                Change::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                    Some(entry) if entry.is_mortal() => {
+                        (entry.gone, entry.expired) = (true, true);
+                        entry.explain(|_| true);
+                    }
+                    _ => return Err(format!("the message {id} on {queue} expired, and was to live for ever")),
+                },
             }
         }
         Ok(())
     }
 
     /// A recheck comes from a worker, or from the operator who requeues it.
-    fn expected_recheck(&mut self) -> Option<Expectation> {
-        if self.expected.front() == Some(&Expectation::Recheck) { self.expected.pop_front() } else { Some(Expectation::Recheck) }
+    fn expected_recheck(&mut self) -> Option<(Expectation, Ttl)> {
+        let requeued = self.expected.pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
+        Some(requeued.unwrap_or((Expectation::Recheck, Ttl::Never)))
     }
 
     /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again.
@@ -254,7 +270,8 @@ impl Ledger {
         if let Some(ended) = entry.running.iter().position(|running| *running == delivery) {
             entry.running.swap_remove(ended);
         }
-        if dropped && entry.delivery(delivery).is_some_and(|delivery| !delivery.explained) {
+        // What expires is dropped by the worker's own clock, maybe before the service has noticed.
+        if dropped && !entry.is_mortal() && entry.delivery(delivery).is_some_and(|delivery| !delivery.explained) {
             return Err(format!("the run of the message {id} on {queue} was dropped for no reason"));
         }
         Ok(())
@@ -313,6 +330,22 @@ impl Ledger {
             // Of two runs at once, or of a request on its way, nobody can say which delivery it belongs to.
             !guarded && (first_met_it || older || late || entry.running.len() > 1)
         })
+    }
+
+    /// Whether a message is on some queue.
+    pub(super) fn is_queued(&self, id: &str) -> bool {
+        self.messages.iter().any(|((_, other), entry)| other == id && !entry.gone)
+    }
+
+    /// The primaries of jobs that expired: what these have left undone is the client's to ask for again.
+    pub(super) fn expired(&self) -> BTreeSet<(&'static str, EntityKey)> {
+        let expired = self.messages.values().filter(|entry| entry.expired && !entry.poisoned);
+        let asked = expired.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(asked) } else { None });
+        let primaries = asked.flat_map(|Asked { op, table, key, to, .. }| {
+            let archived = matches!(*op, "archive" | "restore").then(|| ("FormerEmployees", key.clone()));
+            [(*table, key.clone())].into_iter().chain(to.clone().map(|to| (*table, to))).chain(archived)
+        });
+        primaries.collect()
     }
 
     /// What was put and is neither done nor poisoned.
@@ -385,6 +418,18 @@ impl Ledger {
         })
     }
 
+    /// Whether the row that is refused belongs to what a message is about, or to another who has wanted the same key.
+    fn is_refused(&self, expectation: &Expectation, body: &str, history: &History) -> bool {
+        let primary = match expectation {
+            Expectation::Job(asked) => Some(asked.key.clone()),
+            Expectation::Recheck => Recheck::decode(body).ok().map(|recheck| recheck.primary.key),
+            Expectation::Whole(_) | Expectation::Poison(_) => None,
+        };
+        let (Some(key), Some(refused)) = (primary, &self.refused) else { return false };
+        let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
+        key == *refused || key.rk.as_str() == copy || history.contested(&key)
+    }
+
     /// Whether a job was put after this message that takes the employee away, or brings or writes one where it was to go.
     fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
         self.messages.iter().any(|((_, other), entry)| {
@@ -395,10 +440,10 @@ impl Ledger {
         })
     }
 
-    /// What was staged for jobs that lie in the poison queue: it stays for whoever sends them again.
+    /// What was staged for jobs that lie in the poison queue, or that expired: it stays for whoever sends them again.
     pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
-        let poisoned = self.messages.values().filter(|entry| entry.poisoned);
-        let staged = poisoned.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(&asked.staged) } else { None });
+        let undone = self.messages.values().filter(|entry| entry.poisoned || entry.expired);
+        let staged = undone.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(&asked.staged) } else { None });
         staged.flatten().map(String::as_str).collect()
     }
 
@@ -415,6 +460,10 @@ impl Ledger {
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             (reason, Expectation::Poison(expected)) => reason == *expected,
+            // A store refused a request of it for good.
+            ("permanent", _) if poison.error.contains(REFUSED) => true,
+            ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => self.is_refused(expectation, &poison.body, history),
+            ("expired", _) => entry.is_mortal(),
             // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
             ("permanent", Expectation::Job(Asked { op: "put", staged, guard, .. }))
                 if poison.error.contains("stage it before the job is sent") =>
@@ -470,6 +519,11 @@ impl Entry {
     /// Whether it may bring an employee to this key.
     fn brings(&self, about: &EntityKey) -> bool {
         matches!(&self.expectation, Expectation::Job(asked) if asked.to.as_ref() == Some(about))
+    }
+
+    /// Whether it has an end.
+    const fn is_mortal(&self) -> bool {
+        matches!(self.ttl, Ttl::After(_))
     }
 
     /// The n-th delivery, from 1.

@@ -31,9 +31,21 @@
 //!
 //! # Fault model
 //!
-//! Injected: the kinds of [`Fault`]. Not injected: a store that loses acknowledged writes or returns stale reads
-//! (Azure Storage is strongly consistent), and requests that arrive more than 15 minutes after they were given up
-//! (the service refuses their signature).
+//! Injected: the kinds of [`Fault`], each at a rate that is zero in many seeds.
+//!
+//! | | |
+//! |---|---|
+//! | one request | refused or lost before it is executed; executed, and its answer lost; late, slow; refused for good in the middle of its attempts (401, 403, 409 of a name that is being deleted, 400, 413) |
+//! | for a while | a throttled partition or queue; a service that refuses everything, or executes everything and answers nothing; a gateway that answers 503 for what it has forwarded; no answer of Get Messages; one row that is always refused, alone or in a transaction |
+//! | pages | short or empty, with a continuation |
+//! | workers | crashes, SIGTERM, panics of one run or of every run of a message; no worker for hours |
+//! | clocks | wrong and jumping clocks of workers; services whose clocks differ |
+//! | messages | shown early, put twice by their sender, expiring |
+//! | clients | write, remove, recreate, also between two attempts of a worker's request; entities that views keep properties on come and go |
+//!
+//! Not injected: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent), and
+//! requests that arrive more than 15 minutes after they were given up (the service refuses their signature); two catalogs at
+//! once, and copies of blobs that stay pending.
 //!
 //! A known limit is counted and not judged: the late insert of a *primary* (by a `put` or a `restore`), or of an
 //! archived row, may bring back what was deleted meanwhile.
@@ -46,6 +58,7 @@ mod crew;
 pub mod explore;
 mod fault;
 mod hash;
+mod hazards;
 mod history;
 mod items;
 mod ledger;

@@ -18,8 +18,17 @@ pub struct Judgement {
     pub contested: BTreeSet<Item>,
     /// The primaries that are without a key that they want.
     pub losers: BTreeSet<Address>,
+    /// Those whose key the last writer took over: nobody tells them.
+    pub overwritten: BTreeSet<Address>,
     /// Every primary with views.
     pub primaries: BTreeSet<Address>,
+}
+
+/// A text as it stands in a key: what Azure forbids there, and `%`, as the codes of its bytes.
+pub(super) fn escaped(text: &str) -> String {
+    let forbidden = |c: char| matches!(c, '%' | '/' | '\\' | '#' | '?') || c.is_control();
+    let code = |c: char| c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    text.chars().map(|c| if forbidden(c) { code(c) } else { c.to_string() }).collect()
 }
 
 fn own(row: &Row) -> Properties {
@@ -38,10 +47,12 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
     match table {
         "Employees" => {
             if let Some(email) = text("Email") {
-                items.push((("ByEmail", format!("email_{pk}"), email.to_lowercase()), only(&["FirstName", "Email"])));
+                items.push((("ByEmail", format!("email_{}", escaped(pk)), escaped(&email.to_lowercase())), only(&["FirstName", "Email"])));
             }
             if let Some(name) = text("LastName") {
-                items.push((("Employees", pk.to_owned(), format!("name_{name}_{rk}")), own.clone()));
+                if !shape.apart {
+                    items.push((("Employees", pk.to_owned(), format!("name_{name}_{}", escaped(rk))), own.clone()));
+                }
                 if shape.near {
                     let list = ("Employees", pk.to_owned(), format!("list_{name}"));
                     parts.push((list, member(&[rk.to_owned()]), Properties::new()));
@@ -52,7 +63,7 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
                 }
             }
             if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
-                items.push((("Managers", "managers".to_owned(), format!("{pk}_{rk}")), only(&["LastName"])));
+                items.push((("Managers", "managers".to_owned(), escaped(&format!("{pk}_{rk}"))), only(&["LastName"])));
                 let name = text("LastName").map(|name| ("ManagerName".to_owned(), EdmValue::from(name)));
                 let email =
                     text("Email").map(|email| ("ManagerEmail".to_owned(), EdmValue::from(format!("mailto:{}", email.to_lowercase()))));
@@ -72,12 +83,15 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
         }
         "FormerEmployees" if shape.former_index => {
             if let Some(email) = text("Email") {
-                items.push((("FormerByEmail", format!("former_{}", email.to_lowercase()), format!("{pk}_{rk}")), only(&["Email"])));
+                items.push((
+                    ("FormerByEmail", escaped(&format!("former_{}", email.to_lowercase())), escaped(&format!("{pk}_{rk}"))),
+                    only(&["Email"]),
+                ));
             }
         }
         "Managers" if shape.chain => {
             if let Some(name) = text("LastName") {
-                items.push((("ManagersByName", name.to_owned(), rk.to_owned()), only(&["LastName"])));
+                items.push((("ManagersByName", name.to_owned(), escaped(rk)), only(&["LastName"])));
             }
         }
         _ => {}
@@ -118,7 +132,11 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     for (item, wanting) in wanting.into_iter().filter(|(_, wanting)| wanting.len() > 1) {
         let owner = found.remove(&item).map(|(owner, _)| owner);
         match owner {
-            Some(owner) if wanting.contains(&owner) => judgement.losers.extend(wanting.into_iter().filter(|primary| *primary != owner)),
+            Some(owner) if wanting.contains(&owner) => {
+                let silent = shape.last_writer && matches!(&item.0, Place::Row(table, _) if table == "ByEmail");
+                let others = wanting.into_iter().filter(|primary| *primary != owner);
+                if silent { judgement.overwritten.extend(others) } else { judgement.losers.extend(others) }
+            }
             Some(owner) => return Err(format!("the contested {item:?} is {owner:?}'s, who does not want it")),
             None => return Err(format!("nobody has the contested {item:?}")),
         }
@@ -126,15 +144,16 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
         judgement.contested.insert(item);
     }
     compare("derived data is not what the primaries say", &found, &wanted)?;
-    footprints(tables, &judgement.primaries, &existing, &found)?;
+    let shared = if shape.last_writer { judgement.contested.clone() } else { BTreeSet::new() };
+    footprints(tables, &judgement.primaries, (&existing, &shared), &found)?;
     Ok(judgement)
 }
 
-/// Every footprint lists exactly what exists, each item once.
+/// Every footprint lists exactly what exists, each item once. `shared`: what those list as well who have lost it without being told.
 pub(super) fn footprints(
     tables: &Tables,
     primaries: &BTreeSet<Address>,
-    existing: &BTreeSet<Item>,
+    (existing, shared): (&BTreeSet<Item>, &BTreeSet<Item>),
     found: &BTreeMap<Item, (Address, Properties)>,
 ) -> Result<(), String> {
     let mut all: BTreeMap<Item, Address> = BTreeMap::new();
@@ -153,7 +172,9 @@ pub(super) fn footprints(
             if found.get(&item).is_some_and(|(owner, _)| *owner != primary) {
                 return Err(format!("the footprint of {primary:?} lists another's {item:?}"));
             }
-            if let Some(other) = all.insert(item.clone(), primary.clone()) {
+            if let Some(other) = all.insert(item.clone(), primary.clone())
+                && !shared.contains(&item)
+            {
                 return Err(format!("the footprints of {primary:?} and {other:?} both list {item:?}"));
             }
         }

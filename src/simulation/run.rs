@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::SignedDuration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Client, Step};
-use super::climate::{Climate, JOBS, chance};
+use super::client::{Action, Client, EMPLOYEES, Message, Posting, Step};
+use super::climate::{Climate, Draw, JOBS, chance};
 use super::company::{container, queue, table};
 use super::crew::Crew;
 use super::fault::{Fault, FaultCounts};
@@ -29,13 +30,13 @@ use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
 use super::tally::Together;
 use super::world::{Seen, Setting, World};
-use crate::adapters::sim::{SimWorld, Weather};
+use crate::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey};
-use crate::ports::{Clock, Stores, TableOperation};
+use crate::ports::{Clock, Stores, TableOperation, Ttl};
 use crate::reconcile::{Engine, EngineParts, Recheck};
-use crate::worker::poison::{PoisonFilter, PoisonQueue, Reason};
+use crate::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 use crate::worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will.
@@ -158,6 +159,8 @@ struct Play {
     operator: Client,
     /// The client's script.
     steps: Vec<Step>,
+    /// When the first worker starts.
+    opens: Duration,
 }
 
 impl Play {
@@ -166,18 +169,33 @@ impl Play {
         let mut climate = Climate::of(seed, request.world);
         climate.workers = climate.workers.min(request.allowed.workers);
         let setting = Setting::of(request.world, seed, &climate);
-        let steps = setting.script(seed, &climate);
-        let steps: Vec<Step> = match &request.allowed.deeds {
-            None => steps,
-            Some(done) => steps.into_iter().filter(|step| done.contains(&step.deed)).collect(),
-        };
+        if !setting.has_clients_that_write() {
+            climate.rates[Fault::Recreated as usize] = 0.0;
+        }
+        let mut steps = setting.script(seed, &climate);
+        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &climate.rates);
+        let wait = if request.allowed.without.contains(&Fault::Backlog) { Duration::ZERO } else { climate.hazards.backlog };
+        let early = climate.storm / 2;
+        for step in steps.iter_mut().filter(|step| step.at > early) {
+            step.at += wait;
+        }
+        climate.begin_after(wait);
+        if let Some(done) = &request.allowed.deeds {
+            steps.retain(|step| done.contains(&step.deed));
+        }
         let climate = Arc::new(climate);
         let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
         stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));
+        stage.books().ledger.refused = climate.hazards.refused_row.as_ref().map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
         let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), clock, breeze(10), witness);
+        if let Some((queues, tables)) = climate.hazards.service_clocks
+            && stage.strike(Fault::ServiceSkew)
+        {
+            world.set_service_clocks(SignedDuration::from_secs(queues), SignedDuration::from_secs(tables));
+        }
         let account = world.seen_by(CLIENT, breeze(11)).account();
         for name in setting.tables() {
             drop(account.tables.create_table(&table(name)).await);
@@ -191,24 +209,35 @@ impl Play {
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
+        let opens = if wait.is_zero() || !stage.strike(Fault::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
         let crew = Crew::new(seed, Arc::clone(&stage), Arc::clone(&climate), world.clone(), Arc::clone(&catalog));
-        let operator = Client { stage: Arc::clone(&stage), account: world.seen_by(OPERATOR, breeze(12)).account() };
-        let client = Client { stage: Arc::clone(&stage), account };
-        Self { stage, climate, world, setting, catalog, crew, client, operator, steps }
+        let operator = Client::new(Arc::clone(&stage), world.seen_by(OPERATOR, breeze(12)).account());
+        let client = Client::new(Arc::clone(&stage), account);
+        Self { stage, climate, world, setting, catalog, crew, client, operator, steps, opens }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
         let curtain = CancellationToken::new();
-        let hosts = join_all((0..self.climate.workers).map(|slot| self.crew.host(slot, &curtain)));
+        let hosts = async {
+            sleep(self.opens).await;
+            join_all((0..self.climate.workers).map(|slot| self.crew.host(slot, &curtain))).await
+        };
         let director = async {
-            tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), sleep(self.climate.storm));
+            let over = CancellationToken::new();
+            let storm = async {
+                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), sleep(self.climate.storm));
+                over.cancel();
+            };
+            tokio::join!(storm, self.client.recreates(&over));
             self.stage.calm_down();
             let calm = self.stage.elapsed();
-            self.drained().await;
+            self.drained(|| self.stage.pills()).await;
             *drained_after = self.stage.elapsed().saturating_sub(calm);
+            self.drained(|| 0).await;
+            self.stage.heal();
             self.look_after_poison().await;
-            self.drained().await;
+            self.drained(|| 0).await;
             curtain.cancel();
         };
         tokio::join!(hosts, director);
@@ -252,10 +281,10 @@ impl Play {
         }
     }
 
-    /// Waits until no job is queued.
-    async fn drained(&self) {
+    /// Waits until no more jobs are queued than these.
+    async fn drained(&self, but: impl Fn() -> usize) {
         let since = self.stage.elapsed();
-        while self.world.backlog(&queue(JOBS)).0 > 0 {
+        while self.world.backlog(&queue(JOBS)).0 > but() {
             if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
                 self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
                 return;
@@ -264,16 +293,15 @@ impl Play {
         }
     }
 
-    /// What a person does about poison: what crashes have exhausted is sent again.
+    /// What a person does about poison: what crashes have exhausted, and what a store refused for a while, is sent again.
     async fn look_after_poison(&self) {
         let account = &self.operator.account;
         let Ok(poison) = PoisonQueue::new(account, &queue(JOBS)) else { return };
-        let filter = PoisonFilter { reason: Some(Reason::Exhausted), ..PoisonFilter::default() };
-        let Ok(entries) = poison.list(&filter).await else { return };
-        for entry in entries {
+        let Ok(entries) = poison.list(&PoisonFilter::default()).await else { return };
+        for entry in entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
             let expectation = self.stage.books().ledger.expectation(entry.message.queue.as_str(), &entry.message.message_id);
             if let Some(expectation) = expectation {
-                self.stage.expect(expectation);
+                self.stage.expect(expectation, Ttl::Never);
             }
             let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
             match poison.requeue(&one).await {
@@ -316,12 +344,21 @@ impl Play {
             }
         });
         let primaries: BTreeSet<Address> = taken.collect();
+        let expired = self.stage.books().ledger.expired();
+        let primaries = primaries.into_iter().chain(expired.into_iter().map(|(table, key)| (table.to_owned(), key)));
+        let primaries: BTreeSet<Address> = primaries.collect();
         for (name, key) in primaries {
             let Some(table) = self.setting.tables().iter().copied().find(|table| *table == name) else { continue };
             let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();
             if let Err(error) = self.operator.put(&text, Expectation::Job(Asked::sync(table, key))).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
+        }
+        // Nobody tells those whose key the last writer took over when it is free again.
+        let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
+        for key in overwritten {
+            let step = Step::new(Duration::ZERO, 0, Action::Send(Message::Thorough(EMPLOYEES, key)));
+            self.operator.play(&[step]).await;
         }
     }
 
@@ -375,7 +412,8 @@ impl Play {
             chance: Arc::new(chance(self.crew.seed, 13)),
             recheck_after: self.climate.settings.recheck_after,
         });
-        for (name, key) in judgement.primaries.difference(&judgement.losers) {
+        let told = judgement.primaries.difference(&judgement.losers);
+        for (name, key) in told.filter(|primary| !judgement.overwritten.contains(*primary)) {
             let primary = Primary { table: table(name), key: key.clone() };
             let plan = engine.plan(&primary).await.map_err(|failure| failure.chain())?;
             if !plan.in_step {
@@ -384,4 +422,10 @@ impl Play {
         }
         Ok(())
     }
+}
+
+/// Whether a person sends a poisoned job again: one that crashes or time have used up, or that a store refused for a while.
+fn is_to_be_sent_again(message: &PoisonMessage) -> bool {
+    let refused = || [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused));
+    matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused()
 }

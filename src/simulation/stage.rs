@@ -1,6 +1,6 @@
 //! What all parts of one run share: virtual time, the books, the story, and the end when something is wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,17 +9,18 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::client::EMPLOYEES;
 use super::fault::{Fault, FaultCounts};
 use super::hash::Hash;
-use super::history::{CLIENT, History};
+use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, Which};
 use super::mirror::Mirror;
 use super::scene::Audience;
 use super::tally::Together;
-use crate::adapters::sim::{Execution, OperationInfo, Witness};
-use crate::model::AccountName;
+use crate::adapters::sim::{Change, Execution, OperationInfo, Witness};
 use crate::model::job::Primary;
-use crate::ports::{Clock, Service, Subject, What};
+use crate::model::{AccountName, EntityKey};
+use crate::ports::{Clock, Service, Subject, Ttl, What};
 use crate::reconcile::Outcome;
 
 /// The caller that looks after everything when the storm is over.
@@ -52,13 +53,16 @@ pub(super) struct Stage {
     base: Timestamp,
     allowed: Allowed,
     calm: AtomicBool,
+    /// A person has looked after what always panics.
+    healed: AtomicBool,
     tells: bool,
     failed: Notify,
+    deleted: Notify,
     books: Mutex<Books>,
 }
 
 /// The operation that receives.
-const GET_MESSAGES: &str = "Get Messages";
+pub(super) const GET_MESSAGES: &str = "Get Messages";
 
 /// What is written down.
 #[derive(Default)]
@@ -76,6 +80,12 @@ pub(super) struct Books {
     pub(super) mirror: Mirror,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
+    /// Messages that have run, and whether each of their runs panics.
+    pills: BTreeMap<String, bool>,
+    /// Operations with lost answers: the client creates anew what they delete.
+    armed: BTreeSet<u64>,
+    /// What the client is to create anew.
+    recreate: VecDeque<EntityKey>,
     /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
     /// that was first sent.
     held_up: BTreeSet<(u32, String)>,
@@ -94,8 +104,10 @@ impl Stage {
             base: Timestamp::from_second(1_795_000_000).unwrap_or_default(),
             allowed,
             calm: AtomicBool::new(false),
+            healed: AtomicBool::new(false),
             tells,
             failed: Notify::new(),
+            deleted: Notify::new(),
             books: Mutex::new(Books { ledger: Ledger::new(max_dequeue_count), ..Books::default() }),
         }
     }
@@ -127,6 +139,30 @@ impl Stage {
 
     pub(super) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
+    }
+
+    /// No job panics any more.
+    pub(super) fn heal(&self) {
+        self.healed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether every run of this message panics. `chosen` says so at its first one.
+    pub(super) fn is_pill(&self, message: &str, chosen: impl FnOnce() -> bool) -> bool {
+        if self.healed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let known = self.books().pills.get(message).copied();
+        known.unwrap_or_else(|| {
+            let pill = chosen() && self.strike(Fault::Pill);
+            self.books().pills.insert(message.to_owned(), pill);
+            pill
+        })
+    }
+
+    /// How many messages are on the queues whose runs always panic.
+    pub(super) fn pills(&self) -> usize {
+        let books = self.books();
+        books.pills.iter().filter(|(message, pill)| **pill && books.ledger.is_queued(message)).count()
     }
 
     /// Adds a line to the story, where it is kept.
@@ -181,6 +217,22 @@ impl Stage {
         self.tell(|| format!("{:8} FAULT {fault} at #{} {} {}", name(caller), operation.number, operation.name, about(operation)));
     }
 
+    /// The client creates anew what this operation of a worker deletes.
+    pub(super) fn recreate_what_is_deleted_by(&self, operation: u64) {
+        self.books().armed.insert(operation);
+    }
+
+    /// Waits until there is an employee for the client to create anew.
+    pub(super) async fn to_recreate(&self) -> EntityKey {
+        loop {
+            let next = self.books().recreate.pop_front();
+            if let Some(key) = next {
+                return key;
+            }
+            self.deleted.notified().await;
+        }
+    }
+
     /// A queue has asked a worker to wait so long. What it holds then, or gets meanwhile by a request on its way, it may lose.
     pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
         let until = self.elapsed() + wait;
@@ -195,8 +247,8 @@ impl Stage {
     }
 
     /// What the next message from outside is.
-    pub(super) fn expect(&self, expectation: Expectation) {
-        self.books().ledger.expect(expectation);
+    pub(super) fn expect(&self, expectation: Expectation, ttl: Ttl) {
+        self.books().ledger.expect(expectation, ttl);
     }
 
     /// A run begins: its tick.
@@ -260,6 +312,19 @@ impl Books {
         ));
     }
 
+    /// Whether an operation whose answer is lost has deleted an employee whom the client creates anew.
+    fn arms(&mut self, execution: &Execution<'_>) -> bool {
+        if !self.armed.remove(&execution.operation.number) {
+            return false;
+        }
+        let deleted = execution.changes.iter().filter_map(|change| match change {
+            Change::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
+            _ => None,
+        });
+        self.recreate.extend(deleted);
+        !self.recreate.is_empty()
+    }
+
     fn judge(&mut self, elapsed: Duration, execution: &Execution<'_>) -> Result<(), String> {
         let operation = execution.operation;
         let held_up = operation.name == GET_MESSAGES && self.held_up.remove(&(execution.caller, about(operation)));
@@ -282,6 +347,12 @@ impl Witness for Stage {
             books.together.add(execution);
             books.audience.take_in(execution);
             books.hash.execution(execution);
+            if execution.changes.iter().any(|change| matches!(change, Change::Expired { .. })) {
+                books.faults.add(Fault::Expiry);
+            }
+            if books.arms(execution) {
+                self.deleted.notify_one();
+            }
             books.judge(self.elapsed(), execution)
         };
         self.tell(|| story_of(execution));
@@ -306,7 +377,7 @@ fn story_of(execution: &Execution<'_>) -> String {
     line
 }
 
-fn about(operation: &OperationInfo) -> String {
+pub(super) fn about(operation: &OperationInfo) -> String {
     Subject { account: AccountName::main(), what: operation.what.clone() }.to_string()
 }
 

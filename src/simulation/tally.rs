@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::fault::{Fault, FaultCounts};
 use super::run::Report;
 use super::scene::{Scene, Scenes};
+use super::world::World;
 use crate::adapters::sim::{Change, Execution};
 
 /// What was asked of one partition in one request.
@@ -156,9 +157,9 @@ impl Tally {
         self.each.extend(each);
     }
 
-    /// The kinds of faults that no run has met: then this many runs say less than they seem to.
-    pub fn never_hit(&self) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| self.faults.of(*fault) == 0).collect()
+    /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
+    pub fn never_hit(&self, world: World) -> Vec<Fault> {
+        Fault::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
     }
 
     /// What runs of the second world should have seen, and none has.

@@ -10,7 +10,7 @@ use super::oracle::{self, Judgement, Tables};
 use super::patterns;
 use super::{company, company_script};
 use crate::catalog::Catalog;
-use crate::model::Entity;
+use crate::model::{Entity, EntityKey};
 use crate::ports::{Blob, Service};
 
 /// Which world is simulated.
@@ -37,6 +37,14 @@ impl World {
         match self {
             Self::Company => "company",
             Self::Patterns => "patterns",
+        }
+    }
+
+    /// The employees of a seed, where they are the same whatever its shape is.
+    pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
+        match self {
+            Self::Company => company_script::employees(seed),
+            Self::Patterns => Vec::new(),
         }
     }
 
@@ -104,6 +112,22 @@ impl Setting {
         match self {
             Self::Company(_) => &company::TABLES,
             Self::Patterns(_) => &patterns::TABLES,
+        }
+    }
+
+    /// Whether clients write entities themselves, and not by jobs alone.
+    pub(super) const fn has_clients_that_write(&self) -> bool {
+        match self {
+            Self::Company(_) => true,
+            Self::Patterns(shape) => shape.has_clients_that_write(),
+        }
+    }
+
+    /// Whether the last of two who want one key has it.
+    pub(super) const fn has_last_writer(&self) -> bool {
+        match self {
+            Self::Company(shape) => shape.last_writer,
+            Self::Patterns(_) => false,
         }
     }
 

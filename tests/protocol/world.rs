@@ -171,7 +171,17 @@ impl Chance for Dice {
 }
 
 /// The views of the laboratory.
-pub(crate) const SHAPE: Shape = Shape { former_index: false, chain: false, lists: true, near: true, sets: true, groups: true };
+pub(crate) const SHAPE: Shape = Shape {
+    former_index: false,
+    chain: false,
+    lists: true,
+    near: true,
+    sets: true,
+    groups: true,
+    apart: false,
+    last_writer: false,
+    targets: false,
+};
 /// Fewer of them, where each operation more is many runs more.
 pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false, ..SHAPE };
 

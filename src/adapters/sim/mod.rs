@@ -25,4 +25,4 @@ mod world;
 pub use queues::LyingMessage;
 pub use weather::{Fair, OperationInfo, Verdict, Weather};
 pub use witness::{Change, Execution, Witness};
-pub use world::SimWorld;
+pub use world::{REFUSED, ROW_REFUSED, SimWorld};

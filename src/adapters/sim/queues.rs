@@ -102,8 +102,9 @@ fn later(now: Timestamp, duration: Duration) -> Timestamp {
     now.saturating_add(seconds(duration)).unwrap_or(Timestamp::MAX)
 }
 
-/// A time as the service tells it: in whole seconds, cut off.
-fn told(time: Timestamp) -> Timestamp {
+/// A time as the service tells it: by its own clock, in whole seconds, cut off.
+fn told(off: SignedDuration, time: Timestamp) -> Timestamp {
+    let time = time.saturating_add(off).unwrap_or(time);
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
@@ -203,7 +204,7 @@ impl QueueStore for SimWorld {
         check_count(max).and_then(|()| check_range(visibility, 1)).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
         let got = self.send(NAME, what, true, move |state, inner| {
-            let now = state.now();
+            let (now, off) = (state.now(), state.queues_off());
             let base = state.next_serial();
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let mut visible: Vec<(&u64, &mut Stored)> = messages.iter_mut().filter(|(_, message)| message.visible <= now).collect();
@@ -218,9 +219,9 @@ impl QueueStore for SimWorld {
                     pop_receipt: message.receipt.clone(),
                     text: MessageText::Readable(message.text.clone()),
                     dequeue_count: message.dequeue_count,
-                    inserted: told(message.inserted),
-                    expires: message.expires.map(told),
-                    next_visible: told(message.visible),
+                    inserted: told(off, message.inserted),
+                    expires: message.expires.map(|expires| told(off, expires)),
+                    next_visible: told(off, message.visible),
                 }
             });
             let got: Vec<Message> = got.collect();
@@ -246,7 +247,7 @@ impl QueueStore for SimWorld {
         check(text).and_then(|()| check_range(visibility, 0)).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, id, given, text, subject) = (queue.clone(), id.to_owned(), pop_receipt.to_owned(), text.to_owned(), what.clone());
         let updated = self.send(NAME, what, true, move |state, inner| {
-            let now = state.now();
+            let (now, off) = (state.now(), state.queues_off());
             let receipt = format!("receipt-{}", state.next_serial());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let message = serial(&id).and_then(|number| messages.get_mut(&number)).filter(|message| message.receipt == given);
@@ -254,7 +255,7 @@ impl QueueStore for SimWorld {
             message.text.clone_from(&text);
             message.visible = later(now, visibility);
             message.receipt.clone_from(&receipt);
-            let next_visible = told(message.visible);
+            let next_visible = told(off, message.visible);
             state.changed(|| Change::Updated { queue, id, text });
             Ok(UpdatedMessage { pop_receipt: receipt, next_visible })
         });
@@ -285,7 +286,7 @@ impl QueueStore for SimWorld {
         check_count(max).map_err(refuse(&self.inner, NAME, &what))?;
         let (queue, subject) = (queue.clone(), what.clone());
         let peeked = self.send(NAME, what, false, move |state, inner| {
-            let now = state.now();
+            let (now, off) = (state.now(), state.queues_off());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
             let mut visible: Vec<(&u64, &Stored)> = messages.iter().filter(|(_, message)| message.visible <= now).collect();
             visible.sort_by_key(|(number, message)| (message.visible, **number));
@@ -293,8 +294,8 @@ impl QueueStore for SimWorld {
                 id: id(*number),
                 text: MessageText::Readable(message.text.clone()),
                 dequeue_count: message.dequeue_count,
-                inserted: told(message.inserted),
-                expires: message.expires.map(told),
+                inserted: told(off, message.inserted),
+                expires: message.expires.map(|expires| told(off, expires)),
             });
             Ok(peeked.collect())
         });

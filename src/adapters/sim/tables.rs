@@ -194,7 +194,8 @@ impl TableStore for SimWorld {
         check_transaction(pk, operations)
             .map_err(|(class, index, message)| self.inner.error(class, NAME, what.clone(), &message).with_index(index))?;
         let (table, operations, subject) = (table.clone(), operations.to_vec(), what.clone());
-        let result = self.send(NAME, what, true, move |state, inner| {
+        let rows = operations.iter().map(|operation| operation.key().clone()).collect();
+        let result = self.send_rows(NAME, what, true, rows, move |state, inner| {
             let changes = state.changes_so_far();
             let (mut etags, mut before) = (Vec::with_capacity(operations.len()), Vec::with_capacity(operations.len()));
             for (index, operation) in operations.iter().enumerate() {
@@ -225,9 +226,11 @@ impl TableStore for SimWorld {
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
         // The weather of a partition strikes a query inside it as well.
         let what = query.filter.as_ref().and_then(Filter::one_partition).map_or(what, |pk| What::Partition(table.clone(), pk));
+        let short = self.page(&what);
         let page = self.send(NAME, what, false, move |state, inner| {
             let rows = state.tables.rows(&table).map_err(|(class, message)| inner.error(class, NAME, subject, message))?;
             let top = query.top.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS) as usize;
+            let top = short.map_or(top, |short| short.min(top));
             let after = query.continuation.as_ref().map(|c| (c.next_partition_key.as_str(), c.next_row_key.as_deref().unwrap_or_default()));
             let mut matching = rows
                 .iter()

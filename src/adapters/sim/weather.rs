@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::model::EntityKey;
 use crate::ports::{ErrorClass, What};
 
 /// Decides what happens to each operation. Called before every one, in the order in which they are sent.
@@ -11,6 +12,12 @@ use crate::ports::{ErrorClass, What};
 pub trait Weather: Send + Sync {
     /// What happens to this operation. May wait; never returning is a caller that crashed.
     async fn before(&self, operation: &OperationInfo) -> Verdict;
+
+    /// How many rows a page of a query has at most, where it is to be short; it may have none, and names a continuation all the same.
+    fn page(&self, what: &What) -> Option<usize> {
+        let _ = what;
+        None
+    }
 }
 
 /// An operation about to be executed.
@@ -24,6 +31,8 @@ pub struct OperationInfo {
     pub what: What,
     /// Whether it changes anything.
     pub writes: bool,
+    /// The rows that a transaction is about, in its order; none for what is no transaction.
+    pub rows: Vec<EntityKey>,
 }
 
 /// What happens to an operation.
@@ -33,6 +42,8 @@ pub enum Verdict {
     Execute,
     /// It is not executed, and fails with this class.
     Fail(ErrorClass),
+    /// It is not executed, and fails with this class because of one row: in a transaction, the one at this index.
+    RefuseRow(ErrorClass, Option<usize>),
     /// It is executed, and its answer is lost.
     LoseAnswer,
     /// Its sender is told nothing; it arrives when this many more operations have been executed.

@@ -14,8 +14,14 @@ use super::sinks::Collections;
 use super::tables::Tables;
 use super::weather::{OperationInfo, Verdict, Weather};
 use super::witness::{Change, Execution, Witness};
-use crate::model::{AccountName, EdmDateTime};
+use crate::model::{AccountName, EdmDateTime, EntityKey};
 use crate::ports::{Account, Clock, ErrorClass, FileStore, Sink, StoreError, Subject, What};
+
+/// What the weather says of a request that it refuses.
+pub const REFUSED: &str = "injected before execution";
+
+/// What the weather says of a request that it refuses because of one row.
+pub const ROW_REFUSED: &str = "injected: this row is refused";
 
 /// One simulated storage account, as one of its callers sees it.
 #[derive(Clone)]
@@ -46,6 +52,8 @@ pub(super) struct State {
     serial: u64,
     /// When the operation under way is executed.
     now: Timestamp,
+    /// How far the clocks of the services are off.
+    clocks: ServiceClocks,
     /// The last time that was given out: Timestamps rise with every write.
     last_write: Option<EdmDateTime>,
     /// What the operation under way has changed; kept where somebody is told.
@@ -54,6 +62,13 @@ pub(super) struct State {
     late: BTreeMap<(u64, u64), LateRequest>,
     /// Requests on their way, by the monotonic time at which they arrive.
     travelling: BTreeMap<(Duration, u64), LateRequest>,
+}
+
+/// How far the clocks of the services are off, as far as they tell times.
+#[derive(Clone, Copy, Default)]
+struct ServiceClocks {
+    queues: SignedDuration,
+    tables: SignedDuration,
 }
 
 /// A request that is executed later. Whether its sender has given it up is the sender's to know.
@@ -74,9 +89,15 @@ impl State {
         self.now
     }
 
+    /// How far the clock of the queues is off.
+    pub(super) const fn queues_off(&self) -> SignedDuration {
+        self.clocks.queues
+    }
+
     /// A Timestamp later than every one before.
     pub(super) fn next_timestamp(&mut self) -> EdmDateTime {
-        let now = EdmDateTime::from_timestamp(self.now).unwrap_or_else(|_| {
+        let now = self.now.saturating_add(self.clocks.tables).unwrap_or(self.now);
+        let now = EdmDateTime::from_timestamp(now).unwrap_or_else(|_| {
             #[expect(clippy::expect_used, reason = "a constant")]
             EdmDateTime::parse("2000-01-01T00:00:00Z").expect("a date")
         });
@@ -226,6 +247,16 @@ impl SimWorld {
         }
     }
 
+    /// How many rows a page of a query has at most, where the weather makes it short.
+    pub(super) fn page(&self, what: &What) -> Option<usize> {
+        self.weather.page(what)
+    }
+
+    /// Sets the clocks of the queues and of the tables off: the times that they tell.
+    pub fn set_service_clocks(&self, queues: SignedDuration, tables: SignedDuration) {
+        self.inner.lock().clocks = ServiceClocks { queues, tables };
+    }
+
     /// Sends an operation through the weather.
     pub(super) async fn send<T: Send + 'static>(
         &self,
@@ -234,18 +265,34 @@ impl SimWorld {
         writes: bool,
         operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.send_rows(name, what, writes, Vec::new(), operation).await
+    }
+
+    /// Sends a transaction about these rows through the weather.
+    pub(super) async fn send_rows<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        what: What,
+        writes: bool,
+        rows: Vec<EntityKey>,
+        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let number = {
             let mut state = self.inner.lock();
             state.sent += 1;
             state.sent
         };
-        let info = OperationInfo { number, name, what, writes };
+        let info = OperationInfo { number, name, what, writes, rows };
         let verdict = self.weather.before(&info).await;
         match verdict {
             Verdict::Execute => self.execute_now(&info, operation),
             Verdict::Fail(class) => {
                 self.catch_up();
-                Err(self.inner.error(class, name, info.what, "injected before execution"))
+                Err(self.inner.error(class, name, info.what, REFUSED))
+            }
+            Verdict::RefuseRow(class, index) => {
+                self.catch_up();
+                Err(self.inner.error(class, name, info.what, ROW_REFUSED).with_index(index))
             }
             Verdict::LoseAnswer => {
                 drop(self.execute_now(&info, operation));

@@ -63,7 +63,7 @@ pub(in crate::simulation) fn judge(seen: &Seen, shape: Shape, excused: &Excused<
         ranges(seen)?;
     }
     compare("derived data is not what the primaries say", &found, &wanted)?;
-    footprints(&seen.tables, &judgement.primaries, &found.keys().cloned().collect(), &found)?;
+    footprints(&seen.tables, &judgement.primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
     Ok(judgement)
 }
 

@@ -26,6 +26,11 @@ pub(in crate::simulation) struct Shape {
 }
 
 impl Shape {
+    /// A client of a wide table sends jobs.
+    pub(in crate::simulation) const fn has_clients_that_write(&self) -> bool {
+        !self.wide
+    }
+
     /// What a seed stands for.
     pub(in crate::simulation) fn of(seed: u64) -> Self {
         let chance = chance(seed, 20);
