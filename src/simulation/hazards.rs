@@ -134,7 +134,11 @@ impl Hazards {
         Self {
             unheard: (0..some(0.2, 2)).map(|_| Unheard { during: during(LONGEST), slow: draw.happens(0.5) }).collect(),
             gateways: (0..some(0.2, 3)).map(|_| during(60.0)).collect(),
-            service_clocks: draw.happens(0.2).then(|| (off(), off())),
+            // Not the queues' ahead: what was written since a job was enqueued is told by comparing the two.
+            service_clocks: draw.happens(0.2).then(|| {
+                let (one, other) = (off(), off());
+                (one.min(other), one.max(other))
+            }),
             refused_row: (!employees.is_empty() && draw.happens(0.15)).then(|| RefusedRow {
                 during: during(LONGEST),
                 employee: draw.of(employees).clone(),
