@@ -5,8 +5,10 @@ use crate::ports::{ErrorClass, Missing, Service, StoreError};
 
 /// What a worker may do about a storage error that the protocol has no answer to.
 pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
+    if error.withheld.is_some() {
+        return Failure::new(FailureClass::Withheld { retry_after: error.class.retry_after() }, step, error);
+    }
     let class = match error.class {
-        class if error.withheld.is_some() => FailureClass::Withheld { retry_after: class.retry_after() },
         // A table that does not exist, a refused request and a limit stay as they are until somebody acts.
         ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => FailureClass::Permanent,
         ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => FailureClass::Transient { retry_after },

@@ -251,16 +251,10 @@ impl Ledger {
         let most = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
         entry.running.push(delivery);
-        let at = usize::try_from(delivery).ok().and_then(|number| number.checked_sub(1));
-        if let Some(delivered) = at.and_then(|at| entry.deliveries.get_mut(at)) {
-            delivered.began = true;
-        }
-        match entry.delivery(delivery) {
-            Some(delivery) if delivery.attempts > most => {
-                Err(format!("the message {id} on {queue} runs in its attempt {}", delivery.attempts))
-            }
-            _ => Ok(()),
-        }
+        let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
+        delivery.began = true;
+        let attempts = delivery.attempts;
+        if attempts > most { Err(format!("the message {id} on {queue} runs in its attempt {attempts}")) } else { Ok(()) }
     }
 
     /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
@@ -526,9 +520,10 @@ impl Entry {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// The n-th delivery, from 1.
-    fn delivery(&self, number: u32) -> Option<&Delivered> {
-        self.deliveries.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    /// The n-th delivery, from 1. A run that a redelivered sync shares is told of its number, which may be beyond the message's own.
+    fn delivery(&mut self, number: u32) -> Option<&mut Delivered> {
+        let last = self.deliveries.len().checked_sub(1)?;
+        self.deliveries.get_mut(usize::try_from(number).ok()?.checked_sub(1)?.min(last))
     }
 
     fn explain(&mut self, whose: impl Fn(&Delivered) -> bool) {

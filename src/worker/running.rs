@@ -97,9 +97,8 @@ async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Re
         return Ok(());
     }
     match lease.note_now(&deliveries.begun()).await {
-        Traced::Noted => Ok(()),
         Traced::NoRoom if deliveries.are_exhausted_untraced(engine.limits().max_dequeue_count) => Err(End::Exhausted(deliveries.earlier())),
-        Traced::NoRoom => Ok(()),
+        Traced::Noted | Traced::NoRoom => Ok(()),
         Traced::Failed => Err(End::Interrupted(Interruption::Untraced)),
         Traced::Lost => Err(End::LeaseLost),
     }

@@ -7,7 +7,7 @@ use crate::model::{ContainerName, body};
 use crate::ports::{BlobStore as _, Clock as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
 use crate::worker::poison::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
-use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, permanent, put, sync, transient, withheld};
+use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, full, permanent, put, sync, transient, withheld};
 
 fn tool(world: &World) -> PoisonQueue {
     PoisonQueue::new(&world.account(), &world.queue.name).unwrap()
@@ -183,6 +183,16 @@ async fn a_job_that_failed_before_its_workers_were_away_has_all_its_tries_left()
     tokio::time::sleep(Duration::from_hours(60)).await;
     let report = world.until_idle().await.unwrap();
     assert_eq!((report.done, report.released, report.poisoned), (1, 3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_without_room_for_a_note_is_poisoned_no_earlier_than_any_other() {
+    let world = World::new();
+    world.queues.seed(JOBS, &full(r#""op":"sync","table":"Employees","pk":"p","rk":"a""#), None);
+    world.queues.fail(Op::Get, JOBS, 12, ErrorClass::Ambiguous, Effect::Taken);
+    world.script(|number, _, _| async move { if number < 20 { transient() } else { done() } });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.released, report.poisoned), (1, 20, 0));
 }
 
 #[tokio::test(start_paused = true)]
