@@ -7,6 +7,7 @@ use super::secret::SecretKeys;
 use super::section::Section;
 use super::units::duration_text;
 use crate::model::CatalogOwner;
+use crate::model::limits::LATE_REQUEST;
 use crate::settings::{Backoff, HttpSettings, LogSettings, MigrateSettings, PollInterval, RetryPolicy, TraceSettings, WorkerSettings};
 
 const MS: Duration = Duration::from_millis(1);
@@ -14,8 +15,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_hours(24);
 /// The longest visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
-/// The service accepts a request until 15 minutes after it was signed (Azure: x-ms-date).
-const LATE_REQUEST: Duration = Duration::from_mins(15);
 
 const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
 

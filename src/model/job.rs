@@ -4,6 +4,8 @@
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
 mod carry;
+mod known;
+mod object;
 mod schema;
 mod wire;
 
@@ -26,6 +28,8 @@ use super::entity::{RESERVED_PREFIX, valid_property_name};
 use super::odata::{self, ODataError};
 pub use super::stamp::Stamp;
 use super::{BlobName, ETag, Entity, EntityKey, TableName, ViewName, large, limits};
+use known::fields_of;
+use object::Unambiguous;
 use wire::{
     ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, StagedFields,
     SyncFields,
@@ -252,7 +256,7 @@ pub enum JobError {
     /// No text inside.
     #[error("the message cannot be decoded")]
     Body(#[source] BodyError),
-    /// Not JSON.
+    /// Not JSON, or JSON with a key twice.
     #[error("the message is not JSON: {0}")]
     Json(String),
     /// JSON, but no object.
@@ -308,9 +312,14 @@ pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
         return Err(JobError::TooLarge(body.raw_bytes));
     }
     match serde_json::from_str(&body.text).map_err(|error| JobError::Json(error.to_string()))? {
-        Value::Object(object) => Ok(object),
-        _ => Err(JobError::NotAnObject),
+        Unambiguous(Value::Object(object)) => Ok(object),
+        Unambiguous(_) => Err(JobError::NotAnObject),
     }
+}
+
+/// The JSON of an entity that was staged, none of whose objects may have a key twice either.
+pub fn staged_json(content: &[u8]) -> Result<Value, serde_json::Error> {
+    serde_json::from_slice(content).map(|Unambiguous(json)| json)
 }
 
 /// evenkeel's note in a message, where it has one that belongs to this message.
@@ -341,30 +350,19 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     };
     let id = text(&mut object, "id")?;
     let traceparent = text(&mut object, "traceparent")?;
-    let known: &[&str] = match op {
-        "put" if object.contains_key("entity_ref") => {
-            &["table", "entity", "entity_ref", "pk", "rk", "blobs", "mode", "if_match", "if_absent", "newer_by"]
-        }
-        "put" => &["table", "entity", "blobs", "mode", "if_match", "if_absent", "newer_by"],
-        "delete" => &["table", "pk", "rk", "if_match"],
-        "archive" => &["archive", "pk", "rk", "if_match"],
-        "restore" => &["archive", "pk", "rk"],
-        "move" => &["table", "pk", "rk", "to_pk", "to_rk", "to_table"],
-        "backfill" => &["table", "view", "cursor"],
-        "audit" => &["table", "repair", "cursor"],
-        "carry" => &["view", "one", "account", "table", "pk", "from", "before", "cursor"],
-        "drop_table" => &["table", "cursor"],
-        _ => &["table", "pk", "rk"],
-    };
-    let unknown_fields = object.keys().filter(|name| !known.contains(&name.as_str())).count();
+    let unknown = &mut 0;
     let job = match op {
-        "put" => put(fields(op, object)?)?,
+        "put" => {
+            // Keys beside an entity, which has its own, are not read.
+            *unknown += ["pk", "rk"].iter().filter(|name| !object.contains_key("entity_ref") && object.contains_key(**name)).count();
+            put(fields(op, object, unknown)?)?
+        }
         "delete" => {
-            let fields: DeleteFields = fields(op, object)?;
+            let fields: DeleteFields = fields(op, object, unknown)?;
             Job::Delete { primary: primary(op, fields.table, fields.pk, fields.rk)?, if_match: etag(op, fields.if_match)? }
         }
         "archive" => {
-            let fields: ArchiveFields = fields(op, object)?;
+            let fields: ArchiveFields = fields(op, object, unknown)?;
             Job::Archive {
                 archive: archive(op, fields.archive)?,
                 key: key(op, fields.pk, fields.rk)?,
@@ -372,30 +370,33 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
             }
         }
         "restore" => {
-            let fields: RestoreFields = fields(op, object)?;
+            let fields: RestoreFields = fields(op, object, unknown)?;
             Job::Restore { archive: archive(op, fields.archive)?, key: key(op, fields.pk, fields.rk)? }
         }
-        "move" => moving(fields(op, object)?)?,
-        "backfill" => backfill(fields(op, object)?)?,
+        "move" => moving(fields(op, object, unknown)?)?,
+        "backfill" => backfill(fields(op, object, unknown)?)?,
         "audit" => {
-            let AuditFields { table: name, repair, cursor } = fields(op, object)?;
+            let AuditFields { table: name, repair, cursor } = fields(op, object, unknown)?;
             Job::Audit(Audit { table: table(op, name)?, repair, cursor })
         }
-        "carry" => carry::job(fields(op, object)?)?,
+        "carry" => carry::job(fields(op, object, unknown)?)?,
         "drop_table" => {
-            let DropTableFields { table: name, cursor } = fields(op, object)?;
+            let DropTableFields { table: name, cursor } = fields(op, object, unknown)?;
             Job::DropTable(Box::new(DropTable { table: table(op, name)?, cursor }))
         }
         _ => {
-            let fields: SyncFields = fields(op, object)?;
+            let fields: SyncFields = fields(op, object, unknown)?;
             let looks = if fields.thorough { Looks::Everything } else { Looks::Doubtful };
             Job::Sync { primary: primary(op, fields.table, fields.pk, fields.rk)?, looks }
         }
     };
-    Ok(JobEnvelope { job, id, traceparent, unknown_fields })
+    Ok(JobEnvelope { job, id, traceparent, unknown_fields: *unknown })
 }
 
-fn fields<T: serde::de::DeserializeOwned>(op: &'static str, object: Map<String, Value>) -> Result<T, JobError> {
+/// Reads the fields of an operation; counts those that it does not have.
+fn fields<T: serde::de::DeserializeOwned>(op: &'static str, object: Map<String, Value>, unknown: &mut usize) -> Result<T, JobError> {
+    let known = fields_of::<T>();
+    *unknown += object.keys().filter(|name| !known.contains(&name.as_str())).count();
     serde_json::from_value(Value::Object(object)).map_err(|error| JobError::Field { op, problem: error.to_string() })
 }
 
@@ -592,6 +593,30 @@ mod tests {
         assert!(job(&json!([1])).unwrap_err().is_undecodable());
         assert!(decode("{").unwrap_err().is_undecodable());
         assert!(!decode(&format!("{{\"op\":\"{}\"}}", "x".repeat(50_000))).unwrap_err().is_undecodable());
+    }
+
+    #[test]
+    fn every_field_of_an_operation_is_known_and_no_other_is() {
+        let unknown = |value: Value| job(&value).unwrap().unknown_fields;
+        let sync = json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
+        assert_eq!(unknown(sync.clone()), 0);
+        for (name, expected) in [("thorough", 0), ("thorou", 1), ("if_match", 1), ("cursor", 1)] {
+            let mut with = sync.clone();
+            with[name] = json!(true);
+            assert_eq!(unknown(with), expected, "{name}");
+        }
+        let put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "merge", "pk": "p", "color": 1});
+        assert_eq!(unknown(put), 2);
+        let staged = json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}, "pk": "p", "rk": "r"});
+        assert_eq!(unknown(staged), 0);
+        assert_eq!(fields_of::<BackfillFields>(), ["table", "view", "cursor"]);
+    }
+
+    #[test]
+    fn a_job_with_a_key_twice_cannot_be_decoded() {
+        let error = decode(r#"{"op":"sync","table":"T","pk":"p","rk":"r","op":"delete"}"#).unwrap_err();
+        assert!(error.is_undecodable());
+        assert!(error.to_string().contains(r#"the key "op" is there twice"#), "{error}");
     }
 
     #[test]

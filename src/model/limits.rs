@@ -2,6 +2,11 @@
 //!
 //! Where Azure and Azurite disagree the stricter one counts, so that what passes here passes on both.
 
+use std::time::Duration;
+
+/// How long a request may be on its way: the service refuses it 15 minutes after it was signed. What is written, dropped or
+/// looked at again waits for that long, and the configuration allows no less.
+pub const LATE_REQUEST: Duration = Duration::from_mins(15);
 /// Longest partition or row key, in UTF-16 code units (Azurite refuses more; Azure documents 1 KiB).
 pub const KEY_UTF16_UNITS: usize = 512;
 /// Longest partition or row key, in UTF-8 bytes (Azure: "understanding the table service data model", 1 KiB).

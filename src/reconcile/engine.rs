@@ -19,13 +19,12 @@ use super::value::VALUES_AT_ONCE;
 use super::{archive, audit, backfill, carry, dated, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
+use crate::model::limits::LATE_REQUEST;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
 use crate::ports::{Account, Chance, Clock, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
-/// How long a request may be on its way. The configuration keeps `recheck_after` longer than this and `job_timeout` together.
-const LATE_REQUEST: Duration = Duration::from_mins(15);
 /// How long views may be chained (a view's target that is another view's source).
 const LONGEST_CHAIN: u8 = 8;
 

@@ -77,7 +77,7 @@ impl<'e> Staging<'e> {
             let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
             let content = content.map_err(|error| storage(self.reading(staged), error))?;
             self.check_hash(staged, &crate::model::large::hash(&content))?;
-            let json = serde_json::from_slice(&content)
+            let json = job::staged_json(&content)
                 .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
             let entity = job::put_entity(&json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
             if entity.key != self.put.entity.key {

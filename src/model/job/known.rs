@@ -1,0 +1,52 @@
+//! Which fields a type is read from, as the type itself says: a list beside it would sooner or later lack one.
+
+use std::fmt;
+
+use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// The names of the fields that a structure is read from; none for any other type.
+pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    match T::deserialize(Asking) {
+        Err(Asked(fields)) => fields,
+        Ok(_) => &[],
+    }
+}
+
+/// Is told by a type what it would like to read, and gives it nothing.
+struct Asking;
+
+/// What it was told.
+#[derive(Debug)]
+struct Asked(&'static [&'static str]);
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(", "))
+    }
+}
+
+impl std::error::Error for Asked {}
+
+impl Error for Asked {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self(&[])
+    }
+}
+
+impl<'de> Deserializer<'de> for Asking {
+    type Error = Asked;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Asked> {
+        Err(Asked(&[]))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], _: V) -> Result<V::Value, Asked> {
+        Err(Asked(fields))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
+        seq tuple tuple_struct map enum identifier ignored_any
+    }
+}

@@ -1,0 +1,118 @@
+//! JSON without a key twice. Of two the last one would count here and maybe the first elsewhere: a filter before the queue would
+//! let pass what it does not see.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Longest part of a key that an error shows, in characters.
+const KEY_CHARS: usize = 64;
+
+/// A JSON value none of whose objects has a key twice.
+pub(super) struct Unambiguous(pub(super) Value);
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader).map(Self)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Unambiguous(value)) = seq.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if object.contains_key(&key) {
+                let key: String = key.chars().take(KEY_CHARS).collect();
+                return Err(A::Error::custom(format_args!("the key {key:?} is there twice")));
+            }
+            let Unambiguous(value) = map.next_value()?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Value, String> {
+        serde_json::from_str(text).map(|Unambiguous(value)| value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused_and_named_at_every_depth() {
+        for text in [
+            r#"{"op":"sync","op":"delete"}"#,
+            r#"{"entity":{"Color":"red","op":1,"op":1}}"#,
+            r#"{"a":[{},{"op":null,"x":[],"\u006fp":null}]}"#,
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(r#"the key "op" is there twice"#), "{error}");
+        }
+        let long = format!(r#"{{"{0}":1,"{0}":2}}"#, "k".repeat(10_000));
+        assert!(read(&long).unwrap_err().len() < 200);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn everything_else_reads_as_it_always_did(text in r#"(\{|\}|\[|\]|,|:|"[a-c]{0,2}"|-?[0-9]{1,22}(\.[0-9]+)?(e[0-9]{1,3})?|true|null){0,12}"#) {
+            if let Ok(value) = read(&text) {
+                proptest::prop_assert_eq!(value, serde_json::from_str::<Value>(&text).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn deep_and_plain_values_read_as_they_always_did() {
+        for text in [r#"{"a":{"a":{"a":[1,-2,3.5,1e300,"é",true,null,{"a":1}]}},"b":{}}"#, "[]", "7", "null"] {
+            assert_eq!(read(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        }
+        assert!(read(&"[".repeat(10_000)).is_err(), "depth is bounded as ever");
+    }
+}
