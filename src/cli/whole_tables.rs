@@ -106,7 +106,7 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
     let recheck_queue = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?.name.with_suffix("-recheck")?;
     let now = context.clock.now();
     Ok(Delivery {
-        stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now },
+        stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now, job: None },
         dequeue_count: 1,
         account: carrier.account,
         queue: carrier.queue,

@@ -26,7 +26,7 @@ use super::cursor::JobCursor;
 use super::drop_table::DropTable;
 use super::entity::{RESERVED_PREFIX, valid_property_name};
 use super::odata::{self, ODataError};
-pub use super::stamp::Stamp;
+pub use super::stamp::{JobDigest, Stamp};
 use super::{BlobName, ETag, Entity, EntityKey, TableName, ViewName, large, limits};
 use known::fields_of;
 use object::Unambiguous;
@@ -215,6 +215,8 @@ pub struct JobEnvelope {
     pub job: Job,
     /// The client's own name for it, echoed in logs and poison.
     pub id: Option<String>,
+    /// What every message of this job has in common, where it has an `id`.
+    pub digest: Option<JobDigest>,
     /// W3C trace context, where the client sent one.
     pub traceparent: Option<String>,
     /// Fields that no version 1 job has; ignored, and counted.
@@ -330,6 +332,7 @@ pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
 
 /// Decodes a JSON object into a job.
 pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
+    let digest = JobDigest::of(&object);
     match object.remove("v") {
         None => {}
         Some(v) if v.as_u64() == Some(VERSION) => {}
@@ -390,7 +393,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
             Job::Sync { primary: primary(op, fields.table, fields.pk, fields.rk)?, looks }
         }
     };
-    Ok(JobEnvelope { job, id, traceparent, unknown_fields: *unknown })
+    Ok(JobEnvelope { job, id, digest, traceparent, unknown_fields: *unknown })
 }
 
 /// Reads the fields of an operation; counts those that it does not have.

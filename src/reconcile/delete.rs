@@ -1,20 +1,19 @@
 //! `delete`: deletes a primary if it exists, and what was derived from it.
-
-use jiff::SignedDuration;
+//!
+//! Once: what may have been created since the job was enqueued, or since a request of this run to delete went unanswered, is left
+//! alone.
 
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
+use super::since::is_written_since;
 use crate::model::job::Primary;
 use crate::model::{ETag, Row};
-use crate::planted::{Bug, planted};
-
-/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was
-/// written before it, as far as anybody can know.
-const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
 pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ETag>, delivery: &Delivery) -> Result<Outcome, Failure> {
     let mut pass = engine.pass(primary, delivery)?;
+    // The version that this run has asked to delete without hearing what became of it.
+    let mut asked: Option<ETag> = None;
     loop {
         pass.next_round()?;
         let seen = pass.observe().await?;
@@ -22,7 +21,7 @@ pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ET
             pass.settle_from(&seen).await?;
             return Ok(Outcome::Done(pass.summary));
         };
-        if let Some(reason) = unmet(row, if_match, delivery) {
+        if let Some(reason) = unmet(row, if_match, asked.as_ref(), delivery) {
             pass.settle_from(&seen).await?;
             return Ok(Outcome::Skipped { reason, summary: pass.summary });
         }
@@ -32,25 +31,28 @@ pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ET
                 pass.settle().await?;
                 return Ok(Outcome::Done(pass.summary));
             }
-            Commit::Lost | Commit::Unanswered => {}
+            Commit::Unanswered => asked = Some(row.etag.clone()),
+            Commit::Lost => {}
         }
     }
 }
 
 /// Why the entity is left alone, in words.
-fn unmet(row: &Row, if_match: Option<&ETag>, delivery: &Delivery) -> Option<String> {
+fn unmet(row: &Row, if_match: Option<&ETag>, asked: Option<&ETag>, delivery: &Delivery) -> Option<String> {
     if let Some(wanted) = if_match
         && row.etag != *wanted
     {
         return Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag));
     }
-    let overtaken = delivery.dequeue_count > 1
-        && !planted(Bug::DeleteIgnoresRedelivery)
-        && row.timestamp.is_some_and(|written| {
-            delivery.stamp.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written.timestamp() >= enqueued)
-        });
-    overtaken.then(|| {
-        "the entity was written after this job was enqueued, and an earlier delivery may have deleted the one before it".to_owned()
+    // No clock is needed to know that it was written after this run had read another version.
+    if asked.is_some_and(|asked| *asked != row.etag) {
+        return Some(
+            "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job deletes it"
+                .to_owned(),
+        );
+    }
+    is_written_since(row, delivery).then(|| {
+        "the entity was written after this job was enqueued, and an earlier message or delivery of it may have deleted the one before it; a new job deletes it".to_owned()
     })
 }
 
@@ -67,7 +69,7 @@ mod tests {
 
     fn delivery(dequeue_count: u32) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap() },
+            stamp: Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap(), job: None },
             dequeue_count,
             account: AccountName::main(),
             queue: QueueName::new("jobs").unwrap(),
@@ -75,20 +77,26 @@ mod tests {
         }
     }
 
+    /// A message may be doubled by its sender, and the double is a first delivery.
     #[test]
-    fn the_first_delivery_deletes_whatever_is_there() {
-        assert_eq!(unmet(&row("2026-11-20T16:00:00Z"), None, &delivery(1)), None);
+    fn no_delivery_deletes_what_was_written_since() {
+        for dequeue_count in [1, 2] {
+            assert!(unmet(&row("2026-11-20T16:00:00Z"), None, None, &delivery(dequeue_count)).is_some());
+            assert_eq!(unmet(&row("2026-11-20T15:00:00.9Z"), None, None, &delivery(dequeue_count)), None);
+        }
+        assert!(unmet(&row("2026-11-20T15:00:01Z"), None, None, &delivery(2)).is_some());
     }
 
     #[test]
-    fn a_redelivery_leaves_alone_what_was_written_since() {
-        assert!(unmet(&row("2026-11-20T15:00:01Z"), None, &delivery(2)).is_some());
-        assert_eq!(unmet(&row("2026-11-20T15:00:00.9Z"), None, &delivery(2)), None);
+    fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
+        let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
+        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&same), &delivery(1)), None);
+        assert!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&other), &delivery(1)).is_some());
     }
 
     #[test]
     fn an_etag_that_is_not_current_skips() {
-        assert!(unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e2").unwrap()), &delivery(1)).is_some());
-        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e1").unwrap()), &delivery(1)), None);
+        assert!(unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e2").unwrap()), None, &delivery(1)).is_some());
+        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e1").unwrap()), None, &delivery(1)), None);
     }
 }

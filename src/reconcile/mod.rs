@@ -49,6 +49,7 @@ mod restore;
 mod seal;
 mod second_look;
 mod shared;
+mod since;
 mod sink;
 mod spill;
 mod staging;

@@ -132,7 +132,7 @@ async fn decided(
     room: Option<&Room>,
     delivery: &Delivery,
 ) -> Result<Result<Change, End>, Failure> {
-    if stored.and_then(|row| Stamp::of(&row.entity)).as_ref() == Some(&delivery.stamp) {
+    if stored.is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
         return Ok(Err(End::Mine));
     }
     // What its conditions say without its content is asked first: an earlier delivery that met the same has deleted what was staged.
@@ -216,7 +216,7 @@ pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
 }
 
 fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, PutError> {
-    if stored.and_then(|row| Stamp::of(&row.entity)).as_ref() == Some(stamp) {
+    if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
         return Ok(Decision::Mine);
     }
     if let Some(reason) = unmet(put, stored)? {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn stamp(id: &str) -> Stamp {
-        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::UNIX_EPOCH }
+        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::UNIX_EPOCH, job: None }
     }
 
     #[test]

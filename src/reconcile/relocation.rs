@@ -10,6 +10,8 @@
 //! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
 //! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
 
+use jiff::SignedDuration;
+
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
@@ -19,6 +21,7 @@ use super::log::Log;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
+use super::since::is_written_since;
 use crate::model::item::{SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
@@ -34,6 +37,9 @@ pub(super) const SOURCE_ETAG: &str = "ek_source_etag";
 /// The property that says which job had written the source, where one had; in a restored entity, which job had
 /// archived it.
 pub(super) const SOURCE_JOB: &str = "ek_source_job";
+
+/// How far two messages of one job may be apart: a sender's retries, and what a request may be on its way.
+const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
 /// What a job does about what it finds where the copy belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,14 +67,18 @@ pub(super) struct Relocation<'e> {
     kept: Kept<'e>,
     /// The key that the copy has.
     to: EntityKey,
-    /// This run has copied the source.
-    copied: bool,
+    /// The version of the source of which this run has sent a copy, heard or not.
+    sent: Option<ETag>,
+    /// The version of the source that is copied, by this run or as it found it.
+    copied: Option<ETag>,
+    /// The version that this run has asked to delete without hearing what became of it.
+    asked: Option<ETag>,
 }
 
 impl<'e> Relocation<'e> {
     /// From a source to where it is to be kept, under this key.
     pub(super) const fn new(engine: &'e Engine, delivery: &'e Delivery, source: Pass<'e>, kept: Kept<'e>, to: EntityKey) -> Self {
-        Self { engine, delivery, source, kept, to, copied: false }
+        Self { engine, delivery, source, kept, to, sent: None, copied: None, asked: None }
     }
 
     /// Copies, deletes and reconciles.
@@ -100,8 +110,7 @@ impl<'e> Relocation<'e> {
             let found = if read_kept { self.kept.observe().await? } else { Observation::blank() };
             self.refuse(&seen, &found)?;
             let Some(row) = &seen.row else {
-                let stamped = found.row.as_ref().and_then(|row| Stamp::of(&row.entity));
-                let done = self.copied || stamped.as_ref() == Some(&self.delivery.stamp);
+                let done = self.copied.is_some() || found.row.as_ref().is_some_and(|row| self.delivery.stamp.is_on(&row.entity));
                 self.settle(&seen).await?;
                 if done && matches!(self.kept, Kept::Log(_)) {
                     self.kept.arrived().await?;
@@ -136,19 +145,26 @@ impl<'e> Relocation<'e> {
                 self.source.commit(&seen, &Change::Delete(self.source.primary.key.clone(), row.etag.clone())).await?;
             }
             match change {
-                Some(change) => match self.kept.commit(&found, &change).await? {
-                    Commit::Closed => {}
-                    Commit::Committed => self.kept.settle().await?,
-                    Commit::Lost | Commit::Unanswered => continue,
-                },
+                Some(change) => {
+                    self.sent = Some(row.etag.clone());
+                    match self.kept.commit(&found, &change).await? {
+                        Commit::Closed => {}
+                        Commit::Committed => self.kept.settle().await?,
+                        Commit::Lost | Commit::Unanswered => continue,
+                    }
+                }
                 // Copied by a try that heard no answer, or crashed before the copy's own items were there.
                 None => self.kept.keep_up(&found).await?,
             }
-            self.copied = true;
+            self.copied = Some(row.etag.clone());
             match self.source.commit(&seen, &Change::Delete(self.source.primary.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => {}
                 Commit::Committed => self.source.settle().await?,
-                Commit::Lost | Commit::Unanswered => continue,
+                Commit::Lost => continue,
+                Commit::Unanswered => {
+                    self.asked = Some(row.etag.clone());
+                    continue;
+                }
             }
             self.kept.arrived().await?;
             return Ok(None);
@@ -168,7 +184,7 @@ impl<'e> Relocation<'e> {
 
     /// Whether somebody else's entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
     fn is_occupied(&self, found: Option<&Row>) -> bool {
-        matches!(self.kept, Kept::Moved(_)) && found.is_some_and(|row| Stamp::of(&row.entity).as_ref() != Some(&self.delivery.stamp))
+        matches!(self.kept, Kept::Moved(_)) && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
     fn occupied(&self) -> Failure {
@@ -176,12 +192,24 @@ impl<'e> Relocation<'e> {
         permanent(format!("moving {} to {target}", self.source.primary), Occupied(target))
     }
 
-    /// This run has copied the source, and no request of it to delete the source can have been executed.
-    const fn surely_undeleted(&self) -> bool {
-        self.copied && !self.source.may_have_written
+    /// This run itself has copied the source, and no request to delete the version that it copied can have been executed. (A copy that it
+    /// found there was an earlier delivery's, which may have gone on to delete.)
+    fn surely_undeleted(&self) -> bool {
+        self.copied.is_some() && self.copied == self.sent && !self.source.may_have_written
     }
 
     fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Copy {
+        // Of the version that goes, always: what has changed since is not what was meant.
+        if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
+            return Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag));
+        }
+        // No clock is needed to know that it was written after this run had read another version.
+        if self.asked.as_ref().is_some_and(|asked| *asked != row.etag) {
+            return Copy::Skip(
+                "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job of the same kind takes it along"
+                    .to_owned(),
+            );
+        }
         if let Kept::Log(log) = &self.kept {
             if Log::is_logged(row, found) {
                 return Copy::Copied;
@@ -193,11 +221,7 @@ impl<'e> Relocation<'e> {
                 );
             }
         }
-        // The condition is judged once: what changes after the copy moves along with it.
-        match if_match.filter(|wanted| **wanted != row.etag && !self.copied) {
-            Some(wanted) => Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)),
-            None => decide(row, found, self.delivery, self.surely_undeleted()),
-        }
+        decide(row, found, self.delivery, self.surely_undeleted())
     }
 
     /// Brings the items of both in step.
@@ -215,7 +239,7 @@ impl<'e> Relocation<'e> {
             return log.reopen().await;
         }
         let found = self.kept.observe().await?;
-        let Some(row) = found.row.as_ref().filter(|row| Stamp::of(&row.entity).as_ref() == Some(&self.delivery.stamp)) else {
+        let Some(row) = found.row.as_ref().filter(|row| self.delivery.stamp.is_on(&row.entity)) else {
             return Ok(());
         };
         let mut entity = row.entity.clone();
@@ -259,17 +283,13 @@ pub(super) fn joined(source: Pass<'_>, kept: Kept<'_>) -> super::Summary {
 fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_undeleted: bool) -> Copy {
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
-        // A later restore or move has brought it back here, after an earlier delivery of this job may have taken it away.
+        // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
         // It says which job had taken it away last: this one, or one that came after it.
-        let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by == *stamp || by.enqueued > stamp.enqueued);
-        return if brought_back && delivery.dequeue_count > 1 {
-            Copy::Skip("a later job has brought it back since".to_owned())
-        } else {
-            Copy::Insert
-        };
+        let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by.is_same_job(stamp) || by.enqueued > stamp.enqueued);
+        return if brought_back { Copy::Skip("a later job has brought it back since".to_owned()) } else { Copy::Insert };
     };
     match Stamp::of(&archived.entity) {
-        Some(written) if written == *stamp => {
+        Some(written) if written.is_same_job(stamp) => {
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
                 return Copy::Copied;
             }
@@ -277,8 +297,7 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
             // Another version than the one copied: an update that raced, or an entity created anew after this
             // job had deleted the old one. What was written before the copy cannot have been created after it.
-            let older = source.timestamp.zip(archived.timestamp).is_some_and(|(source, archived)| source < archived);
-            if surely_undeleted || reopened || older {
+            if surely_undeleted || reopened || is_older(source, archived) {
                 Copy::Replace(archived.etag.clone())
             } else {
                 Copy::Skip("an earlier delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
@@ -287,8 +306,17 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
         Some(written) if written.enqueued > stamp.enqueued => {
             Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
         }
+        // The message of this job may have been doubled by its sender, and the other one have taken away what was there before.
+        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery) => {
+            Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
+        }
         Some(_) | None => Copy::Replace(archived.etag.clone()),
     }
+}
+
+/// Whether the source was last written before the copy was.
+fn is_older(source: &Row, kept: &Row) -> bool {
+    source.timestamp.zip(kept.timestamp).is_some_and(|(source, kept)| source < kept)
 }
 
 #[cfg(test)]
@@ -296,7 +324,7 @@ mod tests {
     use super::*;
 
     fn stamp(id: &str, second: i64) -> Stamp {
-        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::from_second(second).unwrap() }
+        Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::from_second(second).unwrap(), job: None }
     }
 
     fn delivered(job: &Stamp, dequeue_count: u32) -> Delivery {
@@ -325,7 +353,8 @@ mod tests {
 
     #[test]
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
-        let job = stamp("m", 100);
+        // Long after the job that had archived it before: no double of that.
+        let job = stamp("m", 10_000);
         assert_eq!(decide(&row("e1", EARLY), None, &delivered(&job, 2), false), Copy::Insert);
         assert_eq!(
             decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), &delivered(&job, 2), false),
@@ -375,12 +404,34 @@ mod tests {
     }
 
     #[test]
+    fn a_doubled_message_leaves_what_the_other_one_has_taken_away_and_what_was_created_since() {
+        let (first, double) = (stamp("m", 100), stamp("n", 101));
+        let at = |second: i64| EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap().to_string();
+        for deliveries in [1, 2] {
+            let delivered = delivered(&double, deliveries);
+            let anew = row("e2", &at(200));
+            assert!(matches!(decide(&anew, Some(&kept(&first, "e1", &at(150))), &delivered, false), Copy::Skip(_)));
+            // What was there when the job was sent is another archiving than the one before.
+            let before = row("e2", &at(101));
+            assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), &delivered, false), Copy::Replace(_)));
+        }
+        // With an id it is known whatever the clocks say.
+        let job = crate::model::job::JobDigest::of(serde_json::json!({"op": "archive", "id": "x"}).as_object().unwrap());
+        let (first, double) = (Stamp { job: job.clone(), ..first }, Stamp { job, ..double });
+        let before = row("e2", &at(101));
+        assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), &delivered(&double, 1), false), Copy::Skip(_)));
+        assert_eq!(decide(&before, Some(&kept(&first, "e2", &at(90))), &delivered(&double, 1), false), Copy::Copied);
+    }
+
+    #[test]
     fn what_a_later_job_has_brought_back_stays() {
         let job = stamp("m", 100);
         let mut source = row("e2", LATE);
         source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, job.to_string());
-        assert_eq!(decide(&source, None, &delivered(&job, 1), false), Copy::Insert);
-        assert!(matches!(decide(&source, None, &delivered(&job, 2), false), Copy::Skip(_)));
+        // Also a first delivery: the message may have been doubled by its sender.
+        for deliveries in [1, 2] {
+            assert!(matches!(decide(&source, None, &delivered(&job, deliveries), false), Copy::Skip(_)));
+        }
         source.entity = source.entity.with(SOURCE_JOB, stamp("after", 150).to_string());
         assert!(matches!(decide(&source, None, &delivered(&job, 2), false), Copy::Skip(_)), "another has taken it away since");
     }

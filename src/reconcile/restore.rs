@@ -48,7 +48,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         kept.next_round()?;
         let found = kept.observe().await?;
         let seen = source.observe().await?;
-        let mine = seen.row.as_ref().filter(|row| Stamp::of(&row.entity).as_ref() == Some(&delivery.stamp));
+        let mine = seen.row.as_ref().filter(|row| delivery.stamp.is_on(&row.entity));
         let gone = match &found.row {
             None if mine.is_some() || restored.is_some() => Some(None),
             None => Some(Some(format!("{} is not in archive {}", source.primary, archive.name))),
@@ -108,7 +108,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             // A key that it wants is taken. Where it was written all the same it is back, and leaves the archive.
             Err(failure) if failure.class == FailureClass::Permanent => {
                 let seen = source.observe().await?;
-                if !seen.row.as_ref().is_some_and(|row| Stamp::of(&row.entity).as_ref() == Some(&delivery.stamp)) {
+                if !seen.row.as_ref().is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
                     kept.settle_from(&found).await?;
                     return Err(failure);
                 }
@@ -135,7 +135,8 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
 /// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
 /// very row, or the row is a copy of it.
 fn descends(source: &Row, archived: &Row, stamp: &Stamp) -> bool {
-    source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || archived.entity.text(SOURCE_JOB) == Some(stamp.to_string().as_str())
+    let copied_from_it = || Stamp::under(SOURCE_JOB, &archived.entity).is_some_and(|by| by.is_same_job(stamp));
+    source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
 }
 
 /// Writes the source, where something is to be written, and brings its items in step. Whether it was written.

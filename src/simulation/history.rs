@@ -179,6 +179,11 @@ impl History {
         known.present || known.present_at >= tick
     }
 
+    /// Whether an employee was written at this moment or after it, as far as its last write says.
+    pub(super) fn written_since(&self, table: &str, key: &EntityKey, at: Timestamp) -> bool {
+        self.known(table, key).written.1 >= at
+    }
+
     /// Whether a row of the table was seen with this message's stamp.
     pub(super) fn stamped(&self, table: &'static str, message: &str) -> bool {
         self.stamped.contains(&(table, message.to_owned()))

@@ -381,7 +381,10 @@ impl Ledger {
             // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
             ("put", Outcome::Skipped { .. }) => conditional || self.took_what_was_staged(staged, history),
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
-            ("delete", Outcome::Skipped { .. }) => conditional || entry.deliveries.len() > 1,
+            // What was written since may have been created since: a message may be the double of another.
+            ("delete", Outcome::Skipped { .. }) => {
+                conditional || entry.deliveries.len() > 1 || history.written_since("Employees", key, entry.enqueued)
+            }
             ("archive", Outcome::Done(_)) => history.stamped("FormerEmployees", id),
             ("archive", Outcome::Skipped { .. }) => {
                 // With its delete unanswered it cannot know what has become of the source since it was copied.
@@ -389,6 +392,7 @@ impl Ledger {
                     || history.absent_since("Employees", key, since)
                     || history.stamped("FormerEmployees", id)
                     || self.later_archive(id, key)
+                    || history.written_since("Employees", key, entry.enqueued)
             }
             ("move", Outcome::Skipped { .. }) => {
                 history.absent_since("Employees", key, since) || history.stamped("Employees", id) || self.later_move(id, key, to.as_ref())

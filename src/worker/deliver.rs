@@ -68,7 +68,7 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, exami
     let end = match &examined.work {
         Err(rejection) => End::Rejected(rejection.clone()),
         Ok(_) if deliveries.are_exhausted(most) => End::Exhausted(attempts.saturating_sub(1)),
-        Ok(work) => run(engine, source, &mut lease, &Assignment { message, work, deliveries }).await,
+        Ok(work) => run(engine, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await,
     };
     let ended = engine.now();
     if is_outdated(&end) {

@@ -10,7 +10,7 @@ use super::poison::Reason;
 use super::source::Carries;
 use crate::model::Job;
 use crate::model::cause;
-use crate::model::job::{self, OPS};
+use crate::model::job::{self, JobDigest, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -23,6 +23,8 @@ pub(crate) struct Examined {
     pub(crate) spelled: Option<String>,
     /// The client's own name for the job.
     pub(crate) id: Option<String>,
+    /// What every message of the job has in common, where it has an `id`.
+    pub(crate) digest: Option<JobDigest>,
     /// W3C trace context.
     pub(crate) traceparent: Option<String>,
     /// Its deliveries, this one included.
@@ -46,7 +48,7 @@ impl Examined {
     pub(crate) fn rejected(message: &Message, reason: Reason, error: String) -> Self {
         let work = Err(Rejection { reason, step: STEP, error });
         let deliveries = Deliveries::new(&message.id, message.dequeue_count, None);
-        Self { op: UNKNOWN, spelled: None, id: None, traceparent: None, deliveries, unknown_fields: 0, work }
+        Self { op: UNKNOWN, spelled: None, id: None, digest: None, traceparent: None, deliveries, unknown_fields: 0, work }
     }
 }
 
@@ -91,6 +93,7 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
                 }
                 Ok(envelope) => {
                     examined.unknown_fields = envelope.unknown_fields;
+                    examined.digest = envelope.digest;
                     Ok(Work::Job(envelope.job))
                 }
             };

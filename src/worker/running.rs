@@ -26,7 +26,7 @@ use super::source::Source;
 use super::turns::{Lead, Place, Turn};
 use crate::model::Job;
 use crate::model::cause;
-use crate::model::job::Looks;
+use crate::model::job::{JobDigest, Looks};
 use crate::ports::Message;
 use crate::reconcile::{Waits, Work};
 
@@ -34,6 +34,8 @@ use crate::reconcile::{Waits, Work};
 pub(crate) struct Assignment<'a> {
     pub(crate) message: &'a Message,
     pub(crate) work: &'a Work,
+    /// What every message of its job has in common.
+    pub(crate) digest: Option<&'a JobDigest>,
     pub(crate) deliveries: &'a Deliveries,
 }
 
@@ -107,7 +109,10 @@ async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Re
 /// Runs the work, for all that were folded into it.
 async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, lead: Lead) -> End {
     // What was sent for any of them may be on its way still.
-    let delivery = crate::reconcile::Delivery { dequeue_count: lead.dequeue_count(), ..source.delivery(assignment.message) };
+    let delivery = crate::reconcile::Delivery {
+        dequeue_count: lead.dequeue_count(),
+        ..source.delivery(assignment.message, assignment.digest.cloned())
+    };
     let limit = engine.settings.job_timeout;
     let waits = Waits::new(Arc::clone(&engine.clock));
     let ran = tokio::select! {

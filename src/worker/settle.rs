@@ -221,7 +221,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
 async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined: &Examined, verdict: &Verdict) -> bool {
     let (Ok(work), Reason::Exhausted | Reason::Expired) = (&examined.work, verdict.reason) else { return true };
-    let delivery = source.delivery(delivered);
+    let delivery = source.delivery(delivered, examined.digest.clone());
     let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
     let (error, may_go) = match given_up {
         Ok(Ok(())) => return true,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::count;
 use super::slots::Slots;
 use super::status::QueueBoard;
-use crate::model::job::Stamp;
+use crate::model::job::{JobDigest, Stamp};
 use crate::model::{AccountName, QueueName};
 use crate::ports::{BlobStore, Message, QueueStore};
 use crate::reconcile::Delivery;
@@ -49,9 +49,9 @@ impl Source {
     }
 
     /// What the engine is told of a message from here.
-    pub(crate) fn delivery(&self, message: &Message) -> Delivery {
+    pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
+            stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job },
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             queue: self.further.clone(),

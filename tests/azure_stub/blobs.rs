@@ -56,12 +56,64 @@ async fn a_copy_is_waited_for() {
     assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap().as_str(), "\"2\"");
     let stub = Stub::start(|request| match request.method.as_str() {
         "PUT" => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        "DELETE" => Reply::status(202).header("x-ms-delete-type-permanent", "true").into(),
         _ => Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", "failed").into(),
     });
     assert_eq!(
         connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap_err().class,
         TRANSIENT
     );
+}
+
+/// Azure answers so for large blobs, and across accounts: the blob exists at once, and its bytes come later.
+#[tokio::test]
+async fn a_copy_that_is_under_way_is_no_content() {
+    let stub = Stub::start(|request| {
+        let status = if request.number < 2 { "pending" } else { "success" };
+        let reply = Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", status).header("Content-Length", "0");
+        reply.header("x-ms-copy-id", "one").into()
+    });
+    let (container, name) = blob();
+    let account = connect(&stub);
+    assert_eq!(account.blobs.properties(&container, &name).await.unwrap_err().class, TRANSIENT);
+    assert_eq!(account.blobs.get(&container, &name, None).await.unwrap_err().class, TRANSIENT);
+    assert_eq!(account.blobs.properties(&container, &name).await.unwrap().unwrap().etag.as_str(), "\"1\"");
+}
+
+#[tokio::test]
+async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
+    for status in ["failed", "aborted"] {
+        let stub = Stub::start(move |request| match request.method.as_str() {
+            "PUT" => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").header("x-ms-copy-id", "one").into(),
+            "DELETE" => Reply::status(202).header("x-ms-delete-type-permanent", "true").into(),
+            _ => Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", status).header("x-ms-copy-id", "one").into(),
+        });
+        let (container, name) = blob();
+        let copied = connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await;
+        assert_eq!(copied.unwrap_err().class, TRANSIENT, "{status}");
+        let requests = stub.requests();
+        let last = requests.last().unwrap();
+        assert_eq!((last.method.as_str(), last.header("if-match")), ("DELETE", Some("\"2\"")), "{status}");
+    }
+}
+
+/// What is found at its end is the copy that was begun, or the copy is lost.
+#[tokio::test]
+async fn a_copy_that_something_else_was_written_over_is_a_lost_race() {
+    for later in [Some("two"), None] {
+        let stub = Stub::start(move |request| match (request.method.as_str(), later) {
+            ("PUT", _) => {
+                Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").header("x-ms-copy-id", "one").into()
+            }
+            (_, Some(later)) => {
+                Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", "success").header("x-ms-copy-id", later).into()
+            }
+            (_, None) => Reply::status(200).header("ETag", "\"2\"").into(),
+        });
+        let (container, name) = blob();
+        let copied = connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await;
+        assert_eq!(copied.unwrap_err().class, ErrorClass::Precondition, "{later:?}");
+    }
 }
 
 #[tokio::test]

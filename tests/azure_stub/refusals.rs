@@ -38,13 +38,26 @@ async fn a_refused_request_is_sent_once() {
 
 #[tokio::test]
 async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
-    for (status, body) in
-        [(500, odata("OperationTimedOut")), (500, odata("InternalError")), (502, "<html>Bad Gateway".into()), (504, String::new())]
-    {
+    for (status, body) in [
+        (500, odata("OperationTimedOut")),
+        (500, odata("InternalError")),
+        (502, "<html>Bad Gateway".into()),
+        (504, String::new()),
+        (408, String::new()),
+    ] {
         let stub = Stub::always(Reply::status(status).body(body));
         assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous, "{status}");
         assert_eq!(read(&stub).await.class, TRANSIENT, "{status}");
     }
+}
+
+/// Envoy answers so when the connection to the service was lost after the request had been forwarded.
+#[tokio::test]
+async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
+    let body = "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
+    let stub = Stub::always(Reply::status(503).header("server", "envoy").header("Retry-After", "7").body(body));
+    assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
+    assert_eq!(read(&stub).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) });
 }
 
 #[tokio::test]

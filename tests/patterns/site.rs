@@ -134,7 +134,7 @@ impl Site {
         // A table is dropped when its time is over, which the queue service says.
         let later = if matches!(job, Job::DropTable(_)) { SignedDuration::from_hours(24 * 100) } else { SignedDuration::ZERO };
         let delivery = Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now().saturating_add(later).unwrap() },
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now().saturating_add(later).unwrap(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
             queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),

@@ -12,6 +12,7 @@ mod dated;
 mod documents;
 mod large;
 mod lists;
+mod once;
 mod oracle;
 mod random;
 mod ranges;

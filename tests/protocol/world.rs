@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
+use evenkeel::settings::{Backoff, RetryPolicy};
 use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -40,6 +42,23 @@ pub(crate) enum Disturbance {
 
 type Meddling = BoxFuture<'static, ()>;
 
+/// A deletion that is executed and not heard of.
+enum Unheard {
+    /// It has not been sent.
+    Awaited { table: &'static str, then: Option<ErrorClass>, meddling: Meddling },
+    /// It was executed.
+    Executed { table: &'static str, then: Option<ErrorClass>, meddling: Meddling },
+}
+
+/// Whether an operation deletes a row of a table, alone or in a transaction.
+fn deletes(operation: &OperationInfo, table: &str) -> bool {
+    match &operation.what {
+        What::Entity(name, _) => name.as_str() == table && operation.name == "Delete Entity",
+        What::Partition(name, _) => name.as_str() == table && operation.writes,
+        _ => false,
+    }
+}
+
 /// Strikes at chosen operations.
 #[derive(Default)]
 pub(crate) struct Strike {
@@ -48,6 +67,7 @@ pub(crate) struct Strike {
     calm: AtomicBool,
     crashed: Notify,
     meddling: Mutex<Option<Meddling>>,
+    unheard: Mutex<Option<Unheard>>,
     /// Every operation lets the others go on first.
     turns: AtomicBool,
     /// Writes of each table's rows.
@@ -67,6 +87,35 @@ impl Strike {
 
     pub(crate) fn meddle(&self, meddling: Meddling) {
         *self.meddling.lock().unwrap() = Some(meddling);
+    }
+
+    /// The next deletion of a row of a table is executed and not heard of. Before anything else is sent somebody meddles; where what is
+    /// sent is the deletion once more, it is refused as `then` says, or as it is.
+    pub(crate) fn lose_the_deletion_of(&self, table: &'static str, then: Option<ErrorClass>, meddling: Meddling) {
+        *self.unheard.lock().unwrap() = Some(Unheard::Awaited { table, then, meddling });
+    }
+
+    /// Whether a deletion that was to be lost was sent, and something after it.
+    pub(crate) fn has_lost_it(&self) -> bool {
+        self.unheard.lock().unwrap().is_none()
+    }
+
+    async fn unheard(&self, operation: &OperationInfo) -> Option<Verdict> {
+        let unheard = self.unheard.lock().unwrap().take()?;
+        match unheard {
+            Unheard::Awaited { table, then, meddling } if deletes(operation, table) => {
+                *self.unheard.lock().unwrap() = Some(Unheard::Executed { table, then, meddling });
+                Some(Verdict::LoseAnswer)
+            }
+            awaited @ Unheard::Awaited { .. } => {
+                *self.unheard.lock().unwrap() = Some(awaited);
+                None
+            }
+            Unheard::Executed { table, then, meddling } => {
+                meddling.await;
+                then.filter(|_| deletes(operation, table)).map(Verdict::Fail)
+            }
+        }
     }
 
     /// From now on every operation lets the others go on first, as a network does.
@@ -112,6 +161,9 @@ impl Weather for Strike {
         *self.totals.lock().unwrap().entry(operation.name).or_default() += 1;
         if self.turns.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
+        }
+        if let Some(verdict) = self.unheard(operation).await {
+            return verdict;
         }
         if self.calm.load(Ordering::SeqCst) {
             return Verdict::Execute;
@@ -211,9 +263,17 @@ fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
-fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>) -> Arc<Engine> {
+/// The account with the layers that it wears in the program, or without.
+fn account(sim: &SimWorld, clock: &Arc<Hands>, wearing: Option<Grouping>) -> Account {
+    let Some(grouping) = wearing else { return sim.account() };
+    let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
+    wear(&AccountName::main(), &sim.account(), grouping, RetryPolicy { backoff, attempts: 6 }, &clock, &chance).account
+}
+
+fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, wearing: Option<Grouping>) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
-    let stores = Stores::new([(AccountName::main(), sim.account())].into()).with_files(sim.files()).with_sinks(sinks);
+    let stores = Stores::new([(AccountName::main(), account(sim, clock, wearing))].into()).with_files(sim.files()).with_sinks(sinks);
     let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
     Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
 }
@@ -227,8 +287,17 @@ impl Lab {
         Self::with(shape, catalog(shape))
     }
 
+    /// Whose account wears the layers that it wears in the program.
+    pub(crate) fn worn(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
+        Self::build(shape, catalog, Some(grouping))
+    }
+
     /// With a catalog of its own.
     pub(crate) fn with(shape: Shape, catalog: Catalog) -> Self {
+        Self::build(shape, catalog, None)
+    }
+
+    fn build(shape: Shape, catalog: Catalog, wearing: Option<Grouping>) -> Self {
         let (clock, weather) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
         weather.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
@@ -236,8 +305,8 @@ impl Lab {
         let declared = Arc::new(catalog);
         let lab = Self {
             shape,
-            engine: engine(&sim, &clock, &declared),
-            meddler: engine(&sim, &clock, &declared),
+            engine: engine(&sim, &clock, &declared, wearing),
+            meddler: engine(&sim, &clock, &declared, None),
             sim,
             account,
             weather,
@@ -264,7 +333,7 @@ impl Lab {
     /// The same laboratory under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
-        let engine = || engine(&self.sim, &self.clock, &catalog);
+        let engine = || engine(&self.sim, &self.clock, &catalog, None);
         Self { engine: engine(), meddler: engine(), ..self.clone() }
     }
 
@@ -332,12 +401,25 @@ impl Lab {
     pub(crate) fn delivery(&self) -> Delivery {
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
             queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
         }
+    }
+
+    /// A message that was sent just now, and its first delivery.
+    pub(crate) fn message(&self, job: &serde_json::Value) -> (Job, Delivery) {
+        let envelope = job::decode(&job.to_string()).unwrap();
+        let mut delivery = self.delivery();
+        delivery.stamp.job = envelope.digest;
+        (envelope.job, delivery)
+    }
+
+    /// Runs a delivery of a message, once.
+    pub(crate) async fn run(&self, (job, delivery): &(Job, Delivery)) -> Result<Outcome, Failure> {
+        self.engine.execute(&Work::Job(job.clone()), delivery).await
     }
 
     /// Runs a job to its end as an undisturbed worker would, redelivering what failed for the moment.
@@ -370,7 +452,7 @@ impl Lab {
     }
 
     fn delivered(&self, dequeue_count: u32) -> Delivery {
-        Delivery { dequeue_count, stamp: Stamp { message_id: "the-job".to_owned(), enqueued: start() }, ..self.delivery() }
+        Delivery { dequeue_count, stamp: Stamp { message_id: "the-job".to_owned(), enqueued: start(), job: None }, ..self.delivery() }
     }
 
     /// How many operations a job takes that nothing disturbs.
@@ -430,7 +512,7 @@ impl Lab {
             for message in messages {
                 let MessageText::Readable(text) = &message.text else { panic!("unreadable recheck") };
                 let delivery = Delivery {
-                    stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted },
+                    stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job: None },
                     dequeue_count: message.dequeue_count,
                     ..self.delivery()
                 };

@@ -78,6 +78,26 @@ enum Chunk {
     Absent,
 }
 
+/// What an answer says of the last copy onto a blob ("Get Blob Properties", `x-ms-copy-status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copying {
+    /// There was none, or something else was written since.
+    None,
+    Done,
+    Pending,
+    /// It failed, or was aborted.
+    GivenUp,
+}
+
+fn copy_of(answer: &Answer) -> Copying {
+    match answer.header("x-ms-copy-status") {
+        None => Copying::None,
+        Some("success") => Copying::Done,
+        Some("pending") => Copying::Pending,
+        Some(_) => Copying::GivenUp,
+    }
+}
+
 impl AzureBlobs {
     /// Over a client of the library.
     pub(super) const fn new(caller: Caller, service: BlobServiceClient, credential: Credential) -> Self {
@@ -95,6 +115,11 @@ impl AzureBlobs {
         answer: &Answer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
+        if copy_of(answer) == Copying::Pending {
+            // Its bytes are not there yet, whatever its length says.
+            let message = "a copy onto the blob is still under way";
+            return Err(self.caller.error(ErrorClass::Transient { retry_after: None }, operation, what(), message));
+        }
         let header_length = || answer.header("content-length").and_then(|length| length.trim().parse().ok());
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
         match (etag, length.or_else(header_length)) {
@@ -213,19 +238,41 @@ impl AzureBlobs {
         Ok(())
     }
 
-    /// Waits until a copy that the service does later is done.
-    async fn finished_copy(&self, to: Address<'_>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
+    /// Waits until a copy that the service does later is done: this one, by the id that the service gave it.
+    async fn finished_copy(&self, to: Address<'_>, id: Option<&str>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
         let mut pause = COPY_FIRST_PAUSE;
         for _ in 0..COPY_LOOKS {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(COPY_LAST_PAUSE);
-            let answer = self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await?;
-            match answer.header("x-ms-copy-status") {
-                Some("pending") => {}
-                None | Some("success") => return self.caller.etag(COPY, what, &answer),
-                Some(_) => {
-                    let message = "the service gave the copy up";
-                    return Err(self.caller.error(ErrorClass::Transient { retry_after: None }, COPY, what(), message));
+            let replaced = || {
+                let message = "another write took the place of the copy while it was under way";
+                self.caller.error(ErrorClass::Precondition, COPY, what(), message)
+            };
+            let answer = match self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await {
+                Ok(answer) => answer,
+                Err(error) if error.is_missing_item() => return Err(replaced()),
+                // The copy goes on, whether somebody looks or not.
+                Err(error) if error.class.is_transient() => continue,
+                Err(mut error) => {
+                    error.class = ErrorClass::Ambiguous;
+                    return Err(error);
+                }
+            };
+            if id.is_some_and(|id| answer.header("x-ms-copy-id") != Some(id)) {
+                return Err(replaced());
+            }
+            match copy_of(&answer) {
+                Copying::Pending => {}
+                Copying::None | Copying::Done => return self.caller.etag(COPY, what, &answer),
+                Copying::GivenUp => {
+                    // It leaves a blob without content, which nobody is to take for the copy, and which would be in the way of another.
+                    let etag = self.caller.etag(COPY, &what, &answer)?;
+                    let emptied = self.blob(to).delete().if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
+                    let class = match self.caller.run(DELETE, &what, emptied.into_future()).await {
+                        Ok(_) => ErrorClass::Transient { retry_after: None },
+                        Err(_) => ErrorClass::Ambiguous,
+                    };
+                    return Err(self.caller.error(class, COPY, what(), "the service gave the copy up"));
                 }
             }
         }
@@ -500,9 +547,9 @@ impl BlobStore for AzureBlobs {
             }
             answer => answer?,
         };
-        match answer.header("x-ms-copy-status") {
-            Some("pending") => self.finished_copy(to, what).await,
-            _ => self.caller.etag(COPY, what, &answer),
+        match copy_of(&answer) {
+            Copying::None | Copying::Done => self.caller.etag(COPY, what, &answer),
+            Copying::Pending | Copying::GivenUp => self.finished_copy(to, answer.header("x-ms-copy-id"), what).await,
         }
     }
 

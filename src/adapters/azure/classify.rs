@@ -141,17 +141,28 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
     })
 }
 
+/// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
+/// forwarded, others 408 where the answer took too long. Only what the service itself says was not executed was not.
 fn by_status(operation: Operation, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
+    let busy = ErrorClass::Throttled { retry_after };
     match refusal.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
         404 | 410 => operation.not_found(),
-        // 408: the service gave up waiting for the request; 425, 449: asks for it again.
-        408 | 425 | 449 => ErrorClass::Transient { retry_after },
+        // It asks for the request again.
+        425 | 449 => ErrorClass::Transient { retry_after },
+        408 => match operation.effect {
+            Effect::Read => ErrorClass::Transient { retry_after },
+            Effect::Write => ErrorClass::Ambiguous,
+        },
         409 => ErrorClass::Conflict,
         304 | 412 => ErrorClass::Precondition,
         413 => ErrorClass::TooLarge,
-        429 | 503 => ErrorClass::Throttled { retry_after },
+        429 => busy,
+        503 => match operation.effect {
+            Effect::Write if !refusal.is_of_the_service() => ErrorClass::Ambiguous,
+            Effect::Read | Effect::Write => busy,
+        },
         501 | 505 => ErrorClass::Permanent,
         500..=599 => operation.unknown(),
         // 400 and the rest of the 4xx, redirections, and numbers that HTTP does not know.
@@ -208,15 +219,31 @@ mod tests {
     }
 
     #[test]
+    fn a_gateway_that_answers_for_the_service_leaves_a_write_in_doubt() {
+        let wait = Some(Duration::from_secs(7));
+        let gateway = |status| Refusal { status, retry_after: wait, ..Refusal::default() };
+        for status in [408, 500, 502, 503, 504] {
+            assert_eq!(refused(WRITE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
+            assert!(matches!(refused(READ, &gateway(status)), ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }), "{status}");
+        }
+        // A gateway's own code says nothing of the service.
+        assert_eq!(class(WRITE, 503, "upstream_unavailable"), ErrorClass::Ambiguous);
+        assert_eq!(refused(READ, &gateway(503)), ErrorClass::Throttled { retry_after: wait });
+        assert_eq!(refused(READ, &gateway(408)), ErrorClass::Transient { retry_after: wait });
+        let busy = ErrorClass::Throttled { retry_after: wait };
+        assert_eq!(refused(WRITE, &Refusal { code: Some("ServerBusy".to_owned()), ..gateway(503) }), busy);
+        assert_eq!(refused(WRITE, &Refusal { request_id: Some("7d6eb5c1".to_owned()), ..gateway(503) }), busy);
+        assert_eq!(refused(WRITE, &gateway(429)), busy, "limits of a gateway are asked before anything is forwarded");
+    }
+
+    #[test]
     fn the_rest_of_the_table() {
         let expected = [
             (503, "ServerBusy", ErrorClass::Throttled { retry_after: None }),
-            (503, "", ErrorClass::Throttled { retry_after: None }),
             (429, "", ErrorClass::Throttled { retry_after: None }),
             (409, "TableBeingDeleted", ErrorClass::Transient { retry_after: Some(BEING_DELETED_WAIT) }),
             (409, "QueueBeingDeleted", ErrorClass::Transient { retry_after: Some(BEING_DELETED_WAIT) }),
             (409, "ContainerBeingDeleted", ErrorClass::Transient { retry_after: Some(BEING_DELETED_WAIT) }),
-            (408, "", ErrorClass::Transient { retry_after: None }),
             (409, "EntityAlreadyExists", ErrorClass::Conflict),
             (409, "", ErrorClass::Conflict),
             (409, "SnapshotsPresent", ErrorClass::Permanent),

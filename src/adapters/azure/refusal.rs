@@ -58,6 +58,11 @@ impl Refusal {
         }
     }
 
+    /// Whether the service itself has answered, which names every request, and not something between.
+    pub(super) const fn is_of_the_service(&self) -> bool {
+        self.request_id.is_some()
+    }
+
     /// Whether the code is this one.
     pub(super) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)

@@ -9,22 +9,22 @@
 //! | get, query, list, peek, count, properties | repeated | – |
 //! | create table, queue, container | repeated | exists: created |
 //! | delete table, queue, container | repeated | gone, or 409 (being deleted): deleted |
-//! | delete entity or blob at an ETag | repeated | gone: deleted. 412 or another ETag: a lost race, as ever |
+//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced. The first attempt may have deleted it, and what is there now may have been created since |
 //! | delete entity or blob unconditionally | surfaced | (could delete what was created since) |
 //! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |
 //! | insert-or-replace, insert-or-merge | surfaced | (could overwrite a newer write) |
 //! | put message | repeated | a duplicate message: at-least-once, and jobs bear it |
 //! | get messages | surfaced | (what was got is hidden and counted, and comes again after its visibility timeout: the worker asks less) |
 //! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
-//! | delete message | repeated | `LeaseLost`: deleted |
+//! | delete message | repeated | `LeaseLost`: deleted, unless the service says that its receipt is another one |
 //! | put block | repeated | the same block once more |
 //! | put blob or block list, copy blob, all unconditionally | repeated | the same content once more |
 //! | write documents of a sink | surfaced | (could overwrite a newer write: nothing but the footprint knows) |
 //! | put blob or block list, copy blob, all under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
 //!
 //! An error that ends a request after one of its attempts went unanswered stays `Ambiguous`, whatever the last
-//! attempt said, unless nothing but a read was asked. Everything else (400, 403, 404, 409, 412, 413, 501, 505)
-//! is never repeated.
+//! attempt said (403, 409, 412, 413, …), unless it said that the thing is gone, or nothing but a read was asked. Everything else
+//! (400, 403, 404, 409, 412, 413, 501, 505) is never repeated.
 //!
 //! The waits are those of [`Schedule`]: the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
 //! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends

@@ -10,6 +10,9 @@ use crate::adapters::layer::Op;
 use crate::model::QueueName;
 use crate::ports::{ErrorClass, Message, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage};
 
+/// The service's code for a message that was got again since.
+const OTHER_RECEIPT: &str = "PopReceiptMismatch";
+
 #[async_trait]
 impl QueueStore for Retry<dyn QueueStore> {
     async fn create_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
@@ -49,7 +52,10 @@ impl QueueStore for Retry<dyn QueueStore> {
         let rule = Unanswered::of(Op::DeleteMessage);
         let ended = self.attempts(Op::DeleteMessage, rule, || self.inner.delete(queue, id, pop_receipt)).await;
         match ended.result {
-            Err(error) if ended.unanswered && error.class == ErrorClass::LeaseLost => Ok(()),
+            // A message that has another receipt by now is there: it was not deleted.
+            Err(error) if ended.unanswered && error.class == ErrorClass::LeaseLost && error.code.as_deref() != Some(OTHER_RECEIPT) => {
+                Ok(())
+            }
             result => result,
         }
     }

@@ -116,8 +116,11 @@ impl Unanswered {
     /// of which went unanswered, or none.
     pub(super) const fn ends_with(self, class: ErrorClass, unanswered: bool) -> ErrorClass {
         match (self, class) {
-            // The last attempt was not executed, but an earlier one may have been.
-            (Self::RepeatWrite, class) if unanswered && class.is_transient() => ErrorClass::Ambiguous,
+            // What is gone is gone, by an earlier attempt or by somebody else.
+            (Self::RepeatWrite, ErrorClass::NotFound(_) | ErrorClass::LeaseLost) => class,
+            // The last attempt was not executed, or was refused, but an earlier one may have been executed: what is there now
+            // under another ETag may have been created since.
+            (Self::RepeatWrite, _) if unanswered => ErrorClass::Ambiguous,
             (_, class) => class,
         }
     }

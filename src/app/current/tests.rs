@@ -96,7 +96,7 @@ impl House {
 
     fn delivery(&self, dequeue_count: u32) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: self.clock.now() },
+            stamp: Stamp { message_id: "m".to_owned(), enqueued: self.clock.now(), job: None },
             dequeue_count,
             account: AccountName::main(),
             queue: QueueName::new("jobs-00").unwrap(),

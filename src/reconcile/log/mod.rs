@@ -22,7 +22,7 @@ pub(super) use lane::Lanes;
 use lane::{Answer, Entry, Place};
 use record::Record;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::commit::{Change, Commit};
@@ -31,13 +31,11 @@ use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint;
 use super::observation::Observation;
+use super::since::is_written_since;
 use crate::catalog::{Archive, LogTarget};
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
 use crate::ports::{Account, Condition, TableOperation, TableStore};
-
-/// Queues tell times in whole seconds: what was written within the second of the enqueueing was written before it.
-const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
 /// The line of one entity.
 pub(super) struct Log<'e> {
@@ -114,12 +112,9 @@ impl<'e> Log<'e> {
         found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
     }
 
-    /// Whether an earlier delivery may have done all there was to do, and the source been created since.
+    /// Whether an earlier message or delivery may have done all there was to do, and the source been created since.
     pub(super) fn may_be_anew(&self, source: &Row) -> bool {
-        self.delivery.dequeue_count > 1
-            && source.timestamp.is_some_and(|written| {
-                self.delivery.stamp.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written.timestamp() >= enqueued)
-            })
+        is_written_since(source, self.delivery)
     }
 
     /// Appends the line.

@@ -98,7 +98,7 @@ mod tests {
         let archive = ViewName::new("events").unwrap();
         let blob = BlobName::new("logs/2026/11/20/1500/000001.jsonl").unwrap();
         let record = Record { blob, start: 10, position: 20, length: 5, sha256: "00".to_owned() };
-        let stamp = Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap() };
+        let stamp = Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap(), job: None };
         let key = key(&archive, &primary, lane(&primary, 4));
         let entity = record.encode(&key, &primary, "W/\"1\"", &stamp);
         assert!(key.pk.as_str().starts_with("~log~events~0"));

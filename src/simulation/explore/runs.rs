@@ -206,7 +206,7 @@ impl Runs {
         era.0.store(beginning.era, Ordering::Relaxed);
         let work = &works[usize::from(beginning.work)].0;
         let delivery = Delivery {
-            stamp: Stamp { message_id: format!("m{}", beginning.work), enqueued: moment(beginning.enqueued) },
+            stamp: Stamp { message_id: format!("m{}", beginning.work), enqueued: moment(beginning.enqueued), job: None },
             dequeue_count: 1 + u32::from(beginning.again),
             account: AccountName::main(),
             queue: queue("jobs"),

@@ -1,0 +1,100 @@
+//! What was written since a job was enqueued, as far as anybody can know. Pure.
+//!
+//! A message may be doubled by its sender's own retries, and the double is delivered for the first time when the job is long done. So
+//! every delivery asks, not only those that come again. Two clocks are compared: a row's `Timestamp` is the table service's, the time
+//! of the enqueueing the queue service's, in whole seconds, cut off.
+//!
+//! ```text
+//!   written        ──────────────┬──────────────────┬─────────────────────────▶
+//!                             enqueued            + margin
+//!     before it: acted upon      │  acted upon      │  since: left alone, unless an older job wrote it
+//! ```
+//!
+//! The first delivery has the wider margin: a client that writes an entity and sends the job at once must not be told that the entity was
+//! written since, because the queue service's clock is behind. A delivery that comes again keeps to what the clocks can tell: an
+//! earlier one may have done the job.
+
+use jiff::SignedDuration;
+
+use super::execute::Delivery;
+use crate::model::Row;
+use crate::model::job::Stamp;
+use crate::planted::{Bug, planted};
+
+/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was
+/// written before it, as far as anybody can know.
+const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
+/// How far the clocks of a table and a queue service may be apart for the first delivery of a job to act on what was written just
+/// before it was sent. Servers of one region agree within fractions of a second; ten are an order of magnitude more.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
+
+/// Whether what is there was written since the job was enqueued, and not by a job that was enqueued before it: an earlier message of
+/// the job, or an earlier delivery, may have taken away what was there before.
+pub(super) fn is_written_since(row: &Row, delivery: &Delivery) -> bool {
+    let enqueued = delivery.stamp.enqueued;
+    // Queues keep no order: a put that was sent before a delete and runs after it has written what the delete means.
+    let by_an_older_job = Stamp::of(&row.entity).is_some_and(|written| written.enqueued <= enqueued);
+    if by_an_older_job {
+        return false;
+    }
+    let margin = if delivery.dequeue_count > 1 { QUEUE_CLOCK } else { QUEUE_CLOCK.saturating_add(CLOCKS_APART) };
+    !planted(Bug::DeleteIgnoresRedelivery)
+        && row.timestamp.is_some_and(|written| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AccountName, ETag, EdmDateTime, Entity, EntityKey, QueueName};
+
+    fn stamp(enqueued: &str) -> Stamp {
+        Stamp { message_id: "m".to_owned(), enqueued: enqueued.parse().unwrap(), job: None }
+    }
+
+    fn is_since(written: &str, by: Option<&str>, dequeue_count: u32) -> bool {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        let entity = by.map_or_else(|| entity.clone(), |by| Stamp { message_id: "o".to_owned(), ..stamp(by) }.on(entity.clone()));
+        let row = Row { entity, etag: ETag::new("e1").unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) };
+        let delivery = Delivery {
+            stamp: stamp("2026-11-20T15:00:00Z"),
+            dequeue_count,
+            account: AccountName::main(),
+            queue: QueueName::new("jobs").unwrap(),
+            recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+        };
+        is_written_since(&row, &delivery)
+    }
+
+    #[test]
+    fn what_was_written_before_the_job_was_enqueued_is_meant_by_every_delivery() {
+        for deliveries in [1, 2] {
+            assert!(!is_since("2026-11-20T14:00:00Z", None, deliveries));
+            assert!(!is_since("2026-11-20T15:00:00.9Z", None, deliveries), "within the second that queues tell");
+        }
+    }
+
+    #[test]
+    fn what_was_written_since_is_left_alone_by_every_delivery() {
+        for deliveries in [1, 2] {
+            assert!(is_since("2026-11-20T15:01:00Z", None, deliveries));
+        }
+    }
+
+    #[test]
+    fn a_first_delivery_allows_for_clocks_that_differ_and_one_that_comes_again_does_not() {
+        for (written, first, again) in
+            [("2026-11-20T15:00:01Z", false, true), ("2026-11-20T15:00:10.9Z", false, true), ("2026-11-20T15:00:11Z", true, true)]
+        {
+            assert_eq!((is_since(written, None, 1), is_since(written, None, 2)), (first, again), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_an_older_job_wrote_late_is_meant_and_what_a_later_one_wrote_is_not() {
+        for deliveries in [1, 2] {
+            assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T14:59:59Z"), deliveries));
+            assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:00Z"), deliveries), "nobody knows which came first");
+            assert!(is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:01Z"), deliveries));
+        }
+    }
+}

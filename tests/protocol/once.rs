@@ -1,0 +1,328 @@
+//! One job acts once: what a request may have done unheard is not done again to what was created since.
+//!
+//! The account wears the layers that it wears in the program, so that a deletion whose answer is lost is repeated by them. Between the two
+//! attempts a client creates the entity anew, under the same key.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use evenkeel::adapters::wear::Grouping;
+use evenkeel::catalog::Catalog;
+use evenkeel::model::job::Primary;
+use evenkeel::model::{Entity, EntityKey, Job};
+use evenkeel::ports::ErrorClass;
+use evenkeel::reconcile::Outcome;
+use evenkeel::simulation::company::{self, FILE_ARCHIVE, LOG_ARCHIVE};
+use serde_json::json;
+
+use crate::oracle;
+use crate::world::{Disturbance, Lab, SMALL, employee, job, sync, table};
+
+/// What an employee is derived into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Items {
+    /// Nothing that lies in its own partition: it is deleted by a request of its own, which is repeated where it goes unanswered.
+    Apart,
+    /// Something that does: it is deleted in a transaction with it, which is not repeated.
+    Beside,
+}
+use Items::{Apart, Beside};
+
+impl Items {
+    fn catalog(self) -> Catalog {
+        let mut catalog = company::catalog(SMALL);
+        if self == Apart {
+            catalog.views.retain(|name, _| name.as_str() == "by_email");
+        }
+        catalog
+    }
+}
+
+fn archive(more: &[(&str, &str)]) -> Job {
+    on("former", more)
+}
+
+fn on(archive: &str, more: &[(&str, &str)]) -> Job {
+    let mut archive = json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
+    for (name, value) in more {
+        archive[name] = json!(value);
+    }
+    job(&archive)
+}
+
+fn delete() -> Job {
+    job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}))
+}
+
+fn move_away() -> Job {
+    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}))
+}
+
+fn first() -> Entity {
+    employee("1", "first@contoso.com", "First")
+}
+
+/// An employee who is in step.
+async fn settled(items: Items) -> Lab {
+    let lab = Lab::worn(SMALL, items.catalog(), Grouping::Together);
+    lab.write(first()).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// The source is deleted, its answer is lost, a client creates the entity anew, and what comes then is refused as `then` says.
+fn unheard(lab: &Lab, then: Option<ErrorClass>) {
+    let other = lab.of_another_worker();
+    lab.weather.lose_the_deletion_of("Employees", then, Box::pin(async move { anew(&other).await }));
+}
+
+/// A client creates the entity anew, a minute later than anything before.
+async fn anew(lab: &Lab) {
+    lab.wait(Duration::from_mins(1));
+    lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+}
+
+/// What there is is derived, and nothing else.
+async fn in_step(lab: &Lab, story: &str) {
+    if lab.engine.catalog().views.len() > 1 {
+        return oracle::check(lab, story).await;
+    }
+    let mut wanted = BTreeSet::new();
+    for pk in ["Sales", "Ops"] {
+        let primary = Primary { table: table("Employees"), key: EntityKey::new(pk, "1").unwrap() };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
+        wanted.extend(email(lab, "Employees", pk).await.map(|email| (format!("email_{pk}"), email)));
+    }
+    let found: BTreeSet<_> =
+        lab.rows("ByEmail").await.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect();
+    assert_eq!(found, wanted, "{story}");
+}
+
+async fn email(lab: &Lab, name: &str, pk: &str) -> Option<String> {
+    lab.read(name, pk, "1").await.and_then(|row| row.entity.text("Email").map(str::to_owned))
+}
+
+/// What was created anew lives, and is in step.
+async fn lives(lab: &Lab, story: &str) {
+    lab.weather.calm();
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab.finish().await;
+    assert_eq!(email(lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}: live data was taken away");
+    in_step(lab, story).await;
+}
+
+/// How the repetition is refused.
+const REFUSALS: [Option<ErrorClass>; 5] = [
+    // As the service does: it is at another ETag.
+    None,
+    Some(ErrorClass::Unauthorised),
+    Some(ErrorClass::Permanent),
+    Some(ErrorClass::Conflict),
+    Some(ErrorClass::TooLarge),
+];
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_job_takes_nobody_away_who_was_created_after_its_unheard_deletion() {
+    for refusal in REFUSALS {
+        let lab = settled(Apart).await;
+        unheard(&lab, refusal);
+        lab.deliver_until_done(&archive(&[])).await;
+        assert!(lab.weather.has_lost_it());
+        let story = format!("an archive whose repeated deletion is refused as {refusal:?}");
+        lives(&lab, &story).await;
+        assert_eq!(
+            email(&lab, "FormerEmployees", "Sales").await.as_deref(),
+            Some("first@contoso.com"),
+            "{story}: what was archived is gone"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_leaves_what_it_has_moved_and_who_was_created_after_its_unheard_deletion() {
+    for refusal in REFUSALS {
+        let lab = settled(Apart).await;
+        unheard(&lab, refusal);
+        lab.deliver_until_done(&move_away()).await;
+        let story = format!("a move whose repeated deletion is refused as {refusal:?}");
+        lives(&lab, &story).await;
+        assert_eq!(email(&lab, "Employees", "Ops").await.as_deref(), Some("first@contoso.com"), "{story}: what was moved is nowhere");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion() {
+    for items in [Apart, Beside] {
+        for refusal in REFUSALS {
+            let lab = settled(items).await;
+            unheard(&lab, refusal);
+            lab.deliver_until_done(&delete()).await;
+            lives(&lab, &format!("a delete whose repeated deletion is refused as {refusal:?}, {items:?}")).await;
+        }
+    }
+}
+
+/// The clocks say nothing: all happens within the second that queues tell.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_clocks_say() {
+    for job in [delete(), archive(&[]), move_away()] {
+        let lab = settled(Apart).await;
+        let other = lab.of_another_worker();
+        let again = async move { other.write(employee("1", "anew@contoso.com", "Anew")).await };
+        lab.weather.lose_the_deletion_of("Employees", None, Box::pin(again));
+        let ended = lab.deliver(&job, 1).await;
+        assert!(matches!(ended, Some(Ok(Outcome::Skipped { .. }))), "{ended:?}");
+        lives(&lab, &format!("{job:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
+    for archive_name in ["former", LOG_ARCHIVE, FILE_ARCHIVE] {
+        let lab = settled(Apart).await;
+        let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
+        unheard(&lab, None);
+        lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
+        lives(&lab, &format!("if_match, to {archive_name}, and an unheard deletion")).await;
+
+        // An update that races, every request of the job heard: it is at another version than the one that was asked for.
+        let operations = settled(Apart).await.operations_of(&on(archive_name, &[])).await;
+        for at in 1..=operations {
+            let lab = settled(Apart).await;
+            let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
+            let other = lab.of_another_worker();
+            lab.weather.arm(at, Disturbance::Meddle);
+            lab.weather.meddle(Box::pin(async move { anew(&other).await }));
+            lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
+            lives(&lab, &format!("if_match, to {archive_name}, and an update before operation {at}")).await;
+        }
+    }
+}
+
+/// An earlier delivery has asked to delete what it had copied, and stopped. Its request arrives while the next one is at work, which finds
+/// the copy there and must not take it for its own: its own deletion fails for sure, and says nothing of the earlier one.
+#[tokio::test]
+async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_since() {
+    for job in [archive(&[]), move_away()] {
+        let bare = async || {
+            let lab = Lab::with(SMALL, Apart.catalog());
+            lab.write(first()).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            lab
+        };
+        let operations = bare().await.operations_of(&job).await;
+        let mut created = 0;
+        for at in 1..=operations {
+            for then in 1..=operations {
+                let lab = bare().await;
+                lab.weather.arm(at, Disturbance::ArriveLater(1_000));
+                lab.weather.arm(at + 1, Disturbance::Crash);
+                let stopped = lab.deliver(&job, 1).await.is_none();
+                if !stopped || lab.weather.named(at) != Some("Delete Entity") {
+                    continue;
+                }
+                let (other, was_there) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+                let gone = Arc::clone(&was_there);
+                lab.weather.arm(then, Disturbance::Meddle);
+                lab.weather.meddle(Box::pin(async move {
+                    let before = other.read("Employees", "Sales", "1").await.is_some();
+                    other.sim.settle();
+                    if before && other.read("Employees", "Sales", "1").await.is_none() {
+                        gone.store(true, Ordering::SeqCst);
+                        anew(&other).await;
+                    }
+                }));
+                lab.deliver(&job, 2).await;
+                lab.deliver_until_done(&job).await;
+                lab.weather.calm();
+                if was_there.load(Ordering::SeqCst) {
+                    created += 1;
+                    lives(&lab, &format!("{job:?}, a late deletion before operation {then} of the next delivery")).await;
+                }
+            }
+        }
+        assert!(created > 2, "created anew {created} times only");
+    }
+}
+
+/// `Put Message` may be repeated by whoever sends it. The double is delivered for the first time when the job is long done.
+#[tokio::test]
+async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
+    for id in [None, Some("leaver-4711")] {
+        for (op, wait) in [("delete", 60), ("archive", 60), ("move", 60), ("archive", 1), ("move", 1)] {
+            // Within some seconds of its sending the clocks say nothing: then it is the id that tells.
+            if wait < 60 && id.is_none() {
+                continue;
+            }
+            let mut job = match op {
+                "delete" => json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1"}),
+                "archive" => json!({"op": op, "archive": "former", "pk": "Sales", "rk": "1"}),
+                _ => json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}),
+            };
+            if let Some(id) = id {
+                job["id"] = json!(id);
+            }
+            let story = format!("{op} sent twice, id {id:?}, and created anew {wait} s later");
+            let lab = Lab::with(SMALL, Apart.catalog());
+            lab.write(first()).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            let (one, double) = (lab.message(&job), lab.message(&job));
+            assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
+            lab.wait(Duration::from_secs(wait));
+            lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+            match lab.run(&double).await {
+                Ok(Outcome::Skipped { .. }) => {}
+                Err(failure) if op == "move" && id.is_none() && failure.chain().contains("was not brought there by this job") => {}
+                ended => panic!("{story}: {ended:?}"),
+            }
+            lives(&lab, &story).await;
+            if op != "delete" {
+                let (table, pk) = if op == "archive" { ("FormerEmployees", "Sales") } else { ("Employees", "Ops") };
+                assert_eq!(email(&lab, table, pk).await.as_deref(), Some("first@contoso.com"), "{story}");
+            }
+        }
+    }
+}
+
+/// What was written just before a job was sent is what it means, though the queue service's clock is some seconds behind.
+#[tokio::test]
+async fn a_first_delivery_does_what_it_was_sent_for_also_where_the_clocks_differ() {
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for behind in [0, 1, 9] {
+        let lab = Lab::of(SMALL);
+        lab.write(first()).await;
+        lab.work(&sync("Sales", "1")).await.unwrap();
+        let mut message = lab.message(&delete);
+        message.1.stamp.enqueued -= jiff::SignedDuration::from_secs(behind);
+        assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{behind} s behind");
+        assert!(lab.read("Employees", "Sales", "1").await.is_none(), "{behind} s behind");
+    }
+}
+
+/// Queues keep no order: a put that was sent before a delete may run long after that was sent.
+#[tokio::test]
+async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_later_one_wrote() {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
+    let put = json!({"op": "put", "table": "Employees", "entity": entity});
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for put_is_older in [true, false] {
+        let lab = Lab::of(SMALL);
+        let (earlier, later) = if put_is_older { (&put, &delete) } else { (&delete, &put) };
+        let earlier = lab.message(earlier);
+        lab.wait(Duration::from_secs(2));
+        let later = lab.message(later);
+        let (put, mut delete) = if put_is_older { (earlier, later) } else { (later, earlier) };
+        lab.wait(Duration::from_hours(1));
+        lab.run(&put).await.unwrap();
+        for deliveries in [1, 2] {
+            delete.1.dequeue_count = deliveries;
+            lab.run(&delete).await.unwrap();
+            assert_eq!(lab.read("Employees", "Sales", "1").await.is_none(), put_is_older, "delivery {deliveries}");
+        }
+        lab.finish().await;
+        oracle::check(&lab, "a put and a delete").await;
+    }
+}
