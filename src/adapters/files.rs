@@ -4,7 +4,7 @@
 //! flushed too. So a reader sees the old file or the new one, and what was answered for survives a loss of power.
 //!
 //! Conditions are kept under a lock that the kernel holds and gives back when the process ends, however it ends: one of
-//! 64 lock files in `<folder>/.evenkeel`, chosen by the file's name. The file system must pass locks on between hosts:
+//! 64 lock files in `<folder>/.evenkeel`, chosen by the file's name in lower case. The file system must pass locks on between hosts:
 //! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock, so that a crash leaves at most 64 of them,
 //! and the next write uses them again.
 //!
@@ -326,7 +326,8 @@ impl Lock {
     fn take(place: &FilePlace) -> io::Result<Self> {
         let own = Path::new(&place.dir).join(OWN);
         fs::create_dir_all(&own)?;
-        let number = Sha256::digest(place.name.as_str())[0] % LOCKS;
+        // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
+        let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
         let held = OpenOptions::new().create(true).truncate(false).write(true).open(own.join(format!("{number:02}.lock")))?;
         held.lock()?;
         Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")) })
@@ -397,6 +398,15 @@ mod tests {
         // With room again the same write succeeds.
         SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await.unwrap();
         assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+    }
+
+    #[test]
+    fn names_that_differ_in_case_have_one_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        for (one, other) in [("Sales/Ann.json", "sales/ann.json"), ("A.json", "a.json"), ("X/Y.json", "x/y.json")] {
+            let lock = |name| Lock::take(&place(folder.path(), name)).unwrap().temporary;
+            assert_eq!(lock(one), lock(other), "SMB takes {one} and {other} for one file");
+        }
     }
 
     #[tokio::test]

@@ -10,10 +10,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::odata::{self, ODataError};
 use super::template::{Part, RenderError, Template, TemplateError, escape, unescape};
-use super::{BlobName, EdmValue, Entity, EntityKey};
+use super::{BlobName, EdmValue, Entity, EntityKey, Key};
 
 /// Where documents lie where the catalog does not say.
 pub const DEFAULT_PATH: &str = "{PartitionKey}/{RowKey}.json";
+/// A path that tells keys apart also where file names that differ in upper and lower case are one.
+const DISTINCT_PATH: &str = "{PartitionKey}_{PartitionKey|hash:8}/{RowKey}_{RowKey|hash:8}.json";
 /// Longest segment of a path, in bytes: a file name has 255 (ext4, NTFS, NFS), some of which a temporary file needs.
 const SEGMENT_BYTES: usize = 200;
 /// What a longer segment keeps of its beginning: enough for people to recognise it.
@@ -194,13 +196,23 @@ pub enum DocumentError {
     /// Another entity's.
     #[error("the document is the one of {0}")]
     Key(EntityKey),
+    /// Another entity's, whose file is the same where upper and lower case are.
+    #[error(
+        "the document is the one of {0}, whose key differs in upper and lower case only, and this file system does not tell them apart: archive to a container, or to a path that does, such as \"{DISTINCT_PATH}\""
+    )]
+    Case(EntityKey),
 }
 
 /// Reads the document of the entity with this key.
 pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
     let json = serde_json::from_slice(content).map_err(|error| DocumentError::Json(error.to_string()))?;
     let entity = odata::decode(&json)?;
-    if entity.key == *key { Ok(entity) } else { Err(DocumentError::Key(entity.key)) }
+    let alike = |one: &Key, other: &Key| one.as_str().eq_ignore_ascii_case(other.as_str());
+    match &entity.key {
+        own if own == key => Ok(entity),
+        other if alike(&other.pk, &key.pk) && alike(&other.rk, &key.rk) => Err(DocumentError::Case(entity.key)),
+        _ => Err(DocumentError::Key(entity.key)),
+    }
 }
 
 /// Renders the value of a blob's metadata, with `%XX` for `%` and for what a header cannot carry. Nothing where a
@@ -240,6 +252,17 @@ pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_document_of_a_key_in_another_case_is_refused_with_the_way_out() {
+        let ann = Entity::new(EntityKey::new("Sales", "Ann").unwrap());
+        let error = decode(&encode(&ann), &EntityKey::new("sales", "ann").unwrap()).unwrap_err();
+        assert_eq!(error, DocumentError::Case(ann.key.clone()));
+        assert!(error.to_string().contains(DISTINCT_PATH), "{error}");
+        assert_eq!(decode(&encode(&ann), &EntityKey::new("Sales", "Bob").unwrap()), Err(DocumentError::Key(ann.key)));
+        let [one, other] = [("Sales", "Ann"), ("sales", "ann")].map(|(pk, rk)| of(DISTINCT_PATH, pk, rk).to_ascii_lowercase());
+        assert_ne!(one, other);
+    }
 
     fn of(path: &str, pk: &str, rk: &str) -> String {
         DocumentPath::parse(path).unwrap().of(&EntityKey::new(pk, rk).unwrap()).unwrap().to_string()

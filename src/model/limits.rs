@@ -59,6 +59,8 @@ pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
 pub const SPILLED_BYTES: usize = 16_777_216;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
+/// Most items that a footprint lists while they change: those of one state and those of the next.
+pub const ITEMS_ANNOUNCED: usize = 2 * ITEMS_PER_PRIMARY;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
 /// Longest claim of a range view, in UTF-16 units of its JSON text: what it says and to whom. It travels in a message when it goes.

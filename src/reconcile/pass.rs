@@ -322,7 +322,9 @@ impl<'e> Pass<'e> {
             self.touched.extend(plan.drops.iter().map(|(address, _)| address.clone()));
             return Ok(Round::Again);
         }
-        if plan.taken.is_empty() {
+        if plan.deferred {
+            Ok(Round::Again)
+        } else if plan.taken.is_empty() {
             Ok(Round::Closed)
         } else if plan.frees_what_was_taken() {
             Ok(Round::Again)

@@ -65,7 +65,16 @@ impl Plan {
             forget: Vec::new(),
             taken: Vec::new(),
             waiting: Vec::new(),
+            deferred: false,
         }
+    }
+
+    /// Leaves new items to the next round, when those that go have made room for them. Large values are there before the primary points to
+    /// them, and cannot wait.
+    fn defer(&mut self, situation: &Situation<'_>) {
+        let listed = &situation.footprint.items;
+        self.writes.retain(|write| listed.contains_key(&write.address) || matches!(write.content, Content::Value(_)));
+        self.deferred = true;
     }
 
     /// Whether every key that somebody else had was an item of this very primary, under another view or of another kind,
@@ -122,6 +131,8 @@ pub(super) struct Plan {
     pub(super) taken: Vec<Taken>,
     /// Wanted properties of entities that do not exist.
     pub(super) waiting: Vec<ItemAddress>,
+    /// Items that are not listed as yet are left to the next round: the footprint does not hold them beside those that go in this one.
+    pub(super) deferred: bool,
 }
 
 /// One item to write.
@@ -278,9 +289,22 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 
     let creates = plan.writes.iter().any(Write::is_announced) && !planted(Bug::UnannouncedCreate);
     if creates || !plan.drops.is_empty() || changing || differed || situation.disturbed {
-        plan.announce = Some(announcement(situation, &plan));
+        let whole = announcement(situation, &plan);
+        if !whole.fits() && fits_afterwards(&whole, &plan) {
+            plan.defer(situation);
+            plan.announce = Some(announcement(situation, &plan));
+        } else {
+            plan.announce = Some(whole);
+        }
     }
     Ok(plan)
+}
+
+/// Whether a footprint that is too large holds what is left of it when the plan has been carried out.
+fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
+    let mut left = announced.clone();
+    plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).for_each(|address| drop(left.items.remove(address)));
+    left.fits()
 }
 
 /// Whether an item stays as it is. A row is always written, which fences off whoever still holds an older state of the
@@ -363,8 +387,9 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         }
     }
     footprint.settled = match &situation.state {
-        // A key that somebody else has leaves work to do: the next sync of this state must try again.
-        _ if !plan.taken.is_empty() => Settled::Never,
+        // A key that somebody else has leaves work to do, as does an item that is left to the next round: the next sync of this state
+        // must try again.
+        _ if plan.deferred || !plan.taken.is_empty() => Settled::Never,
         State::Absent => Settled::Absent,
         State::Present(None) => Settled::Never,
         State::Present(Some(etag)) => {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::{Entity, EntityKey};
 use evenkeel::ports::{Condition, TableOperation};
 use evenkeel::reconcile::{Execute, Work};
 use futures::future::join_all;
@@ -10,7 +12,7 @@ use futures::poll;
 use serde_json::json;
 
 use crate::oracle;
-use crate::world::{Disturbance, Lab, employee, job, sync, table};
+use crate::world::{Disturbance, Lab, SMALL, employee, job, sync, table};
 
 #[tokio::test]
 async fn who_waits_for_a_list_rides_along_in_its_next_write() {
@@ -105,4 +107,65 @@ async fn a_thorough_sync_mends_what_somebody_else_deleted_and_writes_nothing_whe
     let before = lab.read("ByEmail", "email_Sales", "ada@contoso.com").await.unwrap().etag;
     lab.work(&thorough).await.unwrap();
     assert_eq!(lab.read("ByEmail", "email_Sales", "ada@contoso.com").await.unwrap().etag, before);
+}
+
+const THREE_VIEWS: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Employees]
+"#;
+
+/// A department whose row has room for two of three names.
+async fn a_row_that_is_nearly_full() -> Lab {
+    let views = ["Assistant", "Manager", "Deputy"].map(|title| {
+        format!(
+            r#"
+[views.{title}]
+kind = "denormalize"
+source = "Employees"
+when = 'Title == "{title}"'
+table = "Departments"
+partition_key = "{{PartitionKey}}"
+row_key = "full"
+set = {{ {title}Name = "{{FirstName}}" }}
+"#
+        )
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), format!("{THREE_VIEWS}{}", views.concat())).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
+    // Each name takes two of 252 properties.
+    let row = (0..247).fold(Entity::new(EntityKey::new("Sales", "full").unwrap()), |row, n| row.with(format!("Own{n}"), n));
+    lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(row)).await.unwrap();
+    for title in ["Assistant", "Manager", "Deputy"] {
+        lab.write(employee(title, "", "King").with("Title", title)).await;
+    }
+    lab
+}
+
+#[tokio::test]
+async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it() {
+    let lab = a_row_that_is_nearly_full().await;
+    lab.weather.take_turns();
+    let jobs = ["Assistant", "Manager", "Deputy"].map(|title| sync("Sales", title));
+    let ended = join_all(jobs.iter().map(|job| lab.work(job))).await;
+    let refused: Vec<String> = ended.into_iter().filter_map(Result::err).map(|failure| failure.chain()).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].contains("252"), "{refused:?}");
+    let row = lab.read("Departments", "Sales", "full").await.unwrap().entity;
+    assert_eq!(row.properties.keys().filter(|name| name.ends_with("Name")).count(), 2);
+
+    // With room for it the one that was refused is written too.
+    let mut roomy = row;
+    roomy.properties.remove("Own0");
+    roomy.properties.remove("Own1");
+    lab.account.tables.apply(&table("Departments"), &TableOperation::Replace(roomy, Condition::Any)).await.unwrap();
+    for job in &jobs {
+        lab.work(job).await.unwrap();
+    }
+    let row = lab.read("Departments", "Sales", "full").await.unwrap().entity;
+    assert_eq!(row.properties.keys().filter(|name| name.ends_with("Name")).count(), 3);
 }

@@ -10,9 +10,11 @@
 
 mod dated;
 mod documents;
+mod footprints;
 mod large;
 mod lists;
 mod once;
+mod logs;
 mod oracle;
 mod random;
 mod ranges;

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::record::Record;
+use super::record::{LinePlace, Record};
 use crate::catalog::LogTarget;
 use crate::model::job::{Primary, Stamp};
 use crate::model::log::{self, Span};
@@ -65,6 +65,14 @@ impl Shared {
     pub(super) fn of(self, step: String) -> Failure {
         Failure::new(self.class, step, self.text)
     }
+}
+
+/// A record whose append may still arrive: when the blob's length was read it ended where the append begins, and afterwards no line of
+/// the record was there.
+pub(super) struct Open {
+    pub(super) record: Record,
+    /// What the blob's metadata says of its times.
+    pub(super) span: Option<Span>,
 }
 
 /// Where lines go.
@@ -158,27 +166,33 @@ impl Lane {
 }
 
 impl Place<'_> {
-    /// Takes the very place that a line was meant for, so that it cannot arrive there any more. Gives the entry back, with the
-    /// record's ETag, where that is settled already.
-    pub(super) async fn close(&self, open: &Record, entry: Entry) -> Result<Answer, Entry> {
-        let found = match self.blobs.properties(&self.target.container, &open.blob).await {
-            Ok(found) => found,
-            Err(error) => return Ok(answer(&self.doing("looking at", &open.blob), error)),
-        };
-        let Some(found) = found.filter(|found| found.length == open.start) else { return Err(entry) };
-        let mut current = Current { number: 0, name: open.blob.clone(), length: found.length, span: Span::of(&found.metadata) };
+    /// Takes the very place that an append was meant for, so that it cannot arrive there any more. The record keeps the places before,
+    /// since that append may be the one that succeeds. Gives the entry back, with the record's ETag, where no append can succeed there.
+    pub(super) async fn close(&self, open: Open, entry: Entry) -> Result<Answer, Entry> {
+        let Open { record: open, span } = open;
+        let mut current = Current { number: 0, name: open.blob.clone(), length: open.start, span };
         if let Err(error) = self.widen(&mut current, Span::new(entry.moment, entry.moment)).await {
             return Ok(answer(&self.doing("widening the span of", &open.blob), error));
         }
-        let etags = match self.record(&[record(&current, current.length, current.length, &entry)], std::slice::from_ref(&entry)).await {
+        if current.length != open.start {
+            // Somebody has appended; the line itself, perhaps.
+            return Ok(Answer::Lost);
+        }
+        let record = open.again(line_at(open.start, &entry));
+        let etags = match self.record(std::slice::from_ref(&record), std::slice::from_ref(&entry)).await {
             Ok(etags) => etags,
             Err(error) => return Ok(answer(&self.doing("recording a line of", &open.blob), error)),
         };
         let recorded = etags.into_iter().next().flatten();
         match self.blobs.append(&self.target.container, &open.blob, entry.line.clone(), open.start).await {
             Ok(_) => Ok(Answer::Done(recorded)),
-            // It takes no more, from nobody.
-            Err(error) if error.class == ErrorClass::TooLarge => Err(Entry { over: recorded, ..entry }),
+            Err(error) if error.class == ErrorClass::TooLarge => match self.blobs.properties(&self.target.container, &open.blob).await {
+                // It takes no more, from nobody.
+                Ok(Some(found)) if found.length == open.start => Err(Entry { over: recorded, ..entry }),
+                // The last one that it took may have been the append before.
+                Ok(_) => Ok(Answer::Lost),
+                Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
+            },
             Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
         }
     }
@@ -198,9 +212,9 @@ impl Place<'_> {
         let records: Vec<Record> = batch
             .iter()
             .map(|waiting| {
-                let record = record(&now, start, position, &waiting.entry);
-                position += record.length;
-                record
+                let line = line_at(position, &waiting.entry);
+                position += line.length;
+                Record { blob: now.name.clone(), start, line, former: Vec::new() }
             })
             .collect();
         let (entries, answers): (Vec<Entry>, Vec<_>) = batch.into_iter().map(|waiting| (waiting.entry, waiting.answer)).unzip();
@@ -253,7 +267,7 @@ impl Place<'_> {
             .iter()
             .zip(entries)
             .map(|(record, entry)| {
-                let row = record.encode(&entry.key, &entry.primary, &entry.source_etag, &entry.stamp);
+                let row = record.encode(&entry.key, &entry.primary, &entry.stamp);
                 match &entry.over {
                     Some(etag) => TableOperation::Replace(row, Condition::Matches(etag.clone())),
                     None => TableOperation::Insert(row),
@@ -348,8 +362,8 @@ impl Place<'_> {
     }
 }
 
-fn record(now: &Current, start: u64, position: u64, entry: &Entry) -> Record {
-    Record { blob: now.name.clone(), start, position, length: entry.line.len() as u64, sha256: entry.sha256.clone() }
+fn line_at(position: u64, entry: &Entry) -> LinePlace {
+    LinePlace { position, length: entry.line.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
 }
 
 /// What an error says to one line.

@@ -3,10 +3,13 @@
 //! ```text
 //!   record: where the line will lie   ─▶  append at that very position  ─▶  delete the source  ─▶  forget the record
 //!                                             │ the answer is lost, or the worker
-//!   read the record, then the position ◀──────┘ the line is there: it was appended
-//!                                               another one is: this append can no longer happen
-//!                                               the blob ends there: append there, so that it cannot happen
+//!   read the record, then the length, ◀───────┘ the line is there: it was appended
+//!   then the position                           the blob was longer: this append can no longer happen
+//!                                               the blob ended there: append there, so that it cannot happen
 //! ```
+//!
+//! The length is read first: an append that arrives after it is seen in its place, or, where the place is taken next, loses or wins
+//! under the record's eyes, which keeps every place until one of them is settled.
 //!
 //! An append names its position, so that of two at one position one fails; a record names the position before the
 //! append, and where the appends that it travels with begin. Whoever comes again therefore knows whether a line is
@@ -19,8 +22,8 @@ mod lane;
 mod record;
 
 pub(super) use lane::Lanes;
-use lane::{Answer, Entry, Place};
-use record::Record;
+use lane::{Answer, Entry, Open, Place};
+use record::{LinePlace, Record};
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -34,6 +37,7 @@ use super::observation::Observation;
 use super::since::is_written_since;
 use crate::catalog::{Archive, LogTarget};
 use crate::model::job::Primary;
+use crate::model::log::Span;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
 use crate::ports::{Account, Condition, TableOperation, TableStore};
 
@@ -49,8 +53,8 @@ pub(super) struct Log<'e> {
     lane: u32,
     /// When the entity was last written.
     written: Timestamp,
-    /// A record whose line is not there.
-    open: Option<Record>,
+    /// A record whose line is not there, and may still arrive.
+    open: Option<Open>,
     /// The ETag of the record.
     recorded: Option<ETag>,
 }
@@ -84,27 +88,48 @@ impl<'e> Log<'e> {
     /// Reads the record, and whether its line is there.
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         (self.open, self.recorded) = (None, None);
-        let key = record::key(&self.archive.name, &self.primary, self.lane);
-        let row = self.tables.get(&footprint::table(), &key, None).await;
-        let Some(mut row) = row.map_err(|error| storage(self.doing("reading the record of"), error))? else {
-            return Ok(Observation::blank());
-        };
+        let Some(mut row) = self.read_record().await? else { return Ok(Observation::blank()) };
         self.recorded = Some(row.etag.clone());
         let record = Record::decode(&row.entity).map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
-        if !self.is_there(&record).await? {
-            // As if it had been taken back: it is written again.
-            record::take_back(&mut row.entity);
-            row.entity.properties.remove(record::LOGGED);
-            self.open = Some(record);
+        // The length before the places: an append that arrives in between is seen where it lies.
+        let blob = self.account.blobs.properties(&self.target.container, &record.blob).await;
+        let blob = blob.map_err(|error| storage(self.doing("looking for"), error))?;
+        match self.appended(&record).await? {
+            Some(line) if *line == record.line => {}
+            found => {
+                // As if it had been taken back: this version of the source is written again, unless it is the one that is there.
+                record::take_back(&mut row.entity);
+                match found {
+                    Some(former) => drop(row.entity.properties.insert(record::LOGGED.to_owned(), former.version.as_str().into())),
+                    None => drop(row.entity.properties.remove(record::LOGGED)),
+                }
+                let may_arrive = found.is_none();
+                // Another append has taken the start of one that a longer blob has not the line of.
+                self.open = blob
+                    .filter(|blob| may_arrive && blob.length == record.start)
+                    .map(|blob| Open { span: Span::of(&blob.metadata), record });
+            }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })
     }
 
-    async fn is_there(&self, record: &Record) -> Result<bool, Failure> {
-        let range = record.position..record.position + record.length;
-        let found = self.account.blobs.get(&self.target.container, &record.blob, Some(range)).await;
-        let found = found.map_err(|error| storage(self.doing("looking for"), error))?;
-        Ok(found.is_some_and(|blob| hex::encode(Sha256::digest(&blob.content)) == record.sha256))
+    async fn read_record(&self) -> Result<Option<Row>, Failure> {
+        let key = record::key(&self.archive.name, &self.primary, self.lane);
+        let row = self.tables.get(&footprint::table(), &key, None).await;
+        row.map_err(|error| storage(self.doing("reading the record of"), error))
+    }
+
+    /// The line of a record that is in its place.
+    async fn appended<'r>(&self, record: &'r Record) -> Result<Option<&'r LinePlace>, Failure> {
+        for place in record.places() {
+            let range = place.position..place.position + place.length;
+            let found = self.account.blobs.get(&self.target.container, &record.blob, Some(range)).await;
+            let found = found.map_err(|error| storage(self.doing("looking for"), error))?;
+            if found.is_some_and(|blob| hex::encode(Sha256::digest(&blob.content)) == place.sha256) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether this version of the source has its line, by whatever job.
@@ -135,7 +160,7 @@ impl<'e> Log<'e> {
             lane: self.lane,
         };
         let answer = match self.open.take() {
-            Some(open) => match place.close(&open, entry).await {
+            Some(open) => match place.close(open, entry).await {
                 Ok(answer) => answer,
                 Err(entry) => self.engine.lanes.append(&place, entry).await,
             },
@@ -168,7 +193,7 @@ impl<'e> Log<'e> {
 
     /// Takes back the word that this version is all there is, so that the next delivery appends another one.
     pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
-        let Some(mut row) = self.observe().await?.row else { return Ok(()) };
+        let Some(mut row) = self.read_record().await? else { return Ok(()) };
         record::take_back(&mut row.entity);
         let operation = TableOperation::Replace(row.entity, Condition::Matches(row.etag));
         self.tables.apply(&footprint::table(), &operation).await.map(drop).map_err(|error| storage(self.doing("taking back"), error))

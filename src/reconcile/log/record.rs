@@ -9,21 +9,37 @@ use crate::reconcile::relocation::SOURCE_ETAG;
 
 /// The property that names the version whose line it is. It stays when the record is taken back.
 pub(super) const LOGGED: &str = "Logged";
+/// The property that lists the earlier places, as JSON: position, length, hash and version of each.
+const FORMER: &str = "Former";
 
 /// Where a line lies, or was to lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     /// The blob.
     pub(super) blob: BlobName,
-    /// Where the append begins that the line is part of.
+    /// Where the appends begin that the line is part of.
     pub(super) start: u64,
-    /// Where the line begins.
+    /// The line of the last append.
+    pub(super) line: LinePlace,
+    /// The lines of appends that were sent for the same start before, and may still be the one that takes it.
+    pub(super) former: Vec<LinePlace>,
+}
+
+/// One line of a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LinePlace {
+    /// Where it begins.
     pub(super) position: u64,
     /// How long it is.
     pub(super) length: u64,
-    /// What it is.
+    /// The hash of its bytes.
     pub(super) sha256: String,
+    /// The version of the source that it is of.
+    pub(super) version: String,
 }
+
+/// A place in the property [`FORMER`].
+type WirePlace = (u64, u64, String, String);
 
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -56,18 +72,36 @@ pub(super) fn take_back(entity: &mut Entity) {
 }
 
 impl Record {
+    /// Every line that the append that took the start may have brought.
+    pub(super) fn places(&self) -> impl Iterator<Item = &LinePlace> {
+        std::iter::once(&self.line).chain(&self.former)
+    }
+
+    /// The same start once more, for this line.
+    #[must_use]
+    pub(super) fn again(&self, line: LinePlace) -> Self {
+        let mut former: Vec<LinePlace> = self.places().cloned().collect();
+        former.retain(|place| *place != line);
+        Self { line, former, ..self.clone() }
+    }
+
     /// The row that says so.
-    pub(super) fn encode(&self, key: &EntityKey, primary: &Primary, source_etag: &str, stamp: &Stamp) -> Entity {
+    pub(super) fn encode(&self, key: &EntityKey, primary: &Primary, stamp: &Stamp) -> Entity {
         let number = |number: u64| number.cast_signed();
-        let entity = Entity::new(key.clone())
+        let mut entity = Entity::new(key.clone())
             .with("Primary", source_text(primary))
             .with("Blob", self.blob.as_str())
             .with("Start", number(self.start))
-            .with("Position", number(self.position))
-            .with("Length", number(self.length))
-            .with("Sha256", self.sha256.as_str())
-            .with(LOGGED, source_etag)
-            .with(SOURCE_ETAG, source_etag);
+            .with("Position", number(self.line.position))
+            .with("Length", number(self.line.length))
+            .with("Sha256", self.line.sha256.as_str())
+            .with(LOGGED, self.line.version.as_str())
+            .with(SOURCE_ETAG, self.line.version.as_str());
+        if !self.former.is_empty() {
+            let former: Vec<WirePlace> = self.former.iter().cloned().map(LinePlace::into_wire).collect();
+            // Strings and numbers always serialise.
+            entity = entity.with(FORMER, serde_json::to_string(&former).unwrap_or_default());
+        }
         stamp.on(entity)
     }
 
@@ -77,13 +111,28 @@ impl Record {
             Some(EdmValue::Int64(number)) => Ok(number.cast_unsigned()),
             _ => Err(Unreadable(name)),
         };
+        let former = entity.text(FORMER).map_or(Ok(Vec::new()), serde_json::from_str::<Vec<WirePlace>>);
         Ok(Self {
             blob: entity.text("Blob").and_then(|name| BlobName::new(name).ok()).ok_or(Unreadable("Blob"))?,
             start: number("Start")?,
-            position: number("Position")?,
-            length: number("Length")?,
-            sha256: entity.text("Sha256").ok_or(Unreadable("Sha256"))?.to_owned(),
+            line: LinePlace {
+                position: number("Position")?,
+                length: number("Length")?,
+                sha256: entity.text("Sha256").ok_or(Unreadable("Sha256"))?.to_owned(),
+                version: entity.text(LOGGED).unwrap_or_default().to_owned(),
+            },
+            former: former.map_err(|_| Unreadable(FORMER))?.into_iter().map(LinePlace::from_wire).collect(),
         })
+    }
+}
+
+impl LinePlace {
+    fn into_wire(self) -> WirePlace {
+        (self.position, self.length, self.sha256, self.version)
+    }
+
+    fn from_wire((position, length, sha256, version): WirePlace) -> Self {
+        Self { position, length, sha256, version }
     }
 }
 
@@ -97,13 +146,18 @@ mod tests {
         let primary = Primary { table: TableName::new("Events").unwrap(), key: EntityKey::new("web1", "한").unwrap() };
         let archive = ViewName::new("events").unwrap();
         let blob = BlobName::new("logs/2026/11/20/1500/000001.jsonl").unwrap();
-        let record = Record { blob, start: 10, position: 20, length: 5, sha256: "00".to_owned() };
+        let line = |position, version: &str| LinePlace { position, length: 5, sha256: "00".to_owned(), version: version.to_owned() };
+        let record = Record { blob, start: 10, line: line(20, "W/\"1\""), former: Vec::new() };
         let stamp = Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap(), job: None };
         let key = key(&archive, &primary, lane(&primary, 4));
-        let entity = record.encode(&key, &primary, "W/\"1\"", &stamp);
+        let entity = record.encode(&key, &primary, &stamp);
         assert!(key.pk.as_str().starts_with("~log~events~0"));
         assert_eq!(Record::decode(&entity).unwrap(), record);
         assert_eq!(Stamp::of(&entity), Some(stamp));
+        let again = record.again(line(10, "W/\"2\""));
+        assert_eq!(again.former, [line(20, "W/\"1\"")]);
+        assert_eq!(again.again(line(10, "W/\"2\"")), again, "the same place is not listed twice");
+        assert_eq!(Record::decode(&again.encode(&key, &primary, &stamp)).unwrap(), again);
         let mut broken = entity;
         broken.properties.remove("Start");
         assert!(Record::decode(&broken).unwrap_err().to_string().contains("Start"));

@@ -102,13 +102,39 @@ impl Queue {
             aboard.extend(std::mem::take(&mut *locked(&self.waiting)));
             aboard.retain(|waiting| !waiting.tell.is_closed());
             let changes: Vec<Change> = aboard.iter().flat_map(|waiting| waiting.changes.iter().cloned()).collect();
-            if let Round::Over(answers) = document.round(&changes).await {
-                return tell(aboard, answers);
+            match document.round(&changes).await {
+                Round::Again => {}
+                Round::Over(answers) => return tell(aboard, answers),
+                Round::Failed(failure) if failure.is_permanent() && aboard.len() > 1 => return serve_each(document, aboard).await,
+                Round::Failed(failure) => return tell(aboard, vec![Answer::Failed(failure); changes.len()]),
             }
         }
         let lost = aboard.iter().flat_map(|waiting| &waiting.changes).map(|_| Answer::Lost).collect();
         tell(aboard, lost);
     }
+}
+
+/// Writes the changes of each pass by themselves: together they break a limit, or one of them cannot be made, and the others are not to
+/// fail with it.
+async fn serve_each(document: &Document<'_>, aboard: Vec<Waiting>) {
+    for waiting in aboard {
+        let answers = serve_one(document, &waiting).await;
+        tell(vec![waiting], answers);
+    }
+}
+
+async fn serve_one(document: &Document<'_>, waiting: &Waiting) -> Vec<Answer> {
+    for _ in 0..ROUNDS {
+        if waiting.tell.is_closed() {
+            break;
+        }
+        match document.round(&waiting.changes).await {
+            Round::Again => {}
+            Round::Over(answers) => return answers,
+            Round::Failed(failure) => return vec![Answer::Failed(failure); waiting.changes.len()],
+        }
+    }
+    vec![Answer::Lost; waiting.changes.len()]
 }
 
 fn tell(aboard: Vec<Waiting>, answers: Vec<Answer>) {

@@ -10,7 +10,7 @@ use crate::catalog::Catalog;
 use crate::model::item::Owner;
 use crate::model::{AccountName, ETag, Entity, EntityKey, ItemAddress, Row, Site};
 use crate::ports::{Account, BlobCondition, Chance, Condition, StoreError, TableOperation};
-use crate::reconcile::execute::Failure;
+use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
 use crate::shared::blocks::BlockedList;
 use crate::shared::spilled::{self, Elsewhere};
@@ -37,7 +37,7 @@ pub(in crate::reconcile) enum Answer {
     Lost,
     /// Nobody knows: look again, it may still arrive.
     Unanswered,
-    /// It cannot be, for everybody who wanted something of this document.
+    /// It cannot be; the failure may be that of every pass whose changes were in one write.
     Failed(Shared),
 }
 
@@ -49,6 +49,11 @@ impl Shared {
     /// The failure for one of them.
     pub(in crate::reconcile) fn failure(&self) -> Failure {
         Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0)))
+    }
+
+    /// Whether the same changes will fail again.
+    pub(super) fn is_permanent(&self) -> bool {
+        self.0.class == FailureClass::Permanent
     }
 }
 
@@ -91,8 +96,10 @@ pub(in crate::reconcile) enum Prepared {
 pub(super) enum Round {
     /// With an answer to each change.
     Over(Vec<Answer>),
-    /// Somebody else was faster.
+    /// Another writer was faster.
     Again,
+    /// With a failure of the write that they share.
+    Failed(Shared),
 }
 
 /// What lies at a document's site, as far as some parts of it are asked for.
@@ -187,7 +194,7 @@ impl<'e> Document<'e> {
     pub(super) async fn round(&self, changes: &[Change]) -> Round {
         match self.attempt(changes).await {
             Ok(round) => round,
-            Err(failure) => Round::Over(vec![Answer::Failed(Shared(Arc::new(failure))); changes.len()]),
+            Err(failure) => Round::Failed(Shared(Arc::new(failure))),
         }
     }
 

@@ -1,0 +1,127 @@
+//! Footprints near their limits: a primary goes from one state that is allowed to another, whatever both take together.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
+use evenkeel::ports::TableOperation;
+use serde_json::json;
+
+use crate::world::{Disturbance, Lab, SMALL, job, table};
+
+const ACCOUNT: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+"#;
+const VALUES: &str = r#"
+[tables.Surveys]
+wide = true
+
+[views.values]
+kind = "large_entity"
+source = "Surveys"
+container = "large"
+threshold = "16B"
+properties = [PROPERTIES]
+"#;
+/// More than half of the items that a primary may have.
+const MANY: usize = 600;
+/// Items of about 2 KiB each: a footprint holds those of one state, and not those of two.
+const VIEWS: usize = 300;
+
+async fn lab(views: &str) -> Lab {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), format!("{ACCOUNT}{views}")).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
+    let lab = Lab::with(SMALL, catalog);
+    lab.account.blobs.create_container(&ContainerName::new("large").unwrap()).await.unwrap();
+    lab
+}
+
+fn put(entity: &Entity) -> Job {
+    job(&json!({"op": "put", "table": "Surveys", "entity": odata::encode(entity)}))
+}
+
+fn survey() -> Entity {
+    Entity::new(EntityKey::new("p", "1").unwrap())
+}
+
+#[tokio::test]
+async fn an_entity_exchanges_more_than_half_of_the_items_that_it_may_have() {
+    let properties: Vec<String> = (0..=1_000).map(|n| format!("\"Q{n}\"")).collect();
+    let lab = lab(&VALUES.replace("PROPERTIES", &properties.join(", "))).await;
+    let of = |name: &str| (0..MANY).fold(survey(), |entity, n| entity.with(format!("Q{n}"), format!("{name} answer to question {n}")));
+    for name in ["the first", "the second", "the first"] {
+        lab.work(&put(&of(name))).await.unwrap();
+        let blobs = lab.account.blobs.list(&ContainerName::new("large").unwrap(), "", None).await.unwrap();
+        assert_eq!(blobs.blobs.len(), MANY, "{name}");
+    }
+    // What is no state that is allowed is refused as before.
+    let many = (0..=1_000).fold(survey(), |entity, n| entity.with(format!("Q{n}"), format!("another answer to question {n}")));
+    let refused = lab.work(&put(&many)).await.unwrap_err().chain();
+    assert!(refused.contains("1001 items; at most 1,000"), "{refused}");
+}
+
+fn views() -> String {
+    (0..VIEWS).fold("[tables.Surveys]\n".to_owned(), |mut text, n| {
+        let keys = format!("partition_key = \"{{Name}}{n}\"\nrow_key = \"{{Name}}_{{PartitionKey}}_{{RowKey}}\"");
+        write!(text, "[views.view_{n}]\nkind = \"secondary_index\"\nsource = \"Surveys\"\ntable = \"ByName\"\n{keys}\nselect = []\n")
+            .unwrap();
+        text
+    })
+}
+
+fn named(name: &str) -> Entity {
+    survey().with("Name", name.repeat(500 / name.len()))
+}
+
+async fn names(lab: &Lab) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut query = evenkeel::ports::Query::default();
+    let mut rows = 0;
+    loop {
+        let page = lab.account.tables.query(&table("ByName"), &query).await.unwrap();
+        rows += page.rows.len();
+        names.extend(page.rows.iter().map(|row| row.entity.key.rk.as_str()[..3].to_owned()));
+        query.continuation = page.continuation;
+        if query.continuation.is_none() {
+            break;
+        }
+    }
+    assert_eq!(rows, VIEWS);
+    names
+}
+
+#[tokio::test]
+async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
+    let lab = lab(&views()).await;
+    let sync = job(&json!({"op": "sync", "table": "Surveys", "pk": "p", "rk": "1"}));
+    let only = |name: &str| BTreeSet::from([name[..3].to_owned()]);
+    lab.work(&put(&named("Ada"))).await.unwrap();
+    assert_eq!(names(&lab).await, only("Ada"));
+    // Told by a client that wrote it itself, and by a put.
+    lab.account.tables.apply(&table("Surveys"), &TableOperation::InsertOrReplace(named("Bea"))).await.unwrap();
+    lab.work(&sync).await.unwrap();
+    assert_eq!(names(&lab).await, only("Bea"));
+    lab.work(&put(&named("Cleo"))).await.unwrap();
+    assert_eq!(names(&lab).await, only("Cleo"));
+}
+
+#[tokio::test]
+async fn an_exchange_in_parts_that_stops_is_carried_on() {
+    let sync = job(&json!({"op": "sync", "table": "Surveys", "pk": "p", "rk": "1"}));
+    // In the announcement, while the old ones go, before and while the new ones come.
+    for at in [3, 5, 150, 310, 500] {
+        let lab = lab(&views()).await;
+        lab.work(&put(&named("Ada"))).await.unwrap();
+        lab.weather.arm(at, Disturbance::Crash);
+        lab.deliver_until_done(&put(&named("Bea"))).await;
+        lab.weather.calm();
+        lab.finish().await;
+        lab.work(&sync).await.unwrap();
+        assert_eq!(names(&lab).await, BTreeSet::from(["Bea".to_owned()]), "stopped at operation {at}");
+    }
+}

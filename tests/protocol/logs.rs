@@ -1,0 +1,188 @@
+//! Logs: one line per version, whenever an append that was given up arrives.
+
+use std::collections::BTreeMap;
+
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::Job;
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::world::{Disturbance, Lab, SMALL, employee, job};
+
+const LOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Employees]
+
+[archives.former_log]
+source = "Employees"
+to = { kind = "append_blob", container = "former-employees", path = "logs/%Y/%m/%d/%H00", spread = 1 }
+"#;
+const VIEW: &str = r#"
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "ByEmail"
+partition_key = "email_{PartitionKey}"
+row_key = "{Email|lower}"
+"#;
+/// Later than any job here ends, disturbed or not.
+const LATEST: u64 = 30;
+
+/// A laboratory without views, and one with.
+fn labs() -> [Lab; 2] {
+    [LOG.to_owned(), format!("{LOG}{VIEW}")].map(|catalog| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+        Lab::with(SMALL, config::load(&request).unwrap().catalog)
+    })
+}
+
+async fn prepared(views: usize, people: &[&str]) -> Lab {
+    let lab = labs().into_iter().nth(views).unwrap();
+    for rk in people {
+        lab.write(employee(rk, &format!("{rk}@contoso.com"), "King")).await;
+    }
+    lab
+}
+
+fn archive(rk: &str) -> Job {
+    job(&json!({"op": "archive", "archive": "former_log", "pk": "Sales", "rk": rk}))
+}
+
+/// How many lines each version of each employee has.
+async fn lines(lab: &Lab) -> BTreeMap<(String, String), usize> {
+    let mut lines = BTreeMap::new();
+    for line in lab.lines().await {
+        let text = |name: &str| line[name].as_str().expect("every line has it").to_owned();
+        *lines.entry((text("RowKey"), text("ek_source_etag"))).or_default() += 1;
+    }
+    lines
+}
+
+async fn one_line_each(lab: &Lab, people: &[&str], story: &str) {
+    let lines = lines(lab).await;
+    let each: Vec<(&str, usize)> = lines.iter().map(|((rk, _), count)| (rk.as_str(), *count)).collect();
+    let expected: Vec<(&str, usize)> = people.iter().map(|rk| (*rk, 1)).collect();
+    assert_eq!(each, expected, "{story}");
+    for rk in people {
+        assert!(lab.read("Employees", "Sales", rk).await.is_none(), "{story}: {rk} is still there");
+    }
+}
+
+async fn operations(views: usize, people: &[&str]) -> u64 {
+    let lab = prepared(views, people).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    archived(&lab, people).await;
+    one_line_each(&lab, people, "undisturbed").await;
+    lab.weather.counted()
+}
+
+/// All at once.
+async fn archived(lab: &Lab, people: &[&str]) {
+    lab.weather.take_turns();
+    let jobs: Vec<Job> = people.iter().map(|rk| archive(rk)).collect();
+    for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_line_whose_append_arrives_at_any_time_is_there_once() {
+    for views in [0, 1] {
+        for at in 1..=operations(views, &["1"]).await {
+            for arrival in 1..=LATEST {
+                let lab = prepared(views, &["1"]).await;
+                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
+                lab.deliver_until_done(&archive("1")).await;
+                lab.weather.calm();
+                lab.finish().await;
+                one_line_each(&lab, &["1"], &format!("{views} views: operation {at} arrives {arrival} later")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_line_whose_append_arrives_at_any_time_after_its_worker_stopped_is_there_once() {
+    for views in [0, 1] {
+        for at in 1..=operations(views, &["1"]).await {
+            for arrival in 1..=LATEST {
+                let lab = prepared(views, &["1"]).await;
+                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
+                lab.weather.arm(at + 1, Disturbance::Crash);
+                lab.deliver_until_done(&archive("1")).await;
+                lab.weather.calm();
+                lab.finish().await;
+                one_line_each(&lab, &["1"], &format!("{views} views: operation {at} arrives {arrival} later, stopped")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn lines_that_travel_together_and_arrive_at_any_time_are_there_once() {
+    let people = ["1", "2", "3"];
+    for views in [0, 1] {
+        for at in 1..=operations(views, &people).await {
+            for arrival in 1..=LATEST {
+                let lab = prepared(views, &people).await;
+                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
+                archived(&lab, &people).await;
+                lab.weather.calm();
+                lab.finish().await;
+                one_line_each(&lab, &people, &format!("{views} views: operation {at} arrives {arrival} later")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_appends_of_one_start_that_arrive_at_any_time_leave_one_line_each() {
+    let people = ["1", "2"];
+    for at in 1..=operations(0, &people).await {
+        for gap in 1..=8 {
+            for arrival in [2, 3, 5, 8, 13, 21] {
+                let lab = prepared(0, &people).await;
+                lab.weather.arm(at, Disturbance::ArriveLater(arrival + gap));
+                lab.weather.arm(at + gap, Disturbance::ArriveLater(arrival));
+                archived(&lab, &people).await;
+                lab.weather.calm();
+                lab.finish().await;
+                one_line_each(&lab, &people, &format!("operations {at} and {} arrive {arrival} later", at + gap)).await;
+            }
+        }
+    }
+}
+
+/// The version that is written while the append of the one before is under way has its line, and none has two.
+#[tokio::test]
+async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
+    let mut both = 0_u32;
+    for at in 1..=operations(0, &["1"]).await {
+        for gap in 1..=6 {
+            for arrival in 1..=LATEST {
+                let lab = prepared(0, &["1"]).await;
+                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
+                lab.weather.arm(at + gap, Disturbance::Meddle);
+                let client = lab.clone();
+                lab.weather.meddle(Box::pin(async move { client.client_writes("1", "meddled@contoso.com").await }));
+                drop(lab.deliver_until_done(&archive("1")).await);
+                lab.weather.calm();
+                lab.finish().await;
+                let story = format!("operation {at} arrives {arrival} later, and a client writes {gap} later");
+                let lines = lines(&lab).await;
+                assert!(lines.values().all(|count| *count == 1), "{story}: {lines:?}");
+                let kept = lab.read("Employees", "Sales", "1").await.is_some();
+                let logged = lab.lines().await.iter().any(|line| line["Email"] == "meddled@contoso.com");
+                let written = lab.last_client_write.lock().unwrap().is_some();
+                assert!(kept || logged || !written, "{story}: what the client wrote is lost");
+                both += u32::from(lines.len() == 2);
+            }
+        }
+    }
+    assert!(both > 0, "no version was written in between");
+}
