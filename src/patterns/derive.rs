@@ -46,7 +46,16 @@ impl Item {
     }
 }
 
-/// Why a primary's items cannot be derived: a permanent error of its job.
+/// What the views of a table derive from one primary.
+#[derive(Debug, Default, PartialEq)]
+pub struct Derivation {
+    /// The items that should exist, by address.
+    pub items: BTreeMap<ItemAddress, Item>,
+    /// Views that cannot derive theirs, and why: none of their items is listed, and those that exist stay as they are.
+    pub failed: BTreeMap<ViewName, Box<DeriveError>>,
+}
+
+/// Why a view's items cannot be derived from a primary: a permanent error of its job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeriveError {
     /// A key cannot be rendered.
@@ -274,38 +283,53 @@ fn value(shelf: &Shelf, pointer: Pointer) -> Option<Derived> {
     Some(Derived { account: shelf.account().clone(), site: shelf.site(&pointer)?, part: None, content: Content::Value(pointer) })
 }
 
-/// The items that should exist because of a primary, by address; none for a primary that is absent.
-pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
-    let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
-    let Some(entity) = entity else { return Ok(items) };
+/// The items that should exist because of a primary; none for a primary that is absent. A view that cannot derive its own is left out by
+/// itself; more items than a footprint lists are an error of the whole.
+pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> Result<Derivation, Box<DeriveError>> {
+    let mut derivation = Derivation::default();
+    let Some(entity) = entity else { return Ok(derivation) };
     let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
     for view in catalog.views_of(source) {
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
-        let of = Deriving { view, primary: &primary, entity };
-        let derived = match (view.rows(), view.range()) {
-            (Some(rows), _) => of.in_row(&rows)?.into_iter().collect(),
-            (None, Some(range)) => of.claim(range)?.into_iter().collect(),
-            (None, None) => of.beside_rows()?,
-        };
-        for Derived { account, site, part, content } in derived {
-            let address = ItemAddress { view: view.name.clone(), account, site, part };
-            if address.site.row() == Some((&source.table, &primary.key)) && address.account == source.account {
-                return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary }));
-            }
-            if let Some(other) = items.keys().find(|other| in_the_way(other, &address)) {
-                return Err(Box::new(DeriveError::SameRow { first: other.view.clone(), second: view.name.clone(), address, primary }));
-            }
-            if let Content::Row(entity) = &content {
-                let wrong = |source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary.clone(), source });
-                entity.check().map_err(wrong)?;
-            }
-            items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
+        match of_view(catalog, source, &Deriving { view, primary: &primary, entity }, &derivation.items) {
+            Ok(items) => derivation.items.extend(items),
+            Err(error) => drop(derivation.failed.insert(view.name.clone(), error)),
         }
     }
-    if items.len() > limits::ITEMS_PER_PRIMARY {
-        return Err(Box::new(DeriveError::TooMany { primary, count: items.len() }));
+    let count = derivation.items.len();
+    if count > limits::ITEMS_PER_PRIMARY { Err(Box::new(DeriveError::TooMany { primary, count })) } else { Ok(derivation) }
+}
+
+/// The items of one view, beside those of the views before it.
+fn of_view(
+    catalog: &Catalog,
+    source: &TableRef,
+    of: &Deriving<'_>,
+    others: &BTreeMap<ItemAddress, Item>,
+) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
+    let Deriving { view, primary, .. } = of;
+    let derived = match (view.rows(), view.range()) {
+        (Some(rows), _) => of.in_row(&rows)?.into_iter().collect(),
+        (None, Some(range)) => of.claim(range)?.into_iter().collect(),
+        (None, None) => of.beside_rows()?,
+    };
+    let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
+    for Derived { account, site, part, content } in derived {
+        let address = ItemAddress { view: view.name.clone(), account, site, part };
+        let primary = || (*primary).clone();
+        if address.site.row() == Some((&source.table, &of.primary.key)) && address.account == source.account {
+            return Err(Box::new(DeriveError::OwnRow { view: view.name.clone(), primary: primary() }));
+        }
+        if let Some(other) = others.keys().chain(items.keys()).find(|other| in_the_way(other, &address)) {
+            let (first, second) = (other.view.clone(), view.name.clone());
+            return Err(Box::new(DeriveError::SameRow { first, second, address, primary: primary() }));
+        }
+        if let Content::Row(entity) = &content {
+            entity.check().map_err(|source| Box::new(DeriveError::Item { view: view.name.clone(), primary: primary(), source }))?;
+        }
+        items.insert(address, Item { content, generation: catalog.generations.of(&view.name), on_conflict: view.on_conflict });
     }
     Ok(items)
 }

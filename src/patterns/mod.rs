@@ -15,4 +15,4 @@ mod search_index;
 mod secondary_index;
 pub mod spill;
 
-pub use derive::{Content, DeriveError, Item, derive, values};
+pub use derive::{Content, Derivation, DeriveError, Item, derive, values};

@@ -34,7 +34,7 @@ use crate::catalog::{Rows, View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
-use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress};
+use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress, ViewName};
 use crate::patterns::Content;
 
 /// What one part of an audit found.
@@ -257,10 +257,18 @@ impl Run<'_> {
 
     /// Compares each, those that are not as they should be once more, and mends what is left where that was asked for.
     async fn compare(&mut self, subjects: Vec<Subject>) -> Result<(), Failure> {
-        let suspects: Vec<Subject> = self.look(subjects).await?.into_iter().map(|(subject, _)| subject).collect();
+        let mut suspects = Vec::new();
+        for (subject, seen) in self.look(subjects).await? {
+            if let Some(failure) = seen.underived {
+                failure.views.iter().for_each(|view| self.cursor.found(view));
+                self.failed(&subject.primary, failure).await?;
+            }
+            suspects.push(subject);
+        }
         for (subject, seen) in self.look(suspects).await? {
-            let repaired = self.repair && self.mend(&subject, &seen).await?;
+            let mended = if self.repair { self.mend(&subject, &seen).await? } else { Mended::Nothing };
             for (item, problem) in seen.problems {
+                let repaired = mended.covers(&item.view);
                 if repaired {
                     self.cursor.repaired += 1;
                 } else {
@@ -289,8 +297,9 @@ impl Run<'_> {
                     if let Some(met) = &subject.met {
                         // What else is wrong with its owner was found with its owner.
                         seen.problems.retain(|(item, _)| item == met);
+                        seen.underived = None;
                     }
-                    if !seen.problems.is_empty() || (self.repair && seen.half_way) {
+                    if !seen.problems.is_empty() || (self.repair && seen.half_way) || seen.underived.is_some() {
                         wrong.push((subject, seen));
                     }
                 }
@@ -300,17 +309,24 @@ impl Run<'_> {
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &Subject, seen: &Seen) -> Result<bool, Failure> {
+    async fn mend(&mut self, subject: &Subject, seen: &Seen) -> Result<Mended, Failure> {
         if !seen.half_way && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
-            return Ok(false);
+            return Ok(Mended::Nothing);
         }
         match self.pass(subject).reconcile().await {
             Ok(done) => {
                 self.summary.changes.extend(done.changes);
                 self.summary.extra_rounds += done.extra_rounds;
-                Ok(true)
+                Ok(Mended::AllBut(Vec::new()))
             }
-            Err(failure) => self.failed(&subject.primary, failure).await.map(|()| false),
+            Err(failure) if failure.class == FailureClass::Permanent && !failure.views.is_empty() => {
+                let views = failure.views.clone();
+                if seen.underived.is_none() {
+                    self.failed(&subject.primary, failure).await?;
+                }
+                Ok(Mended::AllBut(views))
+            }
+            Err(failure) => self.failed(&subject.primary, failure).await.map(|()| Mended::Nothing),
         }
     }
 
@@ -333,12 +349,31 @@ impl Run<'_> {
     }
 }
 
+/// What a repair of a primary's items did.
+enum Mended {
+    /// Nothing, as far as can be told.
+    Nothing,
+    /// It mended the items of all views but these, which have failed by themselves.
+    AllBut(Vec<ViewName>),
+}
+
+impl Mended {
+    fn covers(&self, view: &ViewName) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::AllBut(failed) => !failed.contains(view),
+        }
+    }
+}
+
 /// What a look at a primary and its items has seen.
 #[derive(Default)]
 struct Seen {
     problems: Vec<(ItemAddress, Problem)>,
     /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
     half_way: bool,
+    /// Some views cannot derive what they should have.
+    underived: Option<Failure>,
 }
 
 impl Pass<'_> {
@@ -352,10 +387,11 @@ impl Pass<'_> {
         }
         let Ahead { seen, received, plan } = self.look_ahead(seen).await?;
         let half_way = seen.footprint.is_changing();
+        let underived = (!self.underived.is_empty()).then(|| self.underived_failure());
         // What follows from what it has still to receive is no finding of its own.
         let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
         if plan.settled || !self.has_views() {
-            return Ok(Seen { problems, half_way });
+            return Ok(Seen { problems, half_way, underived });
         }
         let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
         for write in &plan.writes {
@@ -377,7 +413,7 @@ impl Pass<'_> {
         let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
         problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
         problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
-        Ok(Seen { problems, half_way })
+        Ok(Seen { problems, half_way, underived })
     }
 
     /// Whether what lies there is not what would be written: a pass also writes what is right already. `listed` is the ETag

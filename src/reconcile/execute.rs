@@ -123,6 +123,8 @@ pub struct Failure {
     pub class: FailureClass,
     /// What was being done, in words ("reading the primary Employees(\"Sales\", \"7\")").
     pub step: String,
+    /// The views whose items are not as they should be because of it, where that can be told.
+    pub views: Vec<ViewName>,
     /// Why it failed.
     #[source]
     pub cause: Box<dyn std::error::Error + Send + Sync>,
@@ -151,7 +153,13 @@ pub enum FailureClass {
 impl Failure {
     /// A failure of a step.
     pub fn new(class: FailureClass, step: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { class, step: step.into(), cause: cause.into() }
+        Self { class, step: step.into(), views: Vec::new(), cause: cause.into() }
+    }
+
+    /// The same, of these views.
+    #[must_use]
+    pub fn of_views(self, views: impl IntoIterator<Item = ViewName>) -> Self {
+        Self { views: views.into_iter().collect(), ..self }
     }
 
     /// The step and every cause below it, on one line.

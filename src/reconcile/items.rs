@@ -11,7 +11,7 @@ use super::failure::{permanent, storage};
 use super::pass::Pass;
 use super::plan::{Plan, Write};
 use super::shared::{Answer, Document};
-use crate::model::{AccountName, ETag, ItemAddress, Site, TableName};
+use crate::model::{AccountName, ETag, ItemAddress, Site, TableName, ViewName};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, FilePlace, StoreError, TableOperation};
@@ -32,13 +32,13 @@ pub(super) enum ItemFailure {
 }
 
 impl ItemFailure {
-    fn of(error: StoreError, insert: bool, step: impl FnOnce() -> String) -> Self {
+    fn of(error: StoreError, insert: bool, view: &ViewName, step: impl FnOnce() -> String) -> Self {
         if error.is_lost_race() {
             Self::Lost { unanswered_insert: false }
         } else if error.class == ErrorClass::Ambiguous {
             Self::Lost { unanswered_insert: insert }
         } else {
-            Self::Failed(storage(step(), error))
+            Self::Failed(storage(step(), error).of_views([view.clone()]))
         }
     }
 }
@@ -138,7 +138,7 @@ impl<'e> Pass<'e> {
                         self.unanswered |= unanswered_insert && !planted(Bug::UnansweredInsertForgotten);
                         again = true;
                     }
-                    Err(ItemFailure::Failed(failure)) => failed = failed.or(Some(failure)),
+                    Err(ItemFailure::Failed(failure)) => failed = Some(first_of(failed, failure)),
                 }
             }
         }
@@ -173,18 +173,18 @@ impl<'e> Pass<'e> {
             Site::File { dir, name } => self.request_file(deed, FilePlace { dir: dir.clone(), name: name.clone() }).await,
             Site::Document { collection, key } => self.request_document(deed, (collection, key)).await,
         };
-        match (result.map_err(ItemFailure::Failed)?, deed) {
+        match (result.map_err(|failure| ItemFailure::Failed(failure.of_views([address.view.clone()])))?, deed) {
             (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),
             // A write that succeeded without an ETag: look at what there is.
             (Ok(None), Deed::Write(_)) => Err(ItemFailure::Lost { unanswered_insert: false }),
             (Ok(_), Deed::Drop(..)) => Ok(None),
             (Err(error), Deed::Drop(..)) if error.is_missing_item() => Ok(None),
             (Err(error), Deed::Write(_)) => {
-                Err(ItemFailure::of(error, late, || format!("writing {address}, derived from {}", self.primary)))
+                Err(ItemFailure::of(error, late, &address.view, || format!("writing {address}, derived from {}", self.primary)))
             }
             (Err(error), Deed::Drop(..)) => {
                 let late = address.site.is_document();
-                Err(ItemFailure::of(error, late, || format!("dropping {address}, derived from {}", self.primary)))
+                Err(ItemFailure::of(error, late, &address.view, || format!("dropping {address}, derived from {}", self.primary)))
             }
         }
     }
@@ -212,7 +212,7 @@ impl<'e> Pass<'e> {
                 Answer::Done => Ok(token),
                 Answer::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
                 Answer::Unanswered => Err(ItemFailure::Lost { unanswered_insert: insert }),
-                Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure())),
+                Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([deed.address().view.clone()]))),
             };
             (deed, result)
         });
@@ -253,6 +253,14 @@ impl Write {
             None => TableOperation::Insert(entity.clone()),
         })
     }
+}
+
+/// The first of several failures, put down to the views of all.
+fn first_of(first: Option<Failure>, next: Failure) -> Failure {
+    let Some(mut first) = first else { return next };
+    let new = next.views.into_iter().filter(|view| !first.views.contains(view)).collect::<Vec<_>>();
+    first.views.extend(new);
+    first
 }
 
 /// Runs requests side by side, some at a time, and returns their answers in order.

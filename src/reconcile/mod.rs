@@ -66,7 +66,7 @@ pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, 
 pub use plan::OutdatedCatalog;
 pub use recheck::{Recheck, RecheckError};
 pub use records::{AuditRecord, audit_records};
-pub use report::{PlanReport, TakenItem};
+pub use report::{PlanReport, TakenItem, UnderivedView};
 pub use waiting::Waits;
 #[cfg(test)]
 pub(crate) use waiting::aside;

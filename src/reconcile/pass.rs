@@ -30,8 +30,8 @@ use super::value::Supply;
 use crate::catalog::TableRef;
 use crate::model::job::{Looks, Primary};
 use crate::model::large::Folder;
-use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site, TableName};
-use crate::patterns::{self, Item};
+use crate::model::{AccountName, ETag, Entity, ItemAddress, Part, Site, TableName, ViewName, cause};
+use crate::patterns::{self, Derivation, DeriveError, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
 
@@ -45,6 +45,18 @@ pub(super) enum Round {
     Closed,
     /// A race was lost: look again.
     Again,
+}
+
+/// Why views cannot derive their items, each with its causes.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Underived(String);
+
+impl Underived {
+    fn of<'a>(errors: impl Iterator<Item = &'a Box<DeriveError>>) -> Self {
+        let errors: Vec<String> = errors.map(|error| cause::chain(error.as_ref())).collect();
+        Self(errors.join("; "))
+    }
 }
 
 /// One pass.
@@ -85,6 +97,8 @@ pub(super) struct Pass<'e> {
     pub(super) value_slot: Option<SemaphorePermit<'e>>,
     /// The blobs that the primary points to, in the state that items were last derived from.
     referred: BTreeSet<Site>,
+    /// Views that could not derive their items from that state, and why.
+    pub(super) underived: BTreeMap<ViewName, Box<DeriveError>>,
     /// The ETag of this run's own last announcement.
     pub(super) announced: Option<ETag>,
     /// When it was sent, by the wall and by the steady clock.
@@ -117,6 +131,7 @@ impl<'e> Pass<'e> {
             supplied: BTreeSet::new(),
             value_slot: None,
             referred: BTreeSet::new(),
+            underived: BTreeMap::new(),
             announced: None,
             announced_at: None,
             summary: Summary::default(),
@@ -182,15 +197,24 @@ impl<'e> Pass<'e> {
         found.map_err(|error| permanent(format!("finding the account of items of {}", self.primary), error))
     }
 
-    /// Derives the items of a state of the primary.
+    /// Derives the items of a state of the primary, as far as its views can.
     pub(super) fn derive(&mut self, entity: Option<&Entity>) -> Result<BTreeMap<ItemAddress, Item>, Failure> {
         self.referred = entity.into_iter().flat_map(|entity| self.sites(entity)).collect();
         let catalog = &self.engine.catalog;
         let derived = match catalog.filing(self.source) {
-            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.shelf), &self.folder, entity),
+            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.shelf), &self.folder, entity)
+                .map(|items| Derivation { items, ..Derivation::default() }),
             None => patterns::derive(catalog, self.source, entity),
         };
-        derived.map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))
+        let derived = derived.map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))?;
+        self.underived = derived.failed;
+        Ok(derived.items)
+    }
+
+    /// The failure of a job some of whose views cannot derive their items.
+    pub(super) fn underived_failure(&self) -> Failure {
+        let step = format!("deriving the items of {}; all others are in step", self.primary);
+        permanent(step, Underived::of(self.underived.values())).of_views(self.underived.keys().cloned())
     }
 
     /// The situation that a plan is for.
@@ -204,6 +228,7 @@ impl<'e> Pass<'e> {
             wanted,
             supplied: &self.supplied,
             referred: &self.referred,
+            underived: &self.underived,
             disturbed: self.unanswered || self.disturbed || self.meets_a_stranger(seen),
             now: self.engine.clock.now(),
             taint_for: self.engine.taint_for(),
@@ -322,14 +347,14 @@ impl<'e> Pass<'e> {
             self.touched.extend(plan.drops.iter().map(|(address, _)| address.clone()));
             return Ok(Round::Again);
         }
-        if plan.deferred {
+        if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
             Ok(Round::Again)
-        } else if plan.taken.is_empty() {
-            Ok(Round::Closed)
-        } else if plan.frees_what_was_taken() {
-            Ok(Round::Again)
-        } else {
+        } else if !plan.taken.is_empty() {
             Err(self.taken_failure(plan))
+        } else if !self.underived.is_empty() {
+            Err(self.underived_failure())
+        } else {
+            Ok(Round::Closed)
         }
     }
 

@@ -12,7 +12,7 @@ use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{AccountName, ETag, ItemAddress, Row, SinkDocument, Site, ViewName};
-use crate::patterns::{Content, Item};
+use crate::patterns::{Content, DeriveError, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
 use crate::shared::Found;
@@ -63,6 +63,7 @@ impl Plan {
             writes: Vec::new(),
             drops: Vec::new(),
             forget: Vec::new(),
+            kept: Vec::new(),
             taken: Vec::new(),
             waiting: Vec::new(),
             deferred: false,
@@ -103,6 +104,8 @@ pub(super) struct Situation<'a> {
     pub(super) supplied: &'a BTreeSet<ItemAddress>,
     /// The blobs that the primary points to, whatever its views are by now.
     pub(super) referred: &'a BTreeSet<Site>,
+    /// Views that cannot derive their items from this state: what they have stays as it is, and listed.
+    pub(super) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
     /// Whether an old write may be under way: the footprint was changing by somebody else's hand, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
@@ -127,6 +130,8 @@ pub(super) struct Plan {
     pub(super) drops: Vec<(ItemAddress, ETag)>,
     /// Items that are gone, or somebody else's, and leave the footprint.
     pub(super) forget: Vec<ItemAddress>,
+    /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
+    pub(super) kept: Vec<(ItemAddress, ETag)>,
     /// Wanted keys that somebody else has.
     pub(super) taken: Vec<Taken>,
     /// Wanted properties of entities that do not exist.
@@ -217,6 +222,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         && !changing
         && !differed
         && !disturbed
+        && situation.underived.is_empty()
     {
         waits_only = matches!(footprint.settled, Settled::Waiting { .. });
         if !waits_only {
@@ -266,6 +272,15 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     // What a view that is gone put into blobs stays there as long as something points to it.
     let referred = |address: &ItemAddress| address.part.is_none() && situation.referred.contains(&address.site);
     for address in unwanted.filter(|address| !wanted.contains_key(*address) && !referred(address)) {
+        if situation.underived.contains_key(&address.view) {
+            match looks.get(address) {
+                Some(Look::Ours(etag)) => plan.kept.push((address.clone(), etag.clone())),
+                Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if own.contains_key(address) => plan.forget.push(address.clone()),
+                // Not looked at, or a document, over which an old write may still come: it stays listed as it is.
+                Some(Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_)) | None => {}
+            }
+            continue;
+        }
         if address.site.is_document() {
             // What is written to the same key replaces it. A delete has no condition, and is right whether it is there or not:
             // that it was not seen may be old.
@@ -379,6 +394,11 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         let entry = Entry { generation: write.generation, etag: written.get(&write.address).cloned(), changing: false };
         footprint.items.insert(write.address.clone(), entry);
     }
+    for (address, etag) in &plan.kept {
+        let generation =
+            footprint.items.get(address).map_or_else(|| situation.catalog.generations.of(&address.view), |entry| entry.generation);
+        footprint.items.insert(address.clone(), Entry { generation, etag: Some(etag.clone()), changing: false });
+    }
     let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(&plan.waiting);
     let gone = gone.chain(plan.taken.iter().map(|taken| &taken.address));
     for address in gone {
@@ -387,9 +407,9 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         }
     }
     footprint.settled = match &situation.state {
-        // A key that somebody else has leaves work to do, as does an item that is left to the next round: the next sync of this state
-        // must try again.
-        _ if plan.deferred || !plan.taken.is_empty() => Settled::Never,
+        // A key that somebody else has leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
+        // the next sync of this state must try again.
+        _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => Settled::Never,
         State::Absent => Settled::Absent,
         State::Present(None) => Settled::Never,
         State::Present(Some(etag)) => {

@@ -9,7 +9,7 @@ use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::{Plan, State, Taken};
 use super::taken;
-use crate::model::{EntityKey, ItemAddress, Row};
+use crate::model::{EntityKey, ItemAddress, Row, ViewName, cause};
 
 /// What reconciling a primary would do now.
 #[derive(Debug, Clone, Serialize)]
@@ -37,6 +37,18 @@ pub struct PlanReport {
     /// points to and that are gone: they come back with a `put` of the value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
+    /// Views that cannot derive their items from the primary, and why: what they have stays as it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub underived: Vec<UnderivedView>,
+}
+
+/// A view that cannot derive its items from a primary.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnderivedView {
+    /// The view.
+    pub view: ViewName,
+    /// Why.
+    pub error: String,
 }
 
 /// A wanted key that somebody else has.
@@ -106,13 +118,18 @@ impl Pass<'_> {
             table: self.primary.table.to_string(),
             key: self.primary.key.clone(),
             present: seen.row.is_some(),
-            in_step: (plan.settled || nothing) && received.is_empty(),
+            in_step: (plan.settled || nothing) && received.is_empty() && self.underived.is_empty(),
             create: writes(true),
             update: writes(false).into_iter().chain(received).collect(),
             delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
             forget: plan.forget.clone(),
             waiting: plan.waiting.clone(),
             taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(taken) }).collect(),
+            underived: self
+                .underived
+                .iter()
+                .map(|(view, error)| UnderivedView { view: view.clone(), error: cause::chain(error.as_ref()) })
+                .collect(),
         })
     }
 }
@@ -136,6 +153,9 @@ impl fmt::Display for PlanReport {
         }
         for taken in &self.taken {
             writeln!(f, "taken   {} by {}", taken.address, taken.by)?;
+        }
+        for underived in &self.underived {
+            writeln!(f, "failed  {}", underived.error)?;
         }
         writeln!(f, "then close the footprint")
     }

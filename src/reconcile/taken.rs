@@ -3,13 +3,15 @@
 //! An item whose key does not contain its primary's whole key can meet another primary's. The owner that the
 //! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it.
 
+use std::collections::BTreeSet;
+
 use super::execute::{Failure, FailureClass};
 use super::failure::{lost_race, permanent};
 use super::pass::Pass;
 use super::plan::{Plan, Taken};
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
-use crate::model::{ItemAddress, Site};
+use crate::model::{ItemAddress, Site, ViewName};
 use crate::patterns;
 
 /// A key that another primary has, and keeps.
@@ -72,18 +74,21 @@ impl Pass<'_> {
         let row = self.engine.read_primary(source, &owner.primary.key, false).await?.row;
         let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
         let Ok(wanted) = patterns::derive(&self.engine.catalog, source, row.as_ref().map(|row| &row.entity)) else { return Ok(true) };
-        Ok(wanted.contains_key(&address.met(&owner.view)))
+        Ok(wanted.failed.contains_key(&owner.view) || wanted.items.contains_key(&address.met(&owner.view)))
     }
 
     /// The failure of a job whose primary wants a key that somebody else keeps.
     pub(super) fn taken_failure(&self, plan: &Plan) -> Failure {
         let step = format!("reconciling {}", self.primary);
-        match plan.taken.first() {
+        let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(self.underived.keys().cloned());
+        let views: BTreeSet<ViewName> = views.collect();
+        let failure = match plan.taken.first() {
             Some(Taken { address, owner: Some(owner) }) => {
                 permanent(step, TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() })
             }
             Some(Taken { address, owner: None }) => permanent(step, TakenKey::Foreign { address: address.clone() }),
             None => lost_race(step, self.rounds),
-        }
+        };
+        failure.of_views(views)
     }
 }

@@ -49,6 +49,7 @@ pub fn announce_view(view: &str) {
     for name in [names::DRIFT_ITEMS, names::AUDIT_LAST_COMPLETED_TIMESTAMP] {
         gauge!(name, names::VIEW => view.to_owned()).set(0.0);
     }
+    counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.to_owned()).absolute(0);
     for action in ["create", "update", "delete"] {
         counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action).absolute(0);
     }

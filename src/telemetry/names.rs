@@ -40,6 +40,8 @@ pub const STORAGE_REQUESTS_TOTAL: &str = "evenkeel_storage_requests_total";
 pub const STORAGE_REQUEST_DURATION: &str = "evenkeel_storage_request_duration_seconds";
 /// Derived items that were written or deleted. Labels: [`VIEW`], [`ACTION`].
 pub const ITEMS_TOTAL: &str = "evenkeel_items_total";
+/// Deliveries that failed and left items of a view out of step. Labels: [`VIEW`].
+pub const VIEW_FAILURES_TOTAL: &str = "evenkeel_view_failures_total";
 /// Derived items that the last audit found wrong and did not mend. Labels: [`VIEW`].
 pub const DRIFT_ITEMS: &str = "evenkeel_drift_items";
 /// When the last audit was completed, as Unix time; 0 for never. Labels: [`VIEW`].
@@ -122,7 +124,7 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 24] = [
+pub const METRICS: [Metric; 25] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
@@ -152,6 +154,7 @@ pub const METRICS: [Metric; 24] = [
     ),
     metric(Kind::Histogram, Unit::Seconds, STORAGE_REQUEST_DURATION, &[ACCOUNT, SERVICE, OP, STATUS], "How long storage requests took"),
     metric(Kind::Counter, Unit::Count, ITEMS_TOTAL, &[VIEW, ACTION], "Derived items that were written or deleted"),
+    metric(Kind::Counter, Unit::Count, VIEW_FAILURES_TOTAL, &[VIEW], "Deliveries that failed and left items of the view out of step"),
     metric(Kind::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong and did not mend"),
     metric(
         Kind::Gauge,

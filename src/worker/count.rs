@@ -77,6 +77,13 @@ impl Items {
     }
 }
 
+/// A delivery failed and left items of these views out of step.
+pub(crate) fn view_failures(views: &[ViewName]) {
+    for view in views {
+        counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.as_str().to_owned()).increment(1);
+    }
+}
+
 /// A lease was renewed, or not.
 pub(crate) fn renewal(source: &Source, outcome: &'static str) {
     counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&source.queue), names::OUTCOME => outcome).increment(1);

@@ -26,6 +26,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::poison::Reason;
+use crate::model::ViewName;
 use crate::model::job::Failing;
 use crate::planted::{Bug, planted};
 use crate::reconcile::{Failure, FailureClass, Outcome};
@@ -59,6 +60,17 @@ impl End {
                 Ran::Failed(_) => None,
             },
             Self::Rejected(_) | Self::Exhausted(_) | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => None,
+        }
+    }
+
+    /// The views whose items are not as they should be because the run failed.
+    pub(crate) fn views(&self) -> &[ViewName] {
+        match self {
+            Self::Ran(ran) => match ran.as_ref() {
+                Ran::Failed(failure) => &failure.views,
+                Ran::Finished(_) => &[],
+            },
+            Self::Rejected(_) | Self::Exhausted(_) | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => &[],
         }
     }
 }

@@ -130,6 +130,7 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
     Tally::add(counter);
     count::job(source, examined.op, outcome, times.took);
     count::unknown_fields(source, examined.unknown_fields);
+    count::view_failures(end.views());
     // A recheck is late by design.
     if settled == Settled::Deleted && source.carries == Carries::Jobs {
         count::lag(source, times.age);

@@ -11,9 +11,9 @@ use super::engine::Engine;
 use super::examine::Examined;
 use super::settle::Settled;
 use super::source::{Carries, Source};
-use crate::model::QueueName;
 use crate::model::cause;
 use crate::model::job::Primary;
+use crate::model::{QueueName, ViewName};
 use crate::ports::Message;
 use crate::reconcile::{ItemChange, Outcome};
 use crate::telemetry::trail::{self, Trail};
@@ -98,6 +98,8 @@ pub struct Delivered {
     pub step: Option<String>,
     /// Why it did not end well or was skipped, with all causes.
     pub error: Option<String>,
+    /// The views whose items are not as they should be because of that; at most 64 of them.
+    pub views: Vec<ViewName>,
     /// The message's id.
     pub message_id: String,
     /// The client's own name for the job.
@@ -155,6 +157,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         trail: trail::take(),
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
+        views: end.views().iter().take(CHANGES).cloned().collect(),
         message_id: cause::shortened(&message.id, TEXT_BYTES),
         id: examined.id.clone(),
         traceparent: examined.traceparent.clone(),

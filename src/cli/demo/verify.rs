@@ -64,7 +64,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
             primaries += 1;
             let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
             expected.extend(
-                patterns::derive(catalog, source, Some(entity))?.into_iter().map(|(address, item)| (primary.clone(), address, item)),
+                patterns::derive(catalog, source, Some(entity))?.items.into_iter().map(|(address, item)| (primary.clone(), address, item)),
             );
         }
     }

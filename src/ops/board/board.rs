@@ -341,22 +341,16 @@ impl Observer for Board {
 }
 
 impl Board {
-    /// Puts an error down to the views that it names, as addresses of items do: "… of view NAME".
+    /// Puts an error down to the views whose items are not as they should be because of it.
     fn blame(&self, delivery: &Delivered) {
         let Some(error) = &delivery.error else { return };
-        let named =
-            error.split("view ").skip(1).filter_map(|rest| rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next());
-        let known =
-            named.take(MOST_BLAMED).filter_map(|name| ViewName::new(name).ok()).filter(|name| self.catalog().views.contains_key(name));
+        let catalog = self.catalog();
         let mut views = lock(&self.views);
-        for name in known {
-            views.entry(name).or_default().failed(delivery.at, error);
+        for name in delivery.views.iter().filter(|name| catalog.declares(name)) {
+            views.entry(name.clone()).or_default().failed(delivery.at, error);
         }
     }
 }
-
-/// Most views that one error is put down to.
-const MOST_BLAMED: usize = 4;
 
 /// Whether this is the queue as configured, one of its shards, or its recheck queue.
 fn belongs(queue: &QueueName, configured: &QueueName) -> bool {

@@ -36,6 +36,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
         trail: Trail::default(),
         step: None,
         error: None,
+        views: Vec::new(),
         message_id: message_id.to_owned(),
         id: None,
         traceparent: None,

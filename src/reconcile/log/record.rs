@@ -153,7 +153,7 @@ mod tests {
         let entity = record.encode(&key, &primary, &stamp);
         assert!(key.pk.as_str().starts_with("~log~events~0"));
         assert_eq!(Record::decode(&entity).unwrap(), record);
-        assert_eq!(Stamp::of(&entity), Some(stamp));
+        assert_eq!(Stamp::of(&entity).as_ref(), Some(&stamp));
         let again = record.again(line(10, "W/\"2\""));
         assert_eq!(again.former, [line(20, "W/\"1\"")]);
         assert_eq!(again.again(line(10, "W/\"2\"")), again, "the same place is not listed twice");

@@ -48,7 +48,7 @@ pub(in crate::reconcile) struct Shared(Arc<Failure>);
 impl Shared {
     /// The failure for one of them.
     pub(in crate::reconcile) fn failure(&self) -> Failure {
-        Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0)))
+        Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0))).of_views(self.0.views.iter().cloned())
     }
 
     /// Whether the same changes will fail again.
