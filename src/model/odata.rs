@@ -66,6 +66,11 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
     map
 }
 
+/// Whether two sets of properties say the same: as JSON, in which what is no number equals itself.
+pub fn same_properties(one: &BTreeMap<String, EdmValue>, other: &BTreeMap<String, EdmValue>) -> bool {
+    one == other || encode_properties(one) == encode_properties(other)
+}
+
 /// Encodes an entity: PartitionKey, RowKey, then its properties.
 pub fn encode(entity: &Entity) -> Map<String, Value> {
     let mut map = Map::with_capacity(entity.properties.len() * 2 + 2);

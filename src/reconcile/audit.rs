@@ -14,6 +14,7 @@
 //! What it does not find: members of lists and groups, properties, and documents of sinks, that no footprint lists: only a hand can
 //! have written them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use crate::catalog::{Rows, View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
-use crate::model::{Comparison, ETag, EntityKey, Filter, ItemAddress, ViewName};
+use crate::model::{AccountName, Comparison, ETag, EntityKey, Filter, ItemAddress, Site, ViewName};
 use crate::patterns::Content;
 
 /// What one part of an audit found.
@@ -104,7 +105,14 @@ impl Engine {
             return Ok(None);
         }
         let walk = Walk { engine: self, source, delivery };
-        let mut run = Run { walk, repair: audit.repair, cursor: audit.cursor.clone(), findings: Vec::new(), summary: Summary::default() };
+        let mut run = Run {
+            walk,
+            repair: audit.repair,
+            cursor: audit.cursor.clone(),
+            findings: Vec::new(),
+            summary: Summary::default(),
+            told: BTreeSet::new(),
+        };
         let ended = match run.part().await {
             Ok(ended) => ended,
             Err(failure) => return Err(dated::explained(self, &source.table, failure).await),
@@ -145,6 +153,8 @@ struct Run<'e> {
     cursor: AuditCursor,
     findings: Vec<Finding>,
     summary: Summary,
+    /// Rows shared by many that were found wrong.
+    told: BTreeSet<(AccountName, Site)>,
 }
 
 /// A primary, and an item that is to be looked at even where its footprint does not list it.
@@ -267,7 +277,10 @@ impl Run<'_> {
         }
         for (subject, seen) in self.look(suspects).await? {
             let mended = if self.repair { self.mend(&subject, &seen).await? } else { Mended::Nothing };
-            for (item, problem) in seen.problems {
+            // A row that many share is wrong once.
+            let behind = seen.behind.into_iter().filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
+            let behind: Vec<_> = behind.map(|item| (item, Problem::Different)).collect();
+            for (item, problem) in seen.problems.into_iter().chain(behind) {
                 let repaired = mended.covers(&item.view);
                 if repaired {
                     self.cursor.repaired += 1;
@@ -298,8 +311,9 @@ impl Run<'_> {
                         // What else is wrong with its owner was found with its owner.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
+                        seen.behind.clear();
                     }
-                    if !seen.problems.is_empty() || (self.repair && seen.half_way) || seen.underived.is_some() {
+                    if !seen.problems.is_empty() || (self.repair && seen.half_way) || seen.underived.is_some() || !seen.behind.is_empty() {
                         wrong.push((subject, seen));
                     }
                 }
@@ -310,7 +324,7 @@ impl Run<'_> {
     }
 
     async fn mend(&mut self, subject: &Subject, seen: &Seen) -> Result<Mended, Failure> {
-        if !seen.half_way && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
+        if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
             return Ok(Mended::Nothing);
         }
         match self.pass(subject).reconcile().await {
@@ -374,6 +388,8 @@ struct Seen {
     half_way: bool,
     /// Some views cannot derive what they should have.
     underived: Option<Failure>,
+    /// Items in rows that do not say what their lists make them say: a figure, the count.
+    behind: Vec<ItemAddress>,
 }
 
 impl Pass<'_> {
@@ -387,16 +403,19 @@ impl Pass<'_> {
         }
         let Ahead { seen, received, plan } = self.look_ahead(seen).await?;
         let half_way = seen.footprint.is_changing();
+        let of =
+            |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
+        let behind = seen.behind.iter().filter_map(of).collect();
         let underived = (!self.underived.is_empty()).then(|| self.underived_failure());
         // What follows from what it has still to receive is no finding of its own.
         let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
         if plan.settled || !self.has_views() {
-            return Ok(Seen { problems, half_way, underived });
+            return Ok(Seen { problems, half_way, underived, behind });
         }
         let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
         for write in &plan.writes {
             // A last writer's item is judged with the primary that has it.
-            let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { .. }));
+            let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != self.primary));
             if write.over.is_none() {
                 problems.push((write.address.clone(), Problem::Missing));
             } else if let (Content::Document(document), Some(Look::Says(found))) = (&write.content, seen.looks.get(&write.address)) {
@@ -413,7 +432,7 @@ impl Pass<'_> {
         let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
         problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
         problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
-        Ok(Seen { problems, half_way, underived })
+        Ok(Seen { problems, half_way, underived, behind })
     }
 
     /// Whether what lies there is not what would be written: a pass also writes what is right already. `listed` is the ETag

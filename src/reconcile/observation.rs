@@ -12,7 +12,7 @@ use super::primary::Stored;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
-use crate::model::{AccountName, ETag, EdmDateTime, EntityKey, ItemAddress, Row, Site, TableName};
+use crate::model::{AccountName, ETag, EdmDateTime, EdmValue, EntityKey, ItemAddress, Row, Site, TableName};
 use crate::planted::{Bug, planted};
 use crate::ports::FilePlace;
 use crate::wide::Rows;
@@ -27,7 +27,9 @@ pub(super) struct Observation {
     pub(super) written: Option<EdmDateTime>,
     /// What the looks found.
     pub(super) looks: BTreeMap<ItemAddress, Look>,
-    /// Rows that do not say what their lists in blobs make them say.
+    /// What properties say that are kept on the entities of others, of those that were looked at.
+    pub(super) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// Rows that do not say what their lists make them say.
     pub(super) behind: Vec<(AccountName, Site)>,
     /// The primary.
     pub(super) row: Option<Row>,
@@ -41,6 +43,7 @@ pub(super) struct Observation {
 #[derive(Default)]
 struct Seen {
     looks: Vec<(ItemAddress, Look)>,
+    said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
     behind: bool,
 }
 
@@ -52,6 +55,7 @@ impl Observation {
             etag: None,
             written: None,
             looks: BTreeMap::new(),
+            said: BTreeMap::new(),
             behind: Vec::new(),
             row: None,
             rows: Rows::default(),
@@ -74,7 +78,7 @@ impl Pass<'_> {
                 seen.etag = Some(row.etag);
                 seen.written = row.timestamp;
             }
-            (seen.looks, seen.behind) = self.look(&seen.footprint).await?;
+            self.look(&mut seen).await?;
         }
         let Stored { row, rows } = if let Some(stored) = early { stored } else { self.read_primary().await? };
         seen.rows = rows;
@@ -94,8 +98,9 @@ impl Pass<'_> {
     }
 
     /// Looks at what some pass has announced and at what this run has touched, or at everything.
-    async fn look(&self, footprint: &Footprint) -> Result<(BTreeMap<ItemAddress, Look>, Vec<(AccountName, Site)>), Failure> {
+    async fn look(&self, observation: &mut Observation) -> Result<(), Failure> {
         let catalog = &self.engine.catalog;
+        let footprint = &observation.footprint;
         let doubtful = |entry: &Entry| entry.changing || self.looks == Looks::Everything;
         let listed = footprint.items.iter().filter(|(_, entry)| doubtful(entry)).map(|(address, _)| address);
         let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&self.touched).collect();
@@ -111,15 +116,17 @@ impl Pass<'_> {
         }
         let looks = sites.iter().map(|((account, site), addresses)| self.look_at(footprint, (account, site), addresses.clone())).collect();
         let looks: Vec<Result<Seen, Failure>> = gather(looks).await;
-        let (mut found, mut behind) = (BTreeMap::new(), Vec::new());
+        let (mut found, mut said, mut behind) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         for ((account, site), seen) in sites.into_keys().zip(looks) {
             let seen = seen?;
             found.extend(seen.looks);
+            said.extend(seen.said);
             if seen.behind {
                 behind.push((account.clone(), site.clone()));
             }
         }
-        Ok((found, behind))
+        (observation.looks, observation.said, observation.behind) = (found, said, behind);
+        Ok(())
     }
 
     async fn look_at(
@@ -142,7 +149,9 @@ impl Pass<'_> {
             let sight = self.document(account, site)?.look(&parts).await?;
             seen.behind = sight.behind;
             for address in parts {
-                let found = sight.find(address).map_err(|nonsense| permanent(format!("looking at {site}"), nonsense))?;
+                let nonsense = |nonsense| permanent(format!("looking at {site}"), nonsense);
+                let found = sight.find(address).map_err(nonsense)?;
+                seen.said.extend(sight.said(address).map_err(nonsense)?.map(|said| (address.clone(), said)));
                 seen.looks.push((address.clone(), plan::look_into(address, &self.primary, found, sight.owner.as_ref())));
             }
         }

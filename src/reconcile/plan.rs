@@ -11,7 +11,7 @@ use super::footprint::{Entry, Footprint, Settled};
 use crate::catalog::{Catalog, OnConflict, TableRef, ViewStatus};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{AccountName, ETag, ItemAddress, Row, SinkDocument, Site, ViewName};
+use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Row, SinkDocument, Site, ViewName, odata};
 use crate::patterns::{Content, DeriveError, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
@@ -74,7 +74,11 @@ impl Plan {
     /// them, and cannot wait.
     fn defer(&mut self, situation: &Situation<'_>) {
         let listed = &situation.footprint.items;
-        self.writes.retain(|write| listed.contains_key(&write.address) || matches!(write.content, Content::Value(_)));
+        let stays = |write: &Write| listed.contains_key(&write.address) || matches!(write.content, Content::Value(_));
+        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.writes).into_iter().partition(stays);
+        self.writes = now;
+        // A row that is replaced in the next round stays listed until then.
+        self.forget.retain(|address| !later.iter().any(|write| write.replaces.as_ref() == Some(address)));
         self.deferred = true;
     }
 
@@ -92,10 +96,14 @@ pub(super) struct Situation<'a> {
     pub(super) catalog: &'a Catalog,
     /// The primary's table.
     pub(super) source: &'a TableRef,
+    /// The primary.
+    pub(super) primary: &'a Primary,
     /// The footprint as read.
     pub(super) footprint: &'a Footprint,
     /// The looks taken before the primary was read.
     pub(super) looks: &'a BTreeMap<ItemAddress, Look>,
+    /// What properties say that those looks found on the entities of others.
+    pub(super) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// The primary's state.
     pub(super) state: State,
     /// The items that should exist.
@@ -151,6 +159,8 @@ pub(super) struct Write {
     pub(super) generation: u32,
     /// Replace at this ETag or token; insert where there is none.
     pub(super) over: Option<ETag>,
+    /// The item of another view of this primary whose row this one takes.
+    pub(super) replaces: Option<ItemAddress>,
 }
 
 /// A wanted key that somebody else has.
@@ -210,22 +220,27 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let Situation { catalog, source, footprint, looks, state, wanted, .. } = situation;
     let own: BTreeMap<&ItemAddress, &Entry> = own_items(catalog, footprint).collect::<Result<_, _>>()?;
     let changing = own.values().any(|entry| entry.changing);
-    let differed = looks.iter().any(|(address, look)| differs(own.get(address).copied(), look, wanted.get(address)));
+    let overwritten = |address: &ItemAddress| situation.says_otherwise(address);
+    let differed =
+        looks.iter().any(|(address, look)| differs(own.get(address).copied(), look, wanted.get(address)) || overwritten(address));
 
     let disturbed = situation.disturbed;
     let mut plan = Plan { disturbed, ..Plan::nothing() };
-    let mut waits_only = false;
+    // A pass has closed at this very state. It has written every row, under other views perhaps, and fenced off whoever holds an older
+    // state: what it left as it should be needs no more writing.
+    let mut same_state = false;
     if let State::Present(Some(etag)) = state
         && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
         && settled == etag
-        && *fingerprint == catalog.fingerprint(source)
         && !changing
-        && !differed
         && !disturbed
-        && situation.underived.is_empty()
     {
-        waits_only = matches!(footprint.settled, Settled::Waiting { .. });
-        if !waits_only {
+        same_state = true;
+        if *fingerprint == catalog.fingerprint(source)
+            && matches!(footprint.settled, Settled::At { .. })
+            && !differed
+            && situation.underived.is_empty()
+        {
             plan.settled = true;
             return Ok(plan);
         }
@@ -244,8 +259,34 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         Some(look) => look.clone(),
         None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
     };
+    // Rows of this primary that a view made which does not want them any more, by where they lie.
+    let mut left: BTreeMap<(&AccountName, &Site), &ItemAddress> = BTreeMap::new();
+    for address in own.keys().filter(|address| address.part.is_none() && address.site.row().is_some()) {
+        if !wanted.contains_key(*address) && !situation.underived.contains_key(&address.view) {
+            left.insert((&address.account, &address.site), address);
+        }
+    }
+    // Such a row at the key of a wanted one, and its ETag: it is replaced in place, and there is no moment without it.
+    let predecessor = |address: &ItemAddress| {
+        let old = *left.get(&(&address.account, &address.site)).filter(|_| address.part.is_none())?;
+        let etag = match (looks.get(address), known(old)) {
+            (None, Look::Ours(etag)) => etag,
+            (Some(Look::Taken { etag: Some(etag), owner: Some(owner) }), _)
+                if owner.primary == *situation.primary && owner.view == old.view =>
+            {
+                etag.clone()
+            }
+            _ => return None,
+        };
+        Some((old.clone(), etag))
+    };
     for (address, item) in *wanted {
-        let write = |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over };
+        let write =
+            |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over, replaces: None };
+        if let Some((old, etag)) = predecessor(address) {
+            plan.writes.push(Write { replaces: Some(old), ..write(Some(etag)) });
+            continue;
+        }
         match known(address) {
             // Only who brings it can make it.
             Look::Absent if matches!(item.content, Content::Value(_)) && !situation.supplied.contains(address) => {
@@ -253,8 +294,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
             }
             Look::Absent => plan.writes.push(write(None)),
             Look::Homeless => plan.waiting.push(address.clone()),
-            // All but what waits is as this state wants it.
-            Look::Ours(_) if waits_only => {}
+            Look::Ours(etag) if same_state && is_unchanged(own.get(address).copied(), &etag, item) && !overwritten(address) => {}
             Look::Ours(etag) if is_kept(own.get(address).copied(), &etag, item) => {}
             Look::Ours(etag) => plan.writes.push(write(Some(etag))),
             Look::Unsure => plan.writes.push(write(own.get(address).and_then(|entry| entry.etag.clone()))),
@@ -271,7 +311,12 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let unwanted = own.keys().copied().chain(looks.keys().filter(|address| !own.contains_key(address)));
     // What a view that is gone put into blobs stays there as long as something points to it.
     let referred = |address: &ItemAddress| address.part.is_none() && situation.referred.contains(&address.site);
+    let replaced: BTreeSet<ItemAddress> = plan.writes.iter().filter_map(|write| write.replaces.clone()).collect();
     for address in unwanted.filter(|address| !wanted.contains_key(*address) && !referred(address)) {
+        if replaced.contains(address) {
+            plan.forget.push(address.clone());
+            continue;
+        }
         if situation.underived.contains_key(&address.view) {
             match looks.get(address) {
                 Some(Look::Ours(etag)) => plan.kept.push((address.clone(), etag.clone())),
@@ -302,7 +347,8 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
 
-    let creates = plan.writes.iter().any(Write::is_announced) && !planted(Bug::UnannouncedCreate);
+    let creates =
+        plan.writes.iter().any(|write| write.is_announced() || !own.contains_key(&write.address)) && !planted(Bug::UnannouncedCreate);
     if creates || !plan.drops.is_empty() || changing || differed || situation.disturbed {
         let whole = announcement(situation, &plan);
         if !whole.fits() && fits_afterwards(&whole, &plan) {
@@ -322,15 +368,28 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
     left.fits()
 }
 
+impl Situation<'_> {
+    /// Whether properties that were looked at do not say what they should, whoever has changed them without a new token.
+    fn says_otherwise(&self, address: &ItemAddress) -> bool {
+        match (self.said.get(address), self.wanted.get(address).map(|item| &item.content)) {
+            (Some(said), Some(Content::Properties(values))) => !odata::same_properties(said, values),
+            _ => false,
+        }
+    }
+}
+
+/// Whether an item is at the version, and of the generation, that a pass over the same state of the primary has left.
+fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
+    entry.is_some_and(|entry| !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag))
+}
+
 /// Whether an item stays as it is. A row is always written, which fences off whoever still holds an older state of the
 /// primary. A member says nothing of the primary but that it belongs there, nor does a large value, and whoever would take it
 /// away announces that first: it is written only where somebody has, or where it is to be brought up to date. So is a document of
 /// a sink, whose version is a hash of its content: whoever would write another one announces that first.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     match (&item.content, entry) {
-        (Content::Member | Content::Value(_), Some(entry)) => {
-            !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)
-        }
+        (Content::Member | Content::Value(_), Some(_)) => is_unchanged(entry, etag, item),
         (Content::Document(document), Some(entry)) => !entry.changing && entry.generation == item.generation && document.token() == *etag,
         (Content::Member | Content::Value(_) | Content::Document(_), None) | (Content::Row(_) | Content::Properties(_), _) => false,
     }
@@ -363,6 +422,11 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
             None => entry.changing = true,
         }
         entry.changing |= write.is_announced();
+    }
+    for entry in plan.writes.iter().filter_map(|write| write.replaces.as_ref()) {
+        if let Some(entry) = footprint.items.get_mut(entry) {
+            entry.changing = true;
+        }
     }
     for (address, etag) in &plan.drops {
         let generation = situation.catalog.generations.of(&address.view);

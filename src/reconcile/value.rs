@@ -223,7 +223,7 @@ impl Pass<'_> {
                 Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
             };
             announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
-            writes.push(Write { address, content: item.content, generation: item.generation, over });
+            writes.push(Write { address, content: item.content, generation: item.generation, over, replaces: None });
         }
         let plan = Plan { announce: Some(announce.clone()), writes, ..Plan::nothing() };
         if self.announce(seen, &plan).await?.is_none() {

@@ -85,6 +85,16 @@ fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<Fou
     Ok(owned.map_or(Found::Absent, |owned| Found::Owned(owned.primary, owned.token)))
 }
 
+/// What a row should say that holds a list of this view itself: nothing where it says so, or holds none. A figure that somebody
+/// overwrote is so found though every member has its token.
+pub fn restated(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity) -> Result<Option<Entity>, Nonsense> {
+    if !list::is_list_of(view, entity) {
+        return Ok(None);
+    }
+    let description = Description::for_list(catalog, site, view, Some(entity))?;
+    Ok(List::read(site, entity)?.restated(entity, view, &description))
+}
+
 /// Applies changes to a document, one after the other. Returns what it becomes and how each ended, in order.
 pub fn change(catalog: &Catalog, site: &Site, entity: Option<&Entity>, changes: &[Change]) -> Result<(Becomes, Vec<Ended>), Nonsense> {
     let mut ended = vec![Ended::Lost; changes.len()];

@@ -1,13 +1,11 @@
 //! Claims on a partition, and what an entity there has by them.
 
-use std::collections::BTreeMap;
-
 use super::Nonsense;
 use super::properties::Owned;
 use crate::catalog::TableRef;
 use crate::model::claim::Claim;
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmValue, Entity, EntityKey, Member, Site, ViewName, odata};
+use crate::model::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
 /// What an entity becomes by the claims on it.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,23 +54,14 @@ pub fn receive(
         return Ok(Received { entity: becomes, differs: gone.is_some(), of: None, others });
     };
     let primary = Primary { table: source.table.clone(), key: claim.one.clone() };
-    let differs = had.as_ref().is_none_or(|had| !had.by_claim || had.primary != primary || said(entity, &had.names) != text(&claim.values));
+    let differs =
+        had.as_ref().is_none_or(|had| !had.by_claim || had.primary != primary || !odata::same_properties(&had.said(entity), &claim.values));
     if let Some(had) = &had {
         had.remove(&mut becomes, view);
     }
     let names = claim.values.keys().cloned().collect();
     Owned { primary, token: token.clone(), names, by_claim: true }.write(&mut becomes, view, &claim.values);
     Ok(Received { entity: becomes, differs, of: Some(claim.one.clone()), others })
-}
-
-/// What an entity says under these names.
-fn said(entity: &Entity, names: &[String]) -> String {
-    text(&names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect())
-}
-
-/// As JSON, in which what is no number equals itself.
-fn text(values: &BTreeMap<String, EdmValue>) -> String {
-    serde_json::Value::Object(odata::encode_properties(values)).to_string()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::Nonsense;
 use super::pieces;
 use crate::catalog::{Catalog, Figure, View, ViewKind};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
-use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
+use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName, odata};
 
 const TOKENS: &str = "ek_tokens";
 /// The property that says how many members there are.
@@ -128,6 +128,12 @@ impl List {
         let whole = serde_json::to_string(&members).unwrap_or_default();
         entity.properties.insert(property, EdmValue::String(whole));
         entity
+    }
+
+    /// The entity as its list makes it: the count, the figures of a group, and what it says of itself; nothing where it is so already.
+    pub(super) fn restated(&self, entity: &Entity, view: &ViewName, description: &Description) -> Option<Entity> {
+        let wanted = self.write(entity.clone(), view, description);
+        (!odata::same_properties(&wanted.properties, &entity.properties)).then_some(wanted)
     }
 
     /// Writes the list on an entity, over the one that it holds. What others keep there stays.

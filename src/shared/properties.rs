@@ -59,6 +59,11 @@ impl Owned {
         Ok(Some(Self { primary: Primary { table, key }, token: wire.token, names: wire.set, by_claim: wire.by_claim }))
     }
 
+    /// What the entity says under their names.
+    pub fn said(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
+        self.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect()
+    }
+
     /// Sets properties on an entity, and says whose they are.
     pub(super) fn write(self, entity: &mut Entity, view: &ViewName, values: &BTreeMap<String, EdmValue>) {
         let Self { primary, token, names, by_claim } = self;

@@ -21,6 +21,7 @@ mod ranges;
 mod retention;
 mod scenarios;
 mod sinks;
+mod values;
 mod views;
 mod wide;
 mod world;

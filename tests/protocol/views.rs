@@ -44,7 +44,7 @@ store = "table"
 table = "Lists"
 partition_key = "{PartitionKey}"
 row_key = "guests"
-member = ["{Guest}", "{RowKey}"]
+member = ["{Guest}", "{PartitionKey}", "{RowKey}"]
 property = "Guests"
 "#;
 
@@ -74,8 +74,8 @@ async fn guests(lab: &Lab) -> [Vec<String>; 3] {
     let nearby = lab.rows("Bookings").await;
     let nearby = nearby.iter().filter_map(|row| row.entity.key.rk.as_str().strip_prefix("guest_")?.strip_suffix("_b1").map(str::to_owned));
     let listed = lab.read("Lists", "r1", "guests").await.and_then(|row| of("Guests", &row.entity));
-    let listed: Vec<(String, String)> = listed.map(|text| serde_json::from_str(&text).unwrap()).unwrap_or_default();
-    [elsewhere, nearby.collect(), listed.into_iter().map(|(guest, _)| guest).collect()]
+    let listed: Vec<(String, String, String)> = listed.map(|text| serde_json::from_str(&text).unwrap()).unwrap_or_default();
+    [elsewhere, nearby.collect(), listed.into_iter().map(|(guest, ..)| guest).collect()]
 }
 
 async fn covers(lab: &Lab) -> Option<EdmValue> {

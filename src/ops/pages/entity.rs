@@ -149,5 +149,8 @@ fn plan(report: &EntityReport) -> String {
     for taken in &plan.taken {
         let _ = write!(items, "<li class=\"error\">{} is taken by {}</li>", Text(&taken.address), Text(&taken.by));
     }
+    for underived in &plan.underived {
+        let _ = write!(items, "<li class=\"error\">{}</li>", Text(&underived.error));
+    }
     if items.is_empty() { String::new() } else { format!("<h3>What a sync would do now</h3><ul>{items}</ul>") }
 }

@@ -12,6 +12,7 @@
 
 use super::blob::{Lies, Place, Read, Wrote};
 use super::write::{Answer, Document, Round, answers, operation};
+use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
@@ -211,9 +212,22 @@ impl<'e> Document<'e> {
         Ok(round(&wrote, ended))
     }
 
-    /// Brings a row up to date with its list in a blob: the count, and the figures of a group.
+    /// Brings a row up to date with its list, wherever that lies: the count, and the figures of a group.
     pub(in crate::reconcile) async fn catch_up(&self) -> Result<(), Failure> {
         self.bring_up(false).await
+    }
+
+    /// Brings a row up to date with the list that it holds itself. `false` where the row is another one by now.
+    async fn restate(&self, row: &Row) -> Result<bool, Failure> {
+        let Some(view) = row.entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()) else { return Ok(true) };
+        let restated = shared::restated(self.catalog, &self.site, &view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+        match restated {
+            Some(entity) if self.fits(&entity) => {
+                let operation = TableOperation::Replace(entity, Condition::Matches(row.etag.clone()));
+                Ok(matches!(self.apply(Some(&operation)).await?, Wrote::Done))
+            }
+            Some(_) | None => Ok(true),
+        }
     }
 
     /// As [`catch_up`](Self::catch_up). Who has changed the list writes the row in any case, after reading first the row and then the
@@ -223,7 +237,12 @@ impl<'e> Document<'e> {
         for _ in 0..ROUNDS {
             let Some(row) = self.row().await? else { return Ok(()) };
             let elsewhere = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
-            let Some(elsewhere) = elsewhere else { return Ok(()) };
+            let Some(elsewhere) = elsewhere else {
+                if self.restate(&row).await? {
+                    return Ok(());
+                }
+                continue;
+            };
             let Some(read) = self.read_elsewhere(&row, &elsewhere, &[]).await? else { continue };
             let entity = match self.behind(&row, &elsewhere, &read)? {
                 Some(entity) => entity,

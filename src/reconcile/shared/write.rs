@@ -1,5 +1,6 @@
 //! One read-modify-write of a document: a row, a blob, or a row whose list lies in a blob (`spilled`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use super::blob::{Lies, Place, Read, Wrote};
 use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
-use crate::model::{AccountName, ETag, Entity, EntityKey, ItemAddress, Row, Site};
+use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site};
 use crate::ports::{Account, BlobCondition, Chance, Condition, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
 use crate::shared::blocks::BlockedList;
 use crate::shared::spilled::{self, Elsewhere};
-use crate::shared::{self, Becomes, Change, Ended, Found, Nonsense};
+use crate::shared::{self, Becomes, Change, Ended, Found, Nonsense, Owned};
 
 /// Times that a row may change while its list is read.
 const ROUNDS: u32 = 10;
@@ -115,6 +116,12 @@ pub(in crate::reconcile) struct Sight {
 }
 
 impl Sight {
+    /// What the properties of a view say on the entity that they are kept on.
+    pub(in crate::reconcile) fn said(&self, address: &ItemAddress) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
+        let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else { return Ok(None) };
+        Ok(Owned::read(&address.site, &row.entity, &address.view)?.map(|owned| owned.said(&row.entity)))
+    }
+
     /// What lies where a part should.
     pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<Found, Nonsense> {
         match (&self.list, &address.site) {
@@ -133,7 +140,7 @@ impl<'e> Document<'e> {
     }
 
     /// Whether a row holds its list itself.
-    fn fits(&self, entity: &Entity) -> bool {
+    pub(super) fn fits(&self, entity: &Entity) -> bool {
         spilled::fits(entity, self.catalog.list_sizes)
     }
 
@@ -163,11 +170,28 @@ impl<'e> Document<'e> {
                 sight.behind = self.behind(row, &elsewhere, &read)?.is_some();
                 sight.list = Some(read.list);
             }
+            if let Some(row) = &row
+                && sight.list.is_none()
+            {
+                sight.behind = self.restated(row, addresses)?.is_some();
+            }
             sight.owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
             sight.row = row;
             return Ok(sight);
         }
         Err(lost_race(format!("reading {}", self.site), ROUNDS))
+    }
+
+    /// What a row should say that holds these lists itself; nothing where it does.
+    pub(super) fn restated(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<Option<Entity>, Failure> {
+        let members = addresses.iter().filter(|address| matches!(address.part, Some(Part::Member(_))));
+        for view in members.map(|address| &address.view).collect::<BTreeSet<_>>() {
+            let restated = shared::restated(self.catalog, &self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            if restated.is_some() {
+                return Ok(restated);
+            }
+        }
+        Ok(None)
     }
 
     /// Reads a row, and decides what makes the changes.

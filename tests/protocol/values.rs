@@ -1,0 +1,213 @@
+//! What lies there is compared by its value, and only what differs is written: a figure that somebody overwrote, a view that is new,
+//! a view that has another name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use evenkeel::catalog::{Catalog, Source};
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
+use evenkeel::ports::{Condition, TableOperation};
+use serde_json::json;
+
+use crate::DISTURBANCES;
+use crate::world::{Disturbance, Lab, SMALL, job, table};
+
+const ACCOUNT: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Bookings]
+"#;
+const GROUPS: &str = r#"
+[views.covers]
+kind = "aggregate"
+source = "Bookings"
+group_table = "Days"
+partition_key = "{PartitionKey}"
+row_key = "covers"
+set = { Covers = "sum(Covers)", Bookings = "count()" }
+
+[views.last_guest]
+kind = "denormalize"
+source = "Bookings"
+table = "Seats"
+partition_key = "{PartitionKey}"
+row_key = "{RowKey}"
+set = { GuestName = "{Guest}" }
+"#;
+
+fn index(view: &str, target: &str) -> String {
+    format!(
+        r#"
+[views.{view}]
+kind = "secondary_index"
+source = "Bookings"
+table = "{target}"
+partition_key = "guest_{{Guest}}"
+row_key = "{{PartitionKey}}_{{RowKey}}"
+"#
+    )
+}
+
+fn catalog(views: &str) -> Catalog {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), format!("{ACCOUNT}{views}")).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+}
+
+fn booking(rk: &str, guest: &str) -> Entity {
+    Entity::new(EntityKey::new("r1", rk).unwrap()).with("Guest", guest).with("Covers", 4)
+}
+
+fn put(entity: &Entity) -> Job {
+    job(&json!({"op": "put", "table": "Bookings", "entity": odata::encode(entity)}))
+}
+
+async fn merge(lab: &Lab, name: &str, entity: Entity) {
+    lab.account.tables.apply(&table(name), &TableOperation::Merge(entity, Condition::Any)).await.unwrap();
+}
+
+async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {
+    let primary = Primary { table: table("Bookings"), key: booking(rk, "").key };
+    let plan = lab.engine.plan(&primary).await.unwrap();
+    assert!(plan.in_step, "{story}: {plan}");
+}
+
+#[tokio::test]
+async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
+    let lab = Lab::with(SMALL, catalog(GROUPS));
+    // The entities that properties are kept on are the application's own.
+    drop(lab.account.tables.create_table(&table("Seats")).await);
+    lab.account.tables.apply(&table("Seats"), &TableOperation::Insert(Entity::new(booking("b1", "").key))).await.unwrap();
+    for rk in ["b1", "b2"] {
+        lab.work(&put(&booking(rk, "Ada"))).await.unwrap();
+    }
+    let covers = EntityKey::new("r1", "covers").unwrap();
+    let values = || async {
+        let of = |row: Option<evenkeel::model::Row>, name: &str| row.and_then(|row| row.entity.get(name).cloned());
+        (of(lab.read("Days", "r1", "covers").await, "Covers"), of(lab.read("Seats", "r1", "b1").await, "GuestName"))
+    };
+    let right = || (Some(EdmValue::Int64(8)), Some(EdmValue::from("Ada")));
+    assert_eq!(values().await, right());
+    let drift = || async {
+        let audits = lab.rows("EvenkeelAudits").await;
+        let of = |view: &str| audits.iter().find(|row| row.entity.key.rk.as_str() == view).and_then(|row| row.entity.get("Drift").cloned());
+        (of("covers"), of("last_guest"))
+    };
+    let overwrite = || async {
+        merge(&lab, "Days", Entity::new(covers.clone()).with("Covers", 1_i64)).await;
+        merge(&lab, "Seats", Entity::new(booking("b1", "").key).with("GuestName", "Mallory")).await;
+        assert_ne!(values().await, right());
+    };
+
+    overwrite().await;
+    lab.work(&job(&json!({"op": "audit", "table": "Bookings"}))).await.unwrap();
+    // One group that two bookings are in is one wrong item.
+    assert_eq!(drift().await, (Some(1_i64.into()), Some(1_i64.into())));
+    for repair in [
+        json!({"op": "audit", "table": "Bookings", "repair": true}),
+        json!({"op": "backfill", "table": "Bookings"}),
+        json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": "b1", "thorough": true}),
+    ] {
+        overwrite().await;
+        lab.work(&job(&repair)).await.unwrap();
+        assert_eq!(values().await, right(), "{repair}");
+        lab.work(&job(&json!({"op": "audit", "table": "Bookings"}))).await.unwrap();
+        assert_eq!(drift().await, (Some(0_i64.into()), Some(0_i64.into())), "{repair}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_view_writes_its_own_rows_and_no_others() {
+    const BOOKINGS: u64 = 5;
+    let lab = Lab::with(SMALL, catalog(&index("old", "ByGuest")));
+    lab.account.tables.create_table(&table("Other")).await.unwrap();
+    for n in 0..BOOKINGS {
+        lab.work(&put(&booking(&n.to_string(), "Ada"))).await.unwrap();
+    }
+    let lab = lab.under(catalog(&format!("{}{}", index("old", "ByGuest"), index("new", "Other"))));
+    let before = lab.weather.writes_to("ByGuest");
+    lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
+    assert_eq!((lab.weather.writes_to("ByGuest") - before, lab.weather.writes_to("Other")), (0, BOOKINGS));
+    assert_eq!(lab.rows("Other").await.len(), 5);
+    for n in 0..BOOKINGS {
+        plan_is_empty(&lab, &n.to_string(), "backfilled").await;
+    }
+    // A row that somebody changed is written, and no other.
+    merge(&lab, "ByGuest", Entity::new(EntityKey::new("guest_Ada", "r1_3").unwrap()).with("Guest", "Mallory")).await;
+    let before = lab.weather.writes_to("ByGuest");
+    lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
+    assert_eq!((lab.weather.writes_to("ByGuest") - before, lab.weather.writes_to("Other")), (1, BOOKINGS));
+    assert_eq!(lab.read("ByGuest", "guest_Ada", "r1_3").await.unwrap().entity.text("Guest"), Some("Ada"));
+}
+
+/// A laboratory whose view has another name than when its rows were made.
+async fn renamed() -> Lab {
+    let lab = Lab::with(SMALL, catalog(&index("old_name", "ByGuest")));
+    lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
+    let mut next = catalog(&index("new_name", "ByGuest"));
+    let source = evenkeel::catalog::TableRef { account: AccountName::main(), table: table("Bookings") };
+    next.generations.retired.insert(ViewName::new("old_name").unwrap(), (1, Source::Table(source)));
+    lab.under(next)
+}
+
+async fn row_view(lab: &Lab) -> Option<String> {
+    lab.read("ByGuest", "guest_Ada", "r1_b1").await.and_then(|row| row.entity.text("ek_view").map(str::to_owned))
+}
+
+fn sync() -> Job {
+    job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": "b1"}))
+}
+
+#[tokio::test]
+async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
+    let lab = renamed().await;
+    let primary = Primary { table: table("Bookings"), key: booking("b1", "").key };
+    let plan = lab.engine.plan(&primary).await.unwrap();
+    assert!(plan.taken.is_empty() && plan.delete.is_empty() && plan.update.len() == 1, "{plan}");
+
+    let looked = Arc::new(AtomicU32::new(0));
+    for at in 1.. {
+        let lab = renamed().await;
+        lab.weather.arm(at, Disturbance::Meddle);
+        let (client, seen) = (lab.clone(), Arc::clone(&looked));
+        lab.weather.meddle(Box::pin(async move {
+            assert!(row_view(&client).await.is_some(), "before operation {at} the row is gone");
+            seen.fetch_add(1, Ordering::SeqCst);
+        }));
+        lab.deliver(&sync(), 1).await.unwrap().unwrap();
+        let operations = lab.weather.counted();
+        lab.weather.calm();
+        assert_eq!(row_view(&lab).await.as_deref(), Some("new_name"));
+        plan_is_empty(&lab, "b1", "renamed").await;
+        if at >= operations {
+            break;
+        }
+    }
+    assert!(looked.load(Ordering::SeqCst) >= 4, "nobody looked in between");
+}
+
+#[tokio::test]
+async fn a_rename_that_is_disturbed_converges() {
+    let lab = renamed().await;
+    let operations = lab.operations_of(&sync()).await;
+    for disturbance in DISTURBANCES {
+        for at in 1..=operations + 1 {
+            let story = format!("{disturbance:?} at operation {at}");
+            let lab = renamed().await;
+            lab.weather.arm(at, disturbance);
+            lab.deliver_until_done(&sync()).await.expect(&story);
+            lab.weather.calm();
+            lab.finish().await;
+            assert_eq!(row_view(&lab).await.as_deref(), Some("new_name"), "{story}");
+            plan_is_empty(&lab, "b1", &story).await;
+            lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+            lab.finish().await;
+            assert_eq!(row_view(&lab).await, None, "{story}: the row goes with its booking");
+        }
+    }
+}
