@@ -175,6 +175,9 @@ const RENEWED: Duration = Duration::from_secs(2);
 
 /// A file that is there, opened, and what it is.
 fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
+    if !is_plain(path) {
+        return Ok(None);
+    }
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
@@ -297,7 +300,15 @@ fn target(place: &FilePlace) -> Result<PathBuf, Fault> {
     }
 }
 
+/// Whether a path may be opened. A pipe that nobody writes to would keep whoever opens it waiting.
+fn is_plain(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !is_plain(path) {
+        return Ok(None);
+    }
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
         // A folder of this name, or a file where one of its folders would be: there is no such file. To write it fails.

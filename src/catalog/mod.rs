@@ -40,6 +40,8 @@ use crate::model::{TableName, ViewName};
 pub struct Catalog {
     /// Every table that is a source, a target or declared, by name: where it lies, spelled as declared.
     pub tables: BTreeMap<TableName, TableRef>,
+    /// The tables that have a section of their own (`[tables.X]`): applications may keep entities there.
+    pub declared: BTreeSet<TableRef>,
     /// The tables whose entities may lie over several rows (`wide = true`).
     pub wide: BTreeSet<TableRef>,
     /// The views of one table each, by name.
@@ -103,6 +105,21 @@ impl Catalog {
             let at = |view: &View<DatedRef>| view.source.tables.period(&source.table).map(|(begins, _)| view.at(begins));
             self.dated_views.values().filter(|view| of(view)).filter_map(|view| at(view)).map(Arc::new).collect()
         })
+    }
+
+    /// Whether a table holds rows that views make, and nothing else: it is no source, no archive, none of a retention, no view
+    /// keeps properties on its entities, and it has no section of its own.
+    pub fn is_for_views_alone(&self, table: &TableRef) -> bool {
+        let makes = |view: &Arc<View>| view.sets().is_none() && view.rows().is_some_and(|rows| rows.target == table);
+        let follows = || self.following_table(&table.table).is_some_and(|following| following == table);
+        let made = self.views.values().any(makes) || follows();
+        let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target == table);
+        let archives = |archive: &Arc<Archive>| archive.source == *table || archive.target.table() == Some(table);
+        made && !self.declared.contains(table)
+            && self.views_of(table).next().is_none()
+            && self.dated_table(&table.table).is_none()
+            && !self.views.values().any(sets)
+            && !self.archives.values().any(archives)
     }
 
     /// Whether there is a view of this name.

@@ -52,6 +52,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     let tables = tables(&declared, &views, &archives);
     let wide = declared.iter().filter(|table| table.wide).map(|table| tables.place(&table.name)).collect();
     let catalog = Catalog {
+        declared: declared.iter().map(|table| tables.place(&table.name)).collect(),
         wide,
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
         views: views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(view(draft, &tables)?)))).collect(),

@@ -57,6 +57,46 @@ pub fn decode(message: &str) -> Result<Body, BodyError> {
     Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
 }
 
+/// The beginning of a message's text, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The text inside, or the message as it is where that cannot be read.
+    pub text: String,
+    /// Whether more follows.
+    pub cut: bool,
+}
+
+/// The first bytes of the text inside a message, at most `most`. What is compressed is expanded no further.
+pub fn excerpt(message: &str, most: usize) -> Excerpt {
+    let trimmed = message.trim_start_matches('\u{feff}').trim();
+    let inside = if trimmed.starts_with('{') { None } else { inside_at_most(trimmed, most) };
+    inside.unwrap_or_else(|| beginning(trimmed, most))
+}
+
+fn inside_at_most(message: &str, most: usize) -> Option<Excerpt> {
+    let compact: String = message.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let bytes = BASE64.decode(compact).ok().filter(|bytes| !bytes.is_empty())?;
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Some(beginning(std::str::from_utf8(&bytes).ok()?.trim_start_matches('\u{feff}'), most));
+    }
+    let mut expanded = Vec::new();
+    flate2::read::GzDecoder::new(bytes.as_slice()).take(most as u64 + 1).read_to_end(&mut expanded).ok()?;
+    let cut = expanded.len() > most;
+    expanded.truncate(most);
+    let text = match std::str::from_utf8(&expanded) {
+        Ok(text) => text,
+        // The cut may have gone through a character.
+        Err(error) if cut && error.error_len().is_none() => std::str::from_utf8(&expanded[..error.valid_up_to()]).ok()?,
+        Err(_) => return None,
+    };
+    Some(Excerpt { text: text.trim_start_matches('\u{feff}').to_owned(), cut })
+}
+
+fn beginning(text: &str, most: usize) -> Excerpt {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    Excerpt { text: text[..end].to_owned(), cut: end < text.len() }
+}
+
 /// The text of a message that carries `json`.
 pub fn encode(json: &str) -> String {
     BASE64.encode(json)

@@ -83,6 +83,17 @@ impl Folder {
     pub fn beside(document: &BlobName) -> Self {
         Self(format!("{document}%values/"))
     }
+
+    /// Whether a blob or file of this name is a value of this entity: a property and a hash, and no folder below.
+    pub fn has(&self, name: &BlobName) -> bool {
+        let value = name.as_str().strip_prefix(self.0.as_str()).and_then(|rest| rest.rsplit_once('-'));
+        value.is_some_and(|(property, hash)| !property.is_empty() && !property.contains('/') && is_hash(hash))
+    }
+}
+
+/// Whether a text is a SHA-256 in lower-case hex digits.
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl Pointer {
@@ -110,15 +121,13 @@ impl Pointer {
             (None, Some(name)) => (None, name),
             (Some(_), Some(_)) | (None, None) => return None,
         };
-        let hex = wire.sha256.len() == 64 && wire.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let content_type = wire.content_type.filter(|_| container.is_none());
-        hex.then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256, content_type })
+        is_hash(&wire.sha256).then_some(Self { container, name, bytes: wire.bytes, sha256: wire.sha256, content_type })
     }
 
     /// Whether the blob is this entity's own: one that goes when nothing of it points there any more.
     pub fn is_of(&self, folder: &Folder) -> bool {
-        let property = self.name.as_str().strip_prefix(folder.0.as_str()).and_then(|rest| rest.strip_suffix(&self.sha256));
-        property.and_then(|property| property.strip_suffix('-')).is_some_and(|property| !property.contains('/'))
+        folder.has(&self.name) && self.name.as_str().ends_with(&self.sha256)
     }
 }
 

@@ -11,8 +11,10 @@ mod derive;
 mod index_entity;
 pub mod large_entity;
 pub mod lookup;
+mod ownership;
 mod search_index;
 mod secondary_index;
 pub mod spill;
 
 pub use derive::{Content, Derivation, DeriveError, Item, derive, values};
+pub use ownership::{Claimant, Claimed};

@@ -398,7 +398,7 @@ impl Pass<'_> {
         // It writes nothing: what a sink says is asked, whoever has announced to change it.
         self.delivery = None;
         let seen = self.observe_ahead().await?;
-        if seen.derived_from.is_some() {
+        if seen.is_derived() {
             return Ok(Seen::default());
         }
         let Ahead { seen, received, plan } = self.look_ahead(seen).await?;

@@ -31,7 +31,7 @@ use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::job::Primary;
-use crate::model::{ETag, Entity, EntityKey, ItemAddress, Part, Row, Site, limits};
+use crate::model::{ETag, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, TableOperation};
 use crate::shared::{self, Becomes};
@@ -48,6 +48,14 @@ struct TakenRange {
     taken: u64,
     reach: String,
     holder: Primary,
+}
+
+/// A job names a range that its view says nothing to.
+#[derive(Debug, thiserror::Error)]
+#[error("the view {view} keeps no properties on ranges of {table}: no worker has queued this job")]
+struct NoRange {
+    view: ViewName,
+    table: TableName,
 }
 
 impl Pass<'_> {
@@ -75,12 +83,17 @@ impl Pass<'_> {
 }
 
 pub(super) async fn run(engine: &Engine, carry: &Carry, delivery: &Delivery) -> Result<Outcome, Failure> {
-    let target = TableRef { account: carry.reach.account.clone(), table: carry.reach.table.clone() };
+    let target = engine.table(&carry.reach.table)?.clone();
+    let generations = &engine.catalog.generations;
     let declared = engine.catalog.views.get(&carry.view);
-    if declared.is_none() && !engine.catalog.generations.retired.contains_key(&carry.view) {
+    if declared.is_none() && !generations.retired.contains_key(&carry.view) {
         return Err(permanent("finding the view", Unknown::View(carry.view.clone())));
     }
     let over = declared.filter(|view| view.range().is_some_and(|range| range.target == target));
+    // Only a view that says something to the table can have queued it, or one that has changed or gone since.
+    if target.account != carry.reach.account || (over.is_none() && declared.is_some() && generations.of(&carry.view) == 1) {
+        return Err(permanent("finding the range", NoRange { view: carry.view.clone(), table: carry.reach.table.clone() }));
+    }
     let run = Run { engine, delivery, carry, view: over.map(AsRef::as_ref), target };
     run.part(carry.cursor.clone()).await
 }

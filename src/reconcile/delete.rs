@@ -6,17 +6,20 @@
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
+use super::put::refuse_derived;
 use super::since::is_written_since;
 use crate::model::job::Primary;
 use crate::model::{ETag, Row};
 
 pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ETag>, delivery: &Delivery) -> Result<Outcome, Failure> {
+    engine.refuse_view_tables(&primary.table)?;
     let mut pass = engine.pass(primary, delivery)?;
     // The version that this run has asked to delete without hearing what became of it.
     let mut asked: Option<ETag> = None;
     loop {
         pass.next_round()?;
         let seen = pass.observe().await?;
+        refuse_derived(&seen, primary)?;
         let Some(row) = &seen.row else {
             pass.settle_from(&seen).await?;
             return Ok(Outcome::Done(pass.summary));

@@ -186,7 +186,13 @@ impl<'e> Document<'e> {
     async fn delete(&self, etag: &ETag) -> Result<Filed, StoreError> {
         let deleted = match &self.sink {
             Sink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await?,
-            Sink::File { files, place } => files.delete(place, etag).await?,
+            Sink::File { files, place } => {
+                let deleted = files.delete(place, etag).await?;
+                if deleted {
+                    tracing::info!(archive = %self.archive, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");
+                }
+                deleted
+            }
         };
         Ok(if deleted { Filed::Done(None) } else { Filed::Lost })
     }

@@ -67,6 +67,10 @@ pub(super) enum Unknown {
     Archive(ViewName),
     #[error("the catalog has no view {0:?}: declare [views.{0}]")]
     View(ViewName),
+    #[error(
+        "the table {0} holds rows that views make, and nothing else: change their primaries; if applications keep entities there too, declare [tables.{0}]"
+    )]
+    ViewTable(TableName),
     #[error("the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`")]
     WhichTable { view: ViewName, tables: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
@@ -133,6 +137,15 @@ impl Engine {
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
         self.catalog.table(name).ok_or_else(|| permanent("finding the table", Unknown::Table(name.clone())))
+    }
+
+    /// Refuses jobs that write entities of a table that only views write.
+    pub(super) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
+        let table = self.table(name)?;
+        if self.catalog.is_for_views_alone(table) {
+            return Err(permanent("finding the table", Unknown::ViewTable(table.table.clone())));
+        }
+        Ok(())
     }
 
     /// How a job ends that met a table that is not there.

@@ -11,7 +11,7 @@ use super::failure::{permanent, storage};
 use super::pass::Pass;
 use super::plan::{Plan, Write};
 use super::shared::{Answer, Document};
-use crate::model::{AccountName, ETag, ItemAddress, Site, TableName, ViewName};
+use crate::model::{AccountName, ETag, ItemAddress, Part, Site, TableName, ViewName};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, FilePlace, StoreError, TableOperation};
@@ -232,6 +232,7 @@ impl<'e> Pass<'e> {
         };
         let says = match deed {
             Deed::Write(Write { content: Content::Properties(values), .. }) => Some((self.primary.clone(), values.clone())),
+            Deed::Drop(ItemAddress { part: Some(Part::Properties), .. }, _) => Some((self.primary.clone(), BTreeMap::new())),
             Deed::Write(_) | Deed::Drop(..) => None,
         };
         Change { address: deed.address().clone(), write, says }

@@ -35,6 +35,7 @@ mod kept;
 mod log;
 mod moving;
 mod observation;
+mod ownership;
 mod pass;
 mod plan;
 mod primary;

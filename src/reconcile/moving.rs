@@ -10,6 +10,8 @@ use super::relocation::Relocation;
 use crate::model::job::Primary;
 
 pub(super) async fn run(engine: &Engine, from: &Primary, to: &Primary, delivery: &Delivery) -> Result<Outcome, Failure> {
+    engine.refuse_view_tables(&from.table)?;
+    engine.refuse_view_tables(&to.table)?;
     let source = engine.pass(from, delivery)?;
     let target = engine.pass(to, delivery)?;
     Relocation::new(engine, delivery, source, Kept::Moved(target), to.key.clone()).run(None).await

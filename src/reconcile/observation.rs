@@ -13,6 +13,7 @@ use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
 use crate::model::{AccountName, ETag, EdmDateTime, EdmValue, EntityKey, ItemAddress, Row, Site, TableName};
+use crate::patterns::Claimed;
 use crate::planted::{Bug, planted};
 use crate::ports::FilePlace;
 use crate::wide::Rows;
@@ -35,8 +36,8 @@ pub(super) struct Observation {
     pub(super) row: Option<Row>,
     /// Its rows, where its table is wide.
     pub(super) rows: Rows,
-    /// The row is no primary, but an item of this primary in the same table.
-    pub(super) derived_from: Option<Owner>,
+    /// The row is no primary, but what a view of the same table has made.
+    pub(super) derived: Option<Row>,
 }
 
 /// What looks at one site found.
@@ -59,8 +60,13 @@ impl Observation {
             behind: Vec::new(),
             row: None,
             rows: Rows::default(),
-            derived_from: None,
+            derived: None,
         }
+    }
+
+    /// Whether the row is the item of one primary in its own table. (A list there is none: footprints of its key may be left.)
+    pub(super) fn is_derived(&self) -> bool {
+        self.derived.as_ref().is_some_and(|row| Owner::of(&row.entity).is_some())
     }
 }
 
@@ -74,17 +80,19 @@ impl Pass<'_> {
             let step = || format!("reading the footprint of {}", self.primary);
             let row = self.tables()?.get(&self.footprints, &key, None).await.map_err(|error| storage(step(), error))?;
             if let Some(row) = row {
-                seen.footprint = Footprint::decode(&self.primary, &row.entity).map_err(|error| permanent(step(), error))?;
+                let footprint = Footprint::decode(&self.primary, &row.entity).map_err(|error| permanent(step(), error))?;
+                seen.footprint = self.disowned(footprint);
                 seen.etag = Some(row.etag);
                 seen.written = row.timestamp;
             }
+            self.disown_touched();
             self.look(&mut seen).await?;
         }
         let Stored { row, rows } = if let Some(stored) = early { stored } else { self.read_primary().await? };
         seen.rows = rows;
         match row {
             // A row derived from its own table is nobody's source of truth.
-            Some(row) if item::is_derived_within(&self.source.table, &row.entity) => seen.derived_from = Owner::of(&row.entity),
+            Some(row) if item::is_derived_within(&self.source.table, &row.entity) => seen.derived = Some(row),
             row => seen.row = row,
         }
         Ok(seen)
@@ -101,8 +109,10 @@ impl Pass<'_> {
     async fn look(&self, observation: &mut Observation) -> Result<(), Failure> {
         let catalog = &self.engine.catalog;
         let footprint = &observation.footprint;
-        let doubtful = |entry: &Entry| entry.changing || self.looks == Looks::Everything;
-        let listed = footprint.items.iter().filter(|(_, entry)| doubtful(entry)).map(|(address, _)| address);
+        let doubtful = |address: &ItemAddress, entry: &Entry| {
+            entry.changing || self.looks == Looks::Everything || self.claims(address) == Claimed::Former
+        };
+        let listed = footprint.items.iter().filter(|(address, entry)| doubtful(address, entry)).map(|(address, _)| address);
         let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&self.touched).collect();
         // What an unknown view made is left alone.
         addresses.retain(|address| {

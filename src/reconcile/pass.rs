@@ -251,7 +251,7 @@ impl<'e> Pass<'e> {
 
     /// Goes from what was seen to a closed footprint.
     pub(super) async fn advance(&mut self, seen: &Observation) -> Result<Round, Failure> {
-        if seen.derived_from.is_some() && seen.etag.is_none() {
+        if seen.is_derived() && seen.etag.is_none() {
             return Ok(Round::Closed);
         }
         self.catch_up(seen).await?;

@@ -13,8 +13,9 @@ use super::pass::Pass;
 use super::spill::Step;
 use super::staging::Staging;
 use crate::model::filter::compare_values;
+use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Primary, Put, PutMode, Stamp};
-use crate::model::{ETag, Entity, Row, ViewName};
+use crate::model::{ETag, Entity, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
@@ -34,8 +35,14 @@ enum Decision {
 enum PutError {
     #[error("\"newer_by\": {property:?} is {new} in the job and {stored} in the table; only values of one type can be compared")]
     Incomparable { property: String, new: &'static str, stored: &'static str },
-    #[error("the row is an item of view {view}, derived from {primary}: put that primary instead")]
-    Derived { view: ViewName, primary: Primary },
+}
+
+/// A job is about a row that a view has made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the row is an item of view {view}, derived from {source_of}: it follows its primary, so change that one")]
+struct DerivedRow {
+    view: String,
+    source_of: String,
 }
 
 pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Result<Outcome, Failure> {
@@ -51,6 +58,7 @@ pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Resu
 
 async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: &Delivery) -> Result<Outcome, Failure> {
     let primary = Primary { table: put.table.clone(), key: put.entity.key.clone() };
+    engine.refuse_view_tables(&primary.table)?;
     let mut pass = engine.pass(&primary, delivery)?;
     let mut room: Option<Room> = None;
     loop {
@@ -204,15 +212,17 @@ impl Pass<'_> {
     }
 }
 
-/// A row that a view derived into its own source's table is not to be written by anybody else.
+/// Refuses a row that a view has made, in whatever table: no job writes or deletes one.
 pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
-    match &seen.derived_from {
-        None => Ok(()),
-        Some(owner) => {
-            let cause = PutError::Derived { view: owner.view.clone(), primary: owner.primary.clone() };
-            Err(permanent(format!("writing {primary}"), cause))
-        }
-    }
+    let derived = match (&seen.derived, &seen.row) {
+        (Some(derived), _) => Some(&derived.entity),
+        (None, Some(row)) => Some(&row.entity).filter(|entity| entity.get(VIEW_PROPERTY).is_some()),
+        (None, None) => None,
+    };
+    let Some(entity) = derived else { return Ok(()) };
+    let text = |name: &str| entity.text(name).unwrap_or_default().to_owned();
+    let source_of = Owner::of(entity).map_or_else(|| text(SOURCE_PROPERTY), |owner| owner.primary.to_string());
+    Err(permanent(format!("writing {primary}"), DerivedRow { view: text(VIEW_PROPERTY), source_of }))
 }
 
 fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, PutError> {

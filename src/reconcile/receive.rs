@@ -7,6 +7,8 @@
 //! The claims are read after the primary: a claim that changes later is carried to every entity that is there by then, and one
 //! that was there before is seen here. So nobody falls between a pass of its own and the carrying.
 
+use std::collections::BTreeSet;
+
 use super::engine::Engine;
 use super::execute::{Action, Failure, ItemChange};
 use super::failure::{permanent, storage};
@@ -44,7 +46,18 @@ impl Engine {
         let document =
             Document { account: account.clone(), site: site.clone(), target, catalog: &self.catalog, chance: self.chance.as_ref() };
         let members = document.members(view).await?;
-        shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))
+        let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
+        let here = |claim: &Claim| claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk;
+        Ok(claims.into_iter().filter(here).filter_map(|claim| self.within_its_view(view, claim)).collect())
+    }
+
+    /// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. Nothing where it is
+    /// about none.
+    fn within_its_view(&self, view: &ViewName, mut claim: Claim) -> Option<Claim> {
+        let (_, set) = self.catalog.views.get(view)?.sets()?;
+        let set: BTreeSet<&String> = set.collect();
+        claim.values.retain(|name, _| set.contains(name));
+        (!claim.values.is_empty()).then_some(claim)
     }
 
     /// What an entity of this table should have of a view by these claims.

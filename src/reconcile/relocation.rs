@@ -171,15 +171,10 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// What a view derived is nobody's to move, and not to be written over.
+    /// Rows that views have made are neither moved nor archived, and not written over.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
-        match &self.kept {
-            Kept::Moved(target) => {
-                refuse_derived(seen, &self.source.primary)?;
-                refuse_derived(found, &target.primary)
-            }
-            Kept::Row(_) | Kept::Document(_) | Kept::Log(_) => Ok(()),
-        }
+        refuse_derived(seen, &self.source.primary)?;
+        refuse_derived(found, self.kept.primary().unwrap_or(&self.source.primary))
     }
 
     /// Whether somebody else's entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)

@@ -69,6 +69,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         }
         let Some(row) = &found.row else { continue };
         refuse_derived(&seen, &source.primary)?;
+        refuse_derived(&found, kept.primary().unwrap_or(&source.primary))?;
         let mut entity =
             delivery.stamp.on(Entity { key: key.clone(), properties: large::travelling(&row.entity) }).with(SOURCE_ETAG, row.etag.as_str());
         if let Some(archived_by) = Stamp::of(&row.entity) {

@@ -379,7 +379,9 @@ impl Pass<'_> {
             }
             Supply::File { place, content_type } => {
                 upload.content_type.clone_from(content_type);
-                let files = self.files()?;
+                // Of the archived entity, whose pointers lead into its own folder.
+                let files = self.engine.stores.files();
+                let files = files.map_err(|error| permanent(format!("finding the folder of {address}"), error))?;
                 let found = files.find(place).await;
                 let found = found.map_err(|error| storage(format!("reading {}/{}", place.dir, place.name), error))?;
                 let Some(found) = found else { return Err(gone_file(address, place)) };
@@ -392,7 +394,7 @@ impl Pass<'_> {
 
     /// Brings a value into a file, only where none is.
     pub(super) async fn bring_into_file(&self, address: &ItemAddress, place: &FilePlace) -> Result<Result<ETag, StoreError>, Failure> {
-        let files = self.files()?;
+        let files = self.files(place)?;
         let Some(supply) = self.supplies.get(address) else {
             return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
         };

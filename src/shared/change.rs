@@ -16,7 +16,7 @@ pub struct Change {
     pub address: ItemAddress,
     /// What happens to it.
     pub write: Write,
-    /// Whose it is and what it says, where that is not all in its address: properties.
+    /// Whose it is and what it says, where that is not all in its address: properties. They say nothing where they are taken off.
     pub says: Option<(Primary, BTreeMap<String, EdmValue>)>,
 }
 
@@ -176,8 +176,9 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &Change) 
             Owned { primary: primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, values);
             Ok(Ended::Done)
         }
-        (Write::Drop(at), _) => match &there {
-            Some(owned) if owned.token == *at => {
+        (Write::Drop(at), says) => match &there {
+            // Whoever knows a token is not yet the owner.
+            Some(owned) if owned.token == *at && says.as_ref().is_none_or(|(primary, _)| *primary == owned.primary) => {
                 owned.remove(entity, view);
                 Ok(Ended::Done)
             }

@@ -36,6 +36,7 @@ use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey};
 use crate::ports::{Clock, Stores, TableOperation, Ttl};
 use crate::reconcile::{Engine, EngineParts, Recheck};
+use crate::settings::QueueSettings;
 use crate::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 use crate::worker::{Mode, Rechecks};
 
@@ -43,6 +44,11 @@ use crate::worker::{Mode, Rechecks};
 const DRAINED_WITHIN: Duration = Duration::from_hours(3);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
+
+/// The queue of jobs, as the crew has it.
+fn jobs() -> QueueSettings {
+    QueueSettings { name: queue(JOBS), account: AccountName::main(), concurrency: 1, shards: 1, allow: None }
+}
 
 /// What a run is asked for.
 #[derive(Debug, Clone, Default)]
@@ -296,7 +302,7 @@ impl Play {
     /// What a person does about poison: what crashes have exhausted, and what a store refused for a while, is sent again.
     async fn look_after_poison(&self) {
         let account = &self.operator.account;
-        let Ok(poison) = PoisonQueue::new(account, &queue(JOBS)) else { return };
+        let Ok(poison) = PoisonQueue::new(account, &jobs()) else { return };
         let Ok(entries) = poison.list(&PoisonFilter::default()).await else { return };
         for entry in entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
             let expectation = self.stage.books().ledger.expectation(entry.message.queue.as_str(), &entry.message.message_id);

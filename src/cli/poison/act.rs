@@ -136,7 +136,7 @@ fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(Q
     let mut queues = Vec::new();
     for queue in context.settings.queues.iter().filter(|queue| named.is_none_or(|named| queue.name == *named)) {
         let account = context.stores.account(&queue.account)?;
-        queues.push((queue.name.clone(), PoisonQueue::new(account, &queue.name)?));
+        queues.push((queue.name.clone(), PoisonQueue::new(account, queue)?));
     }
     match named {
         Some(named) if queues.is_empty() => {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::cli::output::printable;
-use crate::worker::poison::{PoisonEntry, PoisonMessage};
+use crate::model::limits;
+use crate::worker::poison::{PoisonEntry, PoisonMessage, ShownBody};
 
 /// What a list says about one message, for machines: everything but the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
@@ -21,9 +22,8 @@ pub(super) fn brief(entry: &PoisonEntry) -> Value {
 pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
-        let body = body.map(PoisonMessage::shown_body);
-        let body = body.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
-        object.insert("body".to_owned(), body);
+        let body = body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES));
+        object.insert("body".to_owned(), body.map_or(Value::Null, ShownBody::into_value));
     }
     value
 }
@@ -52,13 +52,11 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     if entry.copies > 1 {
         field("copies", &format!("{}: a worker ended between putting and deleting", entry.copies));
     }
-    match body.map(PoisonMessage::shown_body) {
+    match body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES)) {
         None => field("body", "gone: the blob that kept it was deleted"),
         Some(body) => {
-            let pretty = serde_json::from_str::<Value>(&body).and_then(|value| serde_json::to_string_pretty(&value));
-            let body = pretty.unwrap_or(body);
             field("body", "");
-            for line in body.lines() {
+            for line in body.laid_out().lines() {
                 let _ = writeln!(text, "  {}", printable(line));
             }
         }

@@ -10,13 +10,28 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{Api, Problem};
+use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
 use crate::settings::QueueSettings;
-use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason};
+use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason, SHOWN_BYTES, ShownBody};
 
+/// Bytes of an answer, or of a page, at most.
+const ANSWER_BYTES: usize = 1024 * 1024;
+/// Answers that read poison queues at once: each holds 32 messages of 64 KiB at most for every queue.
+static READERS: Semaphore = Semaphore::const_new(2);
+/// Bytes of a message beside its texts.
+const FRAME_BYTES: usize = 2 * 1024;
+/// Bytes that one of a text becomes at most: `&quot;` in HTML, `\u0001` in JSON.
+const ESCAPED_TIMES: usize = 6;
+/// Bytes that one of a body becomes at most: escaped, indented, and its keys once more in a heading and in a link.
+const BODY_TIMES: usize = 20;
+/// Longest error and longest other text that is shown, in bytes: as long as a worker writes them.
+const SHOWN_ERROR_BYTES: usize = 4_096;
+const SHOWN_TEXT_BYTES: usize = 1_024;
 /// How long an answer waits for a change. A long one goes on without it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -28,8 +43,8 @@ pub(crate) struct Poison {
     pub(crate) messages: Vec<Poisoned>,
     /// How many messages the poison queues hold in all, copies and other reasons included.
     pub(crate) total: u64,
-    /// Whether that was all of them. A storage queue shows its first 32 messages only: when these are handled, the
-    /// next come forward.
+    /// Whether that was all of them. A storage queue shows its first 32 messages only, and an answer has room for so many: when
+    /// these are handled, the next come forward.
     pub(crate) complete: bool,
 }
 
@@ -63,8 +78,13 @@ pub(crate) struct Poisoned {
     pub(crate) worker: String,
     /// How many copies of it there are.
     pub(crate) copies: usize,
-    /// The body: JSON where it is some, else a string; null where it lies in a blob.
+    /// The body: JSON where it is some, else a string; null where it lies in a blob, or where the answer is full.
     pub(crate) body: Value,
+    /// Whether `body` is only the beginning of it, as a string, or was left out: `evenkeel poison show` has the whole.
+    pub(crate) body_cut: bool,
+    /// Bytes of the body's text.
+    #[serde(skip)]
+    body_bytes: usize,
     /// The blob that has the body, where it was too large for a message.
     pub(crate) body_blob: Option<String>,
 }
@@ -146,6 +166,9 @@ fn answer(report: Report) -> Result<Response, Problem> {
 pub(crate) async fn front(api: &Api, shown: &Shown) -> Result<Poison, Problem> {
     let filter = PoisonFilter { ids: BTreeSet::new(), reason: reason(shown.reason.as_deref())? };
     let mut poison = Poison { messages: Vec::new(), total: 0, complete: true };
+    let mut room = ANSWER_BYTES;
+    // Never closed.
+    let _one = READERS.acquire().await;
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
         let front = queue.front().await.map_err(|error| Problem::store("reading a poison queue", &error))?;
         let (entries, total) = front;
@@ -153,10 +176,49 @@ pub(crate) async fn front(api: &Api, shown: &Shown) -> Result<Poison, Problem> {
         poison.total += total;
         poison.complete &= seen as u64 >= total;
         api.board.counted(&settings.name, total);
-        let meant = entries.into_iter().filter(|entry| filter.matches(&entry.message));
-        poison.messages.extend(meant.map(|entry| poisoned(entry, settings)));
+        let meant: Vec<PoisonEntry> = entries.into_iter().filter(|entry| filter.matches(&entry.message)).collect();
+        let (count, held_by) = (meant.len(), settings.name.clone());
+        let (messages, left) = off_the_runtime(move || fitting(meant, &held_by, room)).await?;
+        room = left;
+        poison.complete &= messages.len() == count;
+        poison.messages.extend(messages);
     }
     Ok(poison)
+}
+
+/// Does what takes a while beside the runtime: bodies come from whoever may send jobs, and leases are renewed here.
+pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Problem::not_yet(format!("the poison queue could not be shown: {error}")))
+}
+
+/// As many messages as there is room for, and the room that is left. A body goes first.
+fn fitting(entries: Vec<PoisonEntry>, held_by: &QueueName, mut room: usize) -> (Vec<Poisoned>, usize) {
+    let mut messages = Vec::new();
+    for entry in entries {
+        let mut message = poisoned(entry, held_by);
+        let (mut cost, body) = message.cost();
+        if cost + body > room && body > 0 {
+            (message.body, message.body_cut) = (Value::Null, true);
+        } else {
+            cost += body;
+        }
+        if cost > room {
+            break;
+        }
+        room -= cost;
+        messages.push(message);
+    }
+    (messages, room)
+}
+
+impl Poisoned {
+    /// Bytes that it may take in an answer or on a page at most, without its body and for its body.
+    fn cost(&self) -> (usize, usize) {
+        let texts = [Some(&self.message_id), self.id.as_ref(), Some(&self.error), Some(&self.step), self.op.as_ref(), Some(&self.worker)];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        (FRAME_BYTES + texts * ESCAPED_TIMES, self.body_bytes * BODY_TIMES)
+    }
 }
 
 /// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
@@ -214,7 +276,7 @@ fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSetting
     }
     let open = |settings: &'a QueueSettings| {
         let account = api.stores.account(&settings.account).map_err(|error| Problem::unknown(error.to_string()))?;
-        let queue = PoisonQueue::new(account, &settings.name).map_err(|error| Problem::unusable(error.to_string()))?;
+        let queue = PoisonQueue::new(account, settings).map_err(|error| Problem::unusable(error.to_string()))?;
         Ok((settings, queue))
     };
     meant.into_iter().map(open).collect()
@@ -226,25 +288,69 @@ fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
         .transpose()
 }
 
-fn poisoned(entry: PoisonEntry, settings: &QueueSettings) -> Poisoned {
+fn poisoned(entry: PoisonEntry, held_by: &QueueName) -> Poisoned {
     let PoisonEntry { message, copies } = entry;
-    let body = message.body.as_deref().map(PoisonMessage::shown_body);
-    let body = body.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
+    let shown = message.body.as_deref().map(|kept| ShownBody::of(kept, SHOWN_BYTES));
+    let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
+    let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
     Poisoned {
         queue: message.queue.to_string(),
-        held_by: settings.name.to_string(),
+        held_by: held_by.to_string(),
         message_id: message.message_id,
-        id: message.id,
+        id: message.id.map(text),
         reason: message.reason.name(),
-        error: message.error,
-        step: message.step,
-        op: message.op,
+        error: cause::shortened(&message.error, SHOWN_ERROR_BYTES),
+        step: text(message.step),
+        op: message.op.map(text),
         dequeue_count: message.dequeue_count,
         first_enqueued: message.first_enqueued.to_string(),
         at: message.poisoned.to_string(),
-        worker: message.worker,
+        worker: text(message.worker),
         copies,
-        body,
+        body_bytes: shown.as_ref().map_or(0, |shown| shown.text.len()),
+        body: shown.map_or(Value::Null, ShownBody::into_value),
+        body_cut,
         body_blob: message.body_blob.map(|blob| format!("{}/{}", blob.container, blob.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::body;
+    use crate::worker::poison::tests::poisoned as message_with;
+
+    fn entry(body: &str) -> PoisonEntry {
+        PoisonEntry { message: message_with("m1", body), copies: 1 }
+    }
+
+    fn held_by() -> QueueName {
+        QueueName::new("evenkeel-jobs").unwrap()
+    }
+
+    #[test]
+    fn a_bomb_is_a_text_of_a_few_kilobytes() {
+        let json = format!("{{\"op\":\"nope\",\"a\":[{}]}}", vec!["0"; 500_000].join(","));
+        let bomb = body::pack(&json).unwrap();
+        let message = poisoned(entry(&bomb), &held_by());
+        assert!(message.body_cut && message.body.as_str().is_some_and(|text| text.len() == SHOWN_BYTES), "{:?}", message.body);
+    }
+
+    #[test]
+    fn an_answer_has_room_for_so_many_and_bodies_are_left_out_first() {
+        let body = format!("{{\"note\":\"{}\"}}", "x".repeat(8_000));
+        let (messages, left) = fitting((0..1_000).map(|_| entry(&body)).collect(), &held_by(), ANSWER_BYTES);
+        assert!(messages.iter().any(|message| message.body_cut) && !messages[0].body_cut);
+        assert!(messages.len() < 1_000 && left < ANSWER_BYTES);
+        assert!(serde_json::to_string(&messages).unwrap().len() <= ANSWER_BYTES);
+    }
+
+    #[test]
+    fn forged_texts_are_cut_as_a_worker_would() {
+        let mut forged = entry("{}");
+        forged.message.error = "e".repeat(60_000);
+        forged.message.worker = "w".repeat(60_000);
+        let message = poisoned(forged, &held_by());
+        assert!(message.error.len() <= SHOWN_ERROR_BYTES + 8 && message.worker.len() <= SHOWN_TEXT_BYTES + 8);
     }
 }

@@ -11,9 +11,10 @@ use serde::Deserialize;
 use super::html::{Query as Part, Text};
 use super::layout::{self, Page};
 use super::words;
-use crate::ops::api::poison::{Poison, Poisoned, Shown, front};
+use crate::ops::api::poison::{Poison, Poisoned, Shown, front, off_the_runtime};
 use crate::ops::api::{Api, Problem};
 use crate::ops::guard::Visitor;
+use crate::worker::poison::ShownBody;
 
 const REASONS: [&str; 5] = ["exhausted", "permanent", "undecodable", "expired", "foreign"];
 
@@ -63,13 +64,17 @@ impl Meant {
 
 pub(super) async fn page(State(api): State<Api>, Query(asked): Query<Asked>, Extension(visitor): Extension<Visitor>) -> Response {
     let shown = Shown { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
-    match front(&api, &shown).await {
+    match drawn(&api, &shown, asked, visitor).await {
         Err(problem) => layout::problem("/poison", &problem, visitor),
-        Ok(poison) => {
-            let body = format!("<h1>Poison</h1>{}{}{}", said(&asked), form(&api, &asked), list(&poison, &asked, visitor));
-            Page { title: "Poison".to_owned(), place: "/poison", body }.answer(visitor)
-        }
+        Ok(body) => Page { title: "Poison".to_owned(), place: "/poison", body }.answer(visitor),
     }
+}
+
+async fn drawn(api: &Api, shown: &Shown, asked: Asked, visitor: Visitor) -> Result<String, Problem> {
+    let poison = front(api, shown).await?;
+    let head = format!("<h1>Poison</h1>{}{}", said(&asked), form(api, &asked));
+    let list = off_the_runtime(move || list(&poison, &asked, visitor)).await?;
+    Ok(head + &list)
 }
 
 fn said(asked: &Asked) -> String {
@@ -153,8 +158,10 @@ fn list(poison: &Poison, asked: &Asked, visitor: Visitor) -> String {
 fn card(message: &Poisoned, visitor: Visitor) -> String {
     let body = match (&message.body, &message.body_blob) {
         (_, Some(blob)) => format!("in the blob {blob}"),
+        (serde_json::Value::Null, None) if message.body_cut => "left out: this page is full".to_owned(),
+        (serde_json::Value::String(text), None) if message.body_cut => format!("{text}… (the rest is left out)"),
         (serde_json::Value::String(text), None) => text.clone(),
-        (value, None) => format!("{value:#}"),
+        (value, None) => ShownBody::whole(value.clone()).laid_out(),
     };
     let entity = |name: &str| message.body.get(name).and_then(serde_json::Value::as_str);
     let inner = |name: &str| message.body.get("entity").and_then(|entity| entity.get(name)).and_then(serde_json::Value::as_str);

@@ -38,6 +38,19 @@ impl<'e> Document<'e> {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
+    /// Where a row says that its list lies, in the container of such lists and under the row's own prefix. A row that names another
+    /// blob was forged: that one is neither read nor written.
+    pub(super) fn elsewhere(&self, row: &Row) -> Result<Option<Elsewhere>, Failure> {
+        let named = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+        let Some(elsewhere) = named else { return Ok(None) };
+        let prefix = spilled::prefix(self.catalog, &elsewhere.view, &self.site);
+        if elsewhere.container.as_str() == spilled::CONTAINER && elsewhere.name.as_str().starts_with(&prefix) {
+            return Ok(Some(elsewhere));
+        }
+        let problem = format!("ek_blob names {}/{}, where no list of this row lies", elsewhere.container, elsewhere.name);
+        Err(self.nonsense(Nonsense { site: self.site.clone(), problem }))
+    }
+
     /// A row that names a blob in which there is no list. Nothing where the row is another one by now.
     async fn check_row(&self, row: &Row, elsewhere: &Elsewhere) -> Result<(), Failure> {
         let now = self.row().await?;
@@ -100,7 +113,7 @@ impl<'e> Document<'e> {
         let page = self.target.blobs.list(container, &prefix, None).await.map_err(|error| storage(step(), error))?;
         let row = self.row().await?;
         let named = match &row {
-            Some(row) => Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?,
+            Some(row) => self.elsewhere(row)?,
             None => None,
         };
         let named = named.map(|elsewhere| elsewhere.name);
@@ -118,7 +131,7 @@ impl<'e> Document<'e> {
     pub(in crate::reconcile) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
         for _ in 0..ROUNDS {
             let Some(row) = self.row().await? else { return Ok(Vec::new()) };
-            let elsewhere = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            let elsewhere = self.elsewhere(&row)?;
             let Some(elsewhere) = elsewhere.filter(|elsewhere| elsewhere.view == *view) else {
                 return shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense));
             };
@@ -236,7 +249,7 @@ impl<'e> Document<'e> {
     async fn bring_up(&self, in_any_case: bool) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             let Some(row) = self.row().await? else { return Ok(()) };
-            let elsewhere = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
+            let elsewhere = self.elsewhere(&row)?;
             let Some(elsewhere) = elsewhere else {
                 if self.restate(&row).await? {
                     return Ok(());

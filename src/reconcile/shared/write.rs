@@ -14,7 +14,7 @@ use crate::ports::{Account, BlobCondition, Chance, Condition, StoreError, TableO
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
 use crate::shared::blocks::BlockedList;
-use crate::shared::spilled::{self, Elsewhere};
+use crate::shared::spilled;
 use crate::shared::{self, Becomes, Change, Ended, Found, Nonsense, Owned};
 
 /// Times that a row may change while its list is read.
@@ -164,7 +164,7 @@ impl<'e> Document<'e> {
         for _ in 0..ROUNDS {
             let row = self.row().await?;
             if let Some(row) = &row
-                && let Some(elsewhere) = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?
+                && let Some(elsewhere) = self.elsewhere(row)?
             {
                 let Some(read) = self.read_elsewhere(row, &elsewhere, addresses).await? else { continue };
                 sight.behind = self.behind(row, &elsewhere, &read)?.is_some();
@@ -198,7 +198,7 @@ impl<'e> Document<'e> {
     pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
         let row = self.row().await?;
         if let Some(row) = &row
-            && Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?.is_some()
+            && self.elsewhere(row)?.is_some()
         {
             return Ok(Prepared::Apart);
         }
@@ -228,7 +228,7 @@ impl<'e> Document<'e> {
         }
         let row = self.row().await?;
         if let Some(row) = &row
-            && let Some(elsewhere) = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?
+            && let Some(elsewhere) = self.elsewhere(row)?
         {
             return self.change_elsewhere(row, &elsewhere, changes).await;
         }

@@ -18,6 +18,8 @@ const VERSION: u32 = 1;
 const ERROR_BYTES: usize = 4_096;
 /// Longest of the other texts kept, in bytes.
 const TEXT_BYTES: usize = 1_024;
+/// Longest id of a message: a GUID has 36 characters.
+const MESSAGE_ID_BYTES: usize = 256;
 
 /// Why a message was poisoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -135,7 +137,11 @@ impl PoisonMessage {
 
     /// Reads the text of a message on a poison queue.
     pub fn decode(text: &str) -> Result<Self, PoisonError> {
-        let body = body::decode(text).map_err(|error| PoisonError(cause::chain(&error)))?;
+        // Never written compressed.
+        let body = body::excerpt(text, limits::QUEUE_TEXT_BYTES);
+        if body.cut {
+            return Err(PoisonError("it is compressed, which poison messages never are".to_owned()));
+        }
         let message: Self = serde_json::from_str(&body.text).map_err(|error| PoisonError(error.to_string()))?;
         if message.v == VERSION { Ok(message) } else { Err(PoisonError(format!("\"v\" is {}; this version reads 1", message.v))) }
     }
@@ -154,9 +160,24 @@ impl PoisonMessage {
         if text.starts_with('{') { body::encode(&text) } else { text }
     }
 
-    /// The body for people: what is compressed, expanded.
-    pub fn shown_body(kept: &str) -> String {
-        body::decode(kept).map_or_else(|_| kept.to_owned(), |body| body.text)
+    /// What is forged in it; nothing where a worker of these queues can have written it. It leads to no other queue than its own, and
+    /// to no other blob than its own body's.
+    pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
+        if !queues.contains(&self.queue) {
+            return Some(format!("it names the queue {}, which is not this poison queue's", self.queue));
+        }
+        if self.message_id.len() > MESSAGE_ID_BYTES {
+            return Some(format!(
+                "its message id has {} bytes, and no service gives one of more than {MESSAGE_ID_BYTES}",
+                self.message_id.len()
+            ));
+        }
+        match &self.body_blob {
+            Some(blob) if self.body_blob_name().as_ref() != Some(blob) => {
+                Some(format!("it names the blob {}/{}, which is not where its body would lie", blob.container, blob.name))
+            }
+            Some(_) | None => None,
+        }
     }
 
     /// Where the body lies when it does not fit; the same for every copy.

@@ -14,8 +14,12 @@
 mod message;
 mod queue;
 mod send;
+mod shown;
 mod walk;
 
+#[cfg(test)]
+pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
 pub use queue::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
 pub(crate) use send::send;
+pub use shown::{SHOWN_BYTES, ShownBody};

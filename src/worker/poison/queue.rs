@@ -12,13 +12,15 @@ use futures::{StreamExt as _, stream};
 
 use super::walk::Action;
 use super::{PoisonMessage, Reason};
-use crate::model::cause;
 use crate::model::names::NameError;
-use crate::model::{QueueName, limits};
-use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Ttl};
+use crate::model::{AccountName, Job, QueueName, cause, job, limits};
+use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
+use crate::settings::QueueSettings;
 
 /// How long messages stay hidden while the queue is worked through.
 pub(super) const HIDDEN: Duration = Duration::from_mins(5);
+/// Bytes of the longest body: a message's text, each character of it as UTF-8.
+const BODY_BYTES: u64 = 4 * limits::QUEUE_TEXT_BYTES as u64;
 /// Requests under way at once.
 pub(super) const PARALLEL: usize = 16;
 
@@ -28,6 +30,10 @@ pub struct PoisonQueue {
     blobs: Arc<dyn BlobStore>,
     /// Where messages of unknown origin go back to.
     origin: QueueName,
+    /// Where messages go back to: the queue, or its shards.
+    own: Vec<QueueName>,
+    /// The operations that those may carry; all where absent.
+    allow: Option<BTreeSet<String>>,
     pub(super) poison: QueueName,
 }
 
@@ -66,6 +72,11 @@ pub(super) struct Held {
     pub(super) copies: Vec<Message>,
 }
 
+/// What copies of one original share.
+pub(super) fn original(message: &PoisonMessage) -> String {
+    format!("{}/{}", message.queue, message.message_id)
+}
+
 impl PoisonFilter {
     /// Whether this message is meant.
     pub fn matches(&self, message: &PoisonMessage) -> bool {
@@ -76,13 +87,16 @@ impl PoisonFilter {
 }
 
 impl PoisonQueue {
-    /// The poison queue of this job queue (as configured, not of a shard).
-    pub fn new(account: &Account, queue: &QueueName) -> Result<Self, NameError> {
+    /// The poison queue of this job queue.
+    pub fn new(account: &Account, queue: &QueueSettings) -> Result<Self, NameError> {
+        let shards = queue.shard_names();
         Ok(Self {
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
-            origin: queue.clone(),
-            poison: queue.with_suffix("-poison")?,
+            origin: shards.first().unwrap_or(&queue.name).clone(),
+            own: shards.into_iter().chain([queue.name.clone()]).collect(),
+            allow: queue.allow.clone(),
+            poison: queue.name.with_suffix("-poison")?,
         })
     }
 
@@ -116,6 +130,11 @@ impl PoisonQueue {
     /// The body of a poisoned message as it was kept, from its blob where it lies there. `None` where that is gone.
     pub async fn body(&self, message: &PoisonMessage) -> Result<Option<String>, StoreError> {
         let Some(blob) = &message.body_blob else { return Ok(message.body.clone()) };
+        let found = self.blobs.properties(&blob.container, &blob.name).await?;
+        if found.is_some_and(|found| found.length > BODY_BYTES) {
+            let subject = Subject { account: AccountName::main(), what: What::Blob(blob.container.clone(), blob.name.clone()) };
+            return Err(StoreError::new(ErrorClass::TooLarge, "Get Blob", subject, "it is larger than any message: it is no body"));
+        }
         let blob = self.blobs.get(&blob.container, &blob.name, None).await?;
         Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
     }
@@ -175,7 +194,7 @@ impl PoisonQueue {
         for copy in messages {
             let message = self.read(&copy);
             let held = originals
-                .entry(format!("{}/{}", message.queue, message.message_id))
+                .entry(original(&message))
                 .or_insert_with(|| Held { entry: PoisonEntry { message, copies: 0 }, copies: Vec::new() });
             held.entry.copies += 1;
             held.copies.push(copy);
@@ -185,11 +204,14 @@ impl PoisonQueue {
         originals
     }
 
-    /// What a message on the poison queue says; another program's is shown as it is.
+    /// What a message on the poison queue says; another program's is shown as it is, and so is a forged one, which nothing follows.
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
-                Ok(poisoned) => return poisoned,
+                Ok(poisoned) => match poisoned.forged(&self.own) {
+                    None => return poisoned,
+                    Some(problem) => (text, problem),
+                },
                 Err(error) => (text, cause::chain(&error)),
             },
             MessageText::Unreadable { reason, raw } => (raw, reason.clone()),
@@ -216,10 +238,22 @@ impl PoisonQueue {
         let message = &held.entry.message;
         let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
+        self.refuse_disallowed(&body)?;
         let text = PoisonMessage::requeued_text(&body);
         let put = self.queues.put(&message.queue, &text, Duration::ZERO, Ttl::Never).await;
         put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
         self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
+    }
+
+    /// Refuses a job that its queue would poison again at once.
+    fn refuse_disallowed(&self, body: &str) -> Result<(), String> {
+        let (Some(allow), Ok(envelope)) = (&self.allow, job::decode(body)) else { return Ok(()) };
+        let op = envelope.job.op();
+        if allow.contains(op) || matches!(envelope.job, Job::Carry(_)) {
+            return Ok(());
+        }
+        let allowed: Vec<&str> = allow.iter().map(String::as_str).collect();
+        Err(format!("op {op:?} is not allowed on this queue; allowed are: {}", allowed.join(", ")))
     }
 
     /// Deletes every copy, then the blob.

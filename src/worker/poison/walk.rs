@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
-use super::queue::{HIDDEN, Held, PARALLEL};
+use super::queue::{self, HIDDEN, Held, PARALLEL};
 use super::{Handled, PoisonFilter, PoisonQueue};
 use crate::model::cause;
 use crate::model::limits;
@@ -126,7 +126,6 @@ impl PoisonQueue {
     }
 }
 
-/// What copies of one original share.
 fn original(held: &Held) -> String {
-    format!("{}/{}", held.entry.message.queue, held.entry.message.message_id)
+    queue::original(&held.entry.message)
 }

@@ -10,7 +10,7 @@ use crate::worker::poison::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, full, permanent, put, sync, transient, withheld};
 
 fn tool(world: &World) -> PoisonQueue {
-    PoisonQueue::new(&world.account(), &world.queue.name).unwrap()
+    PoisonQueue::new(&world.account(), &world.queue).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

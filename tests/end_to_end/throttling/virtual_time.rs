@@ -14,6 +14,7 @@ use evenkeel::config::{self, Folder};
 use evenkeel::model::{AccountName, Key, QueueName, TableName, body};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
 use evenkeel::reconcile::{Engine, EngineParts};
+use evenkeel::settings::QueueSettings;
 use evenkeel::worker::poison::{PoisonFilter, PoisonQueue};
 use evenkeel::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 use tokio::time::{Instant, sleep};
@@ -166,6 +167,10 @@ fn queue() -> QueueName {
     QueueName::new(QUEUE).unwrap()
 }
 
+fn settings() -> QueueSettings {
+    QueueSettings { name: queue(), account: AccountName::main(), concurrency: 1, shards: 1, allow: None }
+}
+
 #[tokio::test(start_paused = true)]
 async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_others_nothing() {
     let calm = World::new(Duration::ZERO).await;
@@ -186,6 +191,6 @@ async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_other
         .await;
     assert_eq!((report.done, report.poisoned, report.lost), (HOT + OTHERS, 0, 0));
     assert_eq!(world.employees().await, (HOT, OTHERS));
-    let poison = PoisonQueue::new(&world.bare, &queue()).unwrap().list(&PoisonFilter::default()).await.unwrap();
+    let poison = PoisonQueue::new(&world.bare, &settings()).unwrap().list(&PoisonFilter::default()).await.unwrap();
     assert!(poison.is_empty());
 }

@@ -1,0 +1,146 @@
+//! Ownership: which items a primary can have at all, judged by their addresses.
+//!
+//! Footprints, rechecks and rows name items, and any of them may be forged. What lies at an address says whose it is where it can
+//! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with what the
+//! view makes of this primary: its table, container, folder or index, and the name or key there.
+
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Filing, SearchIndex, Shelf, TableRef, View, ViewKind};
+use crate::model::claim::{self, Claim};
+use crate::model::job::Primary;
+use crate::model::large::Folder;
+use crate::model::template::Template;
+use crate::model::{ItemAddress, Member, Part, Site, sink};
+
+/// What an address is to a primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claimed {
+    /// The present definition of its view puts an item of this primary into such a place.
+    Present,
+    /// An earlier definition may have: the owner mark at the site decides.
+    Former,
+    /// No definition ever did.
+    Foreign,
+}
+
+/// A primary and where its large values lie.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// The catalog.
+    pub catalog: &'a Catalog,
+    /// The table of the primary.
+    pub source: &'a TableRef,
+    /// The primary.
+    pub primary: &'a Primary,
+    /// The folder of its large values.
+    pub folder: &'a Folder,
+}
+
+impl Claimant<'_> {
+    /// Whether an item can be this primary's.
+    pub fn judge(&self, address: &ItemAddress) -> Claimed {
+        if let Some(filing) = self.catalog.filing(self.source) {
+            return self.judge_filed(filing, address);
+        }
+        let generations = &self.catalog.generations;
+        let declared = self.catalog.views_of(self.source).find(|view| view.name == address.view);
+        if declared.is_some_and(|view| self.is_of(view, address)) {
+            return Claimed::Present;
+        }
+        let changed = self.catalog.declares(&address.view) && generations.of(&address.view) > 1;
+        let retired = generations.retired.get(&address.view).is_some_and(|(_, source)| source.has(self.source));
+        // What an older worker must leave alone is not judged by it.
+        let unknown = !self.catalog.declares(&address.view) && !generations.retired.contains_key(&address.view);
+        if (changed || retired || unknown) && self.may_have_been(address) { Claimed::Former } else { Claimed::Foreign }
+    }
+
+    /// Large values of an archived entity, beside its document.
+    fn judge_filed(&self, filing: &Filing, address: &ItemAddress) -> Claimed {
+        match (&address.site, &filing.shelf) {
+            (Site::File { dir, name }, Shelf::Files { account, dir: own }) => {
+                let own = address.view == filing.view && address.account == *account && dir == own && self.folder.has(name);
+                if own && address.part.is_none() { Claimed::Present } else { Claimed::Foreign }
+            }
+            (Site::Blob { name, .. }, _) if address.part.is_none() => {
+                if address.view == filing.view && self.folder.has(name) {
+                    Claimed::Present
+                } else {
+                    Claimed::Former
+                }
+            }
+            _ => Claimed::Foreign,
+        }
+    }
+
+    /// Whether the present definition of a view makes such an item of this primary.
+    fn is_of(&self, view: &View, address: &ItemAddress) -> bool {
+        let lies_in = |target: &TableRef| {
+            let table = address.site.row().map(|(table, _)| table);
+            address.account == target.account && table == Some(&target.table)
+        };
+        match (&view.kind, &address.part) {
+            (ViewKind::SecondaryIndex(index), None) => lies_in(&index.target),
+            (ViewKind::Denormalize(denormalize), Some(Part::Properties)) => lies_in(&denormalize.target),
+            (ViewKind::IndexEntity(index), Some(Part::Member(member))) => {
+                lies_in(&index.target) && self.is_named_by(member, &index.member, &address.site)
+            }
+            (ViewKind::Aggregate(aggregate), Some(Part::Member(member))) => lies_in(&aggregate.target) && self.begins(member),
+            (ViewKind::BlobLists(lists), Some(Part::Member(member))) => self.is_in_list(lists, address, member),
+            (ViewKind::DenormalizeRange(range), Some(Part::Member(member))) => self.is_claim(view, range, address, member),
+            (ViewKind::LargeEntity(_), None) => address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
+            (ViewKind::SearchIndex(search), None) => self.is_document(search, address),
+            (_, None | Some(_)) => false,
+        }
+    }
+
+    fn is_in_list(&self, lists: &BlobLists, address: &ItemAddress, member: &Member) -> bool {
+        let here = address.site.blob().is_some_and(|(container, _)| *container == lists.container);
+        here && address.account == lists.account && self.is_named_by(member, &lists.member, &address.site)
+    }
+
+    fn is_claim(&self, view: &View, range: &DenormalizeRange, address: &ItemAddress, member: &Member) -> bool {
+        let (Some((table, key)), Some(claim)) = (address.site.row(), Claim::of(member)) else { return false };
+        let placed = *table == claim::table() && *key == claim::place(&view.name, &claim.reach.table, &claim.reach.pk);
+        let target = &range.target;
+        let told = claim.reach.table == target.table && claim.reach.account == target.account && address.account == target.account;
+        placed && told && claim.one == self.primary.key
+    }
+
+    fn is_document(&self, search: &SearchIndex, address: &ItemAddress) -> bool {
+        let own = Site::Document { collection: search.index.clone(), key: sink::key(self.primary) };
+        address.account == search.sink && address.site == own
+    }
+
+    /// Whether a member that these templates made names this primary.
+    fn is_named_by(&self, member: &Member, templates: &[Template], site: &Site) -> bool {
+        let key = &self.primary.key;
+        let at = |name: &str| templates.iter().position(|template| template.bare_property() == Some(name));
+        let says = |at: usize, key: &str| member.0.get(at).is_some_and(|text| text == key);
+        let row = at("RowKey").is_some_and(|at| says(at, key.rk.as_str()));
+        // A list in the primary's own partition need not name that.
+        let partition = match at("PartitionKey") {
+            Some(at) => says(at, key.pk.as_str()),
+            None => site.row().is_some_and(|(_, list)| list.pk == key.pk),
+        };
+        row && partition && member.0.len() == templates.len()
+    }
+
+    /// Whether a member begins with the primary's keys.
+    fn begins(&self, member: &Member) -> bool {
+        let key = &self.primary.key;
+        matches!(member.0.as_slice(), [pk, rk, ..] if pk == key.pk.as_str() && rk == key.rk.as_str())
+    }
+
+    /// Whether an earlier definition may have made such an item of this primary: as far as the address alone can say.
+    fn may_have_been(&self, address: &ItemAddress) -> bool {
+        let key = &self.primary.key;
+        match (&address.site, &address.part) {
+            (Site::File { .. }, _) => false,
+            (Site::Document { key: document, .. }, _) => *document == sink::key(self.primary),
+            (site, Some(Part::Member(member))) => {
+                let says = |key: &str| member.0.iter().any(|text| text == key);
+                says(key.rk.as_str()) && (says(key.pk.as_str()) || site.row().is_some_and(|(_, list)| list.pk == key.pk))
+            }
+            (Site::Row { .. } | Site::Blob { .. }, None | Some(Part::Properties)) => true,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The poison page as a bomb, on a daemon that may have 256 MiB.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use evenkeel::adapters::embedded::EmbeddedStore;
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::{AccountName, QueueName, body};
+use evenkeel::ports::Ttl;
+use tempfile::TempDir;
+
+use crate::poison::message;
+
+const MIB: u64 = 1_024 * 1_024;
+/// What the daemon may have: that of the deployment.
+const LIMIT: u64 = 256 * MIB;
+
+struct Daemon {
+    child: Child,
+    address: String,
+    _folder: TempDir,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A job of 1,400 bytes that is a megabyte of zeros, as deep as a parser goes.
+fn bomb(number: usize) -> String {
+    let zeros = vec!["0"; 520_000].join(",");
+    let depth = 120;
+    body::pack(&format!("{{\"op\":\"nope\",\"n\":{number},\"a\":{}{zeros}{}}}", "[".repeat(depth), "]".repeat(depth))).unwrap()
+}
+
+impl Daemon {
+    /// With these messages on its poison queue.
+    fn with(poison: &[String]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("evenkeel.db");
+        let text = format!(
+            "[accounts.main]\nkind = \"embedded\"\npath = '{}'\n[[queues]]\nname = \"jobs\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
+             [views.by_email]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"ByEmail\"\npartition_key = \"p\"\nrow_key = \"{{Email}}\"\n",
+            store.display()
+        );
+        std::fs::write(folder.path().join("default.toml"), text).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let account = EmbeddedStore::open(&store, AccountName::main(), Arc::new(SystemClock::new())).unwrap();
+            let queue = QueueName::new("jobs-poison").unwrap();
+            account.queues.create_queue(&queue).await.unwrap();
+            for text in poison {
+                account.queues.put(&queue, text, Duration::ZERO, Ttl::Never).await.unwrap();
+            }
+        });
+        // What a process writes to, its threads' stacks among it: what exceeds it ends the process.
+        let limited = format!("ulimit -d {} && exec \"$@\"", LIMIT / 1_024);
+        let mut child = Command::new("sh")
+            .args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_evenkeel"), "--config"])
+            .arg(folder.path())
+            .arg("run")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .filter(|line| line.contains("dashboard, health and metrics at"))
+            .find_map(|line| line.split("127.0.0.1:").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>()))
+            .expect("the daemon says where it listens");
+        // Read on, so that it never waits for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address: format!("127.0.0.1:{address}"), _folder: folder }
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        get(&self.address, path)
+    }
+
+    /// The most memory that it has had, in bytes.
+    fn peak(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+    }
+}
+
+fn get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: no answer: {answer}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn a_queue_of_bombs_is_looked_at_and_the_daemon_stays_alive() {
+    let bombs: Vec<String> = (0..32).map(bomb).collect();
+    let poison: Vec<String> = bombs
+        .iter()
+        .enumerate()
+        .map(|(number, bomb)| body::encode(&message(&format!("m{number}"), &serde_json::json!({"body": bomb})).to_string()))
+        .collect();
+    assert!(bombs.iter().all(|bomb| bomb.len() < 2_500), "small messages: {}", bombs[0].len());
+    let daemon = Daemon::with(&poison);
+    let (done, probes) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let prober = scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                assert_eq!(daemon.get("/healthz").0, 200);
+                probes.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let viewers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    for path in ["/poison", "/api/v1/poison"] {
+                        let (status, body) = daemon.get(path);
+                        assert_eq!(status, 200, "{path}");
+                        assert!((body.len() as u64) < 2 * MIB, "{path} has {} bytes", body.len());
+                        assert!(body.contains("m0") && body.contains("nope"), "{path} shows the messages");
+                    }
+                })
+            })
+            .collect();
+        for viewer in viewers {
+            viewer.join().unwrap();
+        }
+        done.store(true, Ordering::SeqCst);
+        prober.join().unwrap();
+    });
+    assert!(probes.load(Ordering::SeqCst) > 0);
+    assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
+    assert_eq!(daemon.get("/healthz").0, 200);
+}

@@ -1,0 +1,447 @@
+//! The stage: a catalog with a view of every kind, two primaries that are in step, and canaries all around them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel::adapters::files::SharedFiles;
+use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::{self, Primary, Stamp};
+use evenkeel::model::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, Job, QueueName, Row, SinkDocument, TableName,
+    claim,
+};
+use evenkeel::ports::{Account, BlobUpload, Chance, Clock, DocumentWrite, MessageText, Sink, Stores, TableOperation};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[sinks.catalog]
+kind = "search"
+endpoint = "http://127.0.0.1:9"
+key = "admin-key-that-nobody-asks-for"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Staff"
+table = "ByEmail"
+partition_key = "email_{PartitionKey}"
+row_key = "{Email|lower}"
+
+[views.near]
+kind = "secondary_index"
+source = "Staff"
+table = "Staff"
+partition_key = "{PartitionKey}"
+row_key = "near_{Email|lower}"
+
+[views.by_last_name]
+kind = "index_entity"
+source = "Staff"
+store = "table"
+table = "Lists"
+partition_key = "last"
+row_key = "{LastName}"
+member = ["{PartitionKey}", "{RowKey}", "{FirstName}"]
+property = "Staff"
+
+[views.phone_book]
+kind = "index_entity"
+source = "Staff"
+store = "blob"
+container = "phone-book"
+name = "{LastName}.json"
+member = ["{PartitionKey}", "{RowKey}"]
+
+[views.manager]
+kind = "denormalize"
+source = "Staff"
+when = "IsManager == true"
+table = "Departments"
+partition_key = "{PartitionKey}"
+row_key = "department"
+set = { ManagerName = "{FirstName}" }
+
+[views.headcount]
+kind = "aggregate"
+source = "Staff"
+group_table = "Groups"
+partition_key = "groups"
+row_key = "{PartitionKey}"
+set = { Headcount = "count()" }
+
+[views.floor]
+kind = "denormalize"
+targets = "range"
+source = "Departments"
+table = "Rooms"
+partition_key = "{PartitionKey}"
+set = { Floor = "{Floor}" }
+
+[views.photos]
+kind = "large_entity"
+source = "Staff"
+properties = ["Photo"]
+container = "photos"
+threshold = "1KiB"
+
+[views.found]
+kind = "search_index"
+source = "Staff"
+sink = "catalog"
+index = "people"
+fields = { name = "{FirstName} {LastName}" }
+
+[views.managers]
+kind = "secondary_index"
+source = "Staff"
+when = "IsManager == true"
+table = "Managers"
+partition_key = "m_{PartitionKey}"
+row_key = "{RowKey}"
+
+[views.managers_by_name]
+kind = "secondary_index"
+source = "Managers"
+table = "ManagersByName"
+partition_key = "{FirstName}"
+row_key = "{RowKey}"
+
+[archives.former]
+source = "Staff"
+to = { kind = "table", table = "Former" }
+
+[views.former_photos]
+kind = "large_entity"
+source = "Former"
+container = "former-photos"
+
+[archives.drawer]
+source = "Staff"
+to = { kind = "file", dir = "$SHARE" }
+
+[tables.Payroll]
+"#;
+
+/// A clock that moves a little whenever it is read.
+#[derive(Default)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst)).unwrap()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst).unsigned_abs())
+    }
+}
+
+/// Numbers that never repeat.
+#[derive(Default)]
+struct Dice(AtomicU64);
+
+impl Chance for Dice {
+    fn next_u64(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// Everything that lies in the stores and on the disk, in words.
+pub(crate) type Picture = BTreeMap<String, String>;
+
+pub(crate) struct Stage {
+    pub(crate) sim: SimWorld,
+    pub(crate) account: Account,
+    pub(crate) engine: Engine,
+    clock: Arc<Hands>,
+    messages: AtomicU64,
+    folder: TempDir,
+}
+
+pub(crate) fn table(name: &str) -> TableName {
+    TableName::new(name).unwrap()
+}
+
+pub(crate) fn container(name: &str) -> ContainerName {
+    ContainerName::new(name).unwrap()
+}
+
+pub(crate) fn key(pk: &str, rk: &str) -> EntityKey {
+    EntityKey::new(pk, rk).unwrap()
+}
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+pub(crate) fn staff(rk: &str) -> Primary {
+    Primary { table: table("Staff"), key: key("Sales", rk) }
+}
+
+/// The tables that an attacker must not reach beyond his primary.
+const TABLES: [&str; 11] =
+    ["Staff", "ByEmail", "Lists", "Departments", "Groups", "Rooms", "Managers", "ManagersByName", "Former", "Payroll", "Ledger"];
+const CONTAINERS: [&str; 6] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-lists", "evenkeel-staging"];
+
+impl Stage {
+    /// Ann (`7`) and Bob (`8`) of Sales are there with all their items, Cid (`9`) is in the drawer with a photograph.
+    pub(crate) async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["config", "share", "victim"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let text = CATALOG.replace("$SHARE", folder.path().join("share").to_str().unwrap());
+        std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
+        let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
+        let catalog = Arc::new(config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog);
+        let clock = Arc::new(Hands::default());
+        let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
+        let account = sim.account();
+        let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
+        let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
+        for name in TABLES {
+            account.tables.create_table(&table(name)).await.unwrap();
+        }
+        for name in [footprint::table(), claim::table(), table("EvenkeelAudits")] {
+            account.tables.create_table(&name).await.unwrap();
+        }
+        for name in CONTAINERS {
+            account.blobs.create_container(&container(name)).await.unwrap();
+        }
+        for name in ["jobs", "jobs-recheck", "jobs-poison", "other"] {
+            account.queues.create_queue(&queue(name)).await.unwrap();
+        }
+        for index in ["people", "some-other-teams-index"] {
+            sim.create_collection(&CollectionName::new(index).unwrap(), &["name"]);
+        }
+        let parts = EngineParts {
+            stores,
+            catalog,
+            clock: clock.clone(),
+            chance: Arc::new(Dice::default()),
+            recheck_after: Duration::from_mins(26),
+        };
+        let stage = Self { sim, account, engine: Engine::new(parts), clock, messages: AtomicU64::new(0), folder };
+        stage.set().await;
+        stage
+    }
+
+    async fn set(&self) {
+        self.row("Departments", Entity::new(key("Sales", "department")).with("Floor", 3)).await;
+        self.row("Rooms", Entity::new(key("Sales", "101")).with("Seats", 4)).await;
+        for (rk, name) in [("7", "Ann"), ("8", "Bob"), ("9", "Cid")] {
+            self.done(&json!({"op": "put", "table": "Staff", "entity": {
+                "PartitionKey": "Sales", "RowKey": rk, "FirstName": name, "LastName": "King", "Email": format!("{name}@contoso.com"),
+                "IsManager": rk == "8", "Photo": rk.repeat(2_000),
+            }}))
+            .await;
+        }
+        self.done(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department"})).await;
+        self.done(&json!({"op": "archive", "archive": "drawer", "pk": "Sales", "rk": "9"})).await;
+        self.row("Ledger", Entity::new(key("2026", "11")).with("Total", 1_000)).await;
+        self.row("Payroll", Entity::new(key("Sales", "8")).with("Salary", 5_000)).await;
+        let upload = BlobUpload::default();
+        let salaries = BlobName::new("2026/salaries.csv").unwrap();
+        self.account.blobs.put(&container("payroll"), &salaries, Bytes::from_static(b"top secret salaries"), &upload).await.unwrap();
+        std::fs::write(self.victim().join("canary.txt"), "alive").unwrap();
+        let customer = DocumentKey::new("customer-42").unwrap();
+        let document = Some(SinkDocument([("name".to_owned(), json!("a customer"))].into()));
+        let index = CollectionName::new("some-other-teams-index").unwrap();
+        self.sim.sink().write(&index, &[DocumentWrite { key: customer, document }]).await.unwrap();
+    }
+
+    async fn row(&self, name: &str, entity: Entity) {
+        self.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    }
+
+    /// A folder of somebody else's.
+    pub(crate) fn victim(&self) -> PathBuf {
+        self.folder.path().join("victim")
+    }
+
+    /// The folder of the file archive.
+    pub(crate) fn share(&self) -> PathBuf {
+        self.folder.path().join("share")
+    }
+
+    pub(crate) async fn read(&self, name: &str, pk: &str, rk: &str) -> Option<Row> {
+        self.account.tables.get(&table(name), &key(pk, rk), None).await.unwrap()
+    }
+
+    pub(crate) fn delivery(&self) -> Delivery {
+        let number = self.messages.fetch_add(1, Ordering::SeqCst);
+        Delivery {
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
+            dequeue_count: 1,
+            account: AccountName::main(),
+            queue: queue("jobs"),
+            recheck_queue: queue("jobs-recheck"),
+        }
+    }
+
+    /// Delivers a job, and again where the store asks for it.
+    pub(crate) async fn attempt(&self, job: &Value) -> Result<Outcome, Failure> {
+        let job: Job = job::decode(&job.to_string()).unwrap().job;
+        self.execute(&Work::Job(job)).await
+    }
+
+    /// As [`attempt`](Self::attempt), where the message may be no job at all.
+    pub(crate) async fn attempt_raw(&self, job: &Value) {
+        if let Ok(envelope) = job::decode(&job.to_string()) {
+            drop(self.execute(&Work::Job(envelope.job)).await);
+        }
+    }
+
+    async fn execute(&self, work: &Work) -> Result<Outcome, Failure> {
+        let mut delivery = self.delivery();
+        loop {
+            match self.engine.execute(work, &delivery).await {
+                Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) && delivery.dequeue_count < 5 => {
+                    delivery.dequeue_count += 1;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Does a job that must succeed, and those that it queues.
+    pub(crate) async fn done(&self, job: &Value) {
+        match self.attempt(job).await {
+            Ok(Outcome::Done(_)) => {}
+            ended => panic!("{job} ended as {ended:?}"),
+        }
+        self.queued().await;
+    }
+
+    /// Does the jobs that jobs have queued.
+    pub(crate) async fn queued(&self) {
+        loop {
+            let messages = self.account.queues.get(&queue("jobs"), 32, Duration::from_mins(5)).await.unwrap();
+            if messages.is_empty() {
+                return;
+            }
+            for message in messages {
+                let MessageText::Readable(text) = &message.text else { panic!("an unreadable message") };
+                // What is no job is poisoned, and does nothing.
+                if let Ok(envelope) = job::decode(text) {
+                    drop(self.execute(&Work::Job(envelope.job)).await);
+                }
+                self.account.queues.delete(&queue("jobs"), &message.id, &message.pop_receipt).await.unwrap();
+            }
+        }
+    }
+
+    /// The failure of a job that must fail for good.
+    pub(crate) async fn refused(&self, job: &Value) -> String {
+        match self.attempt(job).await {
+            Err(failure) if failure.class == FailureClass::Permanent => failure.chain(),
+            ended => panic!("{job} ended as {ended:?}"),
+        }
+    }
+
+    /// Delivers a message of the recheck queue as it was put there. What is no recheck is poisoned, and does nothing.
+    pub(crate) async fn recheck(&self, message: &Value) {
+        if let Ok(recheck) = Recheck::decode(&message.to_string()) {
+            drop(self.execute(&Work::Recheck(recheck)).await);
+            self.queued().await;
+        }
+    }
+
+    /// A recheck of a primary with these items.
+    pub(crate) async fn recheck_of(&self, primary: &Primary, items: &[Value]) {
+        let key = &primary.key;
+        self.recheck(&json!({"v": 1, "op": "recheck", "table": primary.table, "pk": key.pk, "rk": key.rk, "items": items})).await;
+    }
+
+    /// Overwrites the footprint of a primary with a list of items, and syncs the primary. An item is as the second format lists it.
+    pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) {
+        let mut entity = Entity::new(footprint::key(primary));
+        entity = entity.with("Version", 2).with("Items", items.to_string());
+        self.account.tables.apply(&footprint::table(), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        drop(self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await);
+        self.queued().await;
+    }
+
+    /// Everything that is none of Ann's (`7` of Sales), in words: rows without their versions, blobs, documents, files and folders.
+    pub(crate) fn picture(&self) -> Picture {
+        let mut picture = Picture::new();
+        for name in TABLES {
+            for row in self.sim.rows(&table(name)) {
+                if !is_anns(name, &row.entity) {
+                    picture.insert(format!("{name}{}", row.entity.key), said(&row.entity));
+                }
+            }
+        }
+        for name in CONTAINERS {
+            for (blob, content) in self.sim.blobs(&container(name)) {
+                if !blob.as_str().starts_with("staff/Sales/7/") && name != "phone-book" {
+                    picture.insert(format!("{name}/{blob}"), format!("{:?}", content.content));
+                }
+            }
+        }
+        for index in ["people", "some-other-teams-index"] {
+            let own = evenkeel::model::sink::key(&staff("7"));
+            for (key, document) in self.sim.documents(&CollectionName::new(index).unwrap()) {
+                if key != own {
+                    picture.insert(format!("{index}/{key}"), format!("{document:?}"));
+                }
+            }
+        }
+        for dir in [self.victim(), self.share()] {
+            walk(&dir, &mut picture);
+        }
+        picture
+    }
+
+    /// The members of a list in a row.
+    pub(crate) async fn members(&self) -> String {
+        let row = self.read("Lists", "last", "King").await.unwrap();
+        row.entity.text("Staff").unwrap().to_owned()
+    }
+
+    /// Bob is on every list, whatever was said of Ann.
+    pub(crate) async fn bob_is_listed(&self) {
+        assert!(self.members().await.contains(r#"["Sales","8","Bob"]"#), "Bob is on the list in the row");
+        let book = self.account.blobs.get(&container("phone-book"), &BlobName::new("King.json").unwrap(), None).await.unwrap().unwrap();
+        let book = String::from_utf8_lossy(&book.content).into_owned();
+        assert!(book.contains(r#"["Sales","8"]"#), "Bob is in the list in the blob: {book}");
+    }
+}
+
+/// Whether a row is Ann's: she herself, one of her items, or shared with others.
+fn is_anns(name: &str, entity: &Entity) -> bool {
+    let source = entity.text("ek_source").unwrap_or_default();
+    let shared = ["Lists", "Groups", "Departments"].contains(&name);
+    let herself = ["Staff", "Former"].contains(&name) && entity.key == key("Sales", "7");
+    herself || shared || source.contains(r#""Sales","7""#)
+}
+
+/// What an entity says, but for what a view keeps on the entities of others.
+fn said(entity: &Entity) -> String {
+    let kept = |name: &str| name == "Floor" || name.starts_with("ek_owner_");
+    let own: BTreeMap<_, _> = entity.properties.iter().filter(|(name, _)| !kept(name)).collect();
+    format!("{own:?}")
+}
+
+fn walk(dir: &Path, picture: &mut Picture) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            picture.insert(path.display().to_string(), "a folder".to_owned());
+            walk(&path, picture);
+        } else {
+            picture.insert(path.display().to_string(), String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned());
+        }
+    }
+}
