@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::climate::{Draw, JOBS, seconds};
 use super::company::{ARCHIVE, container, queue, table};
+use super::content::Brings;
 use super::fault::Fault;
 use super::history::VERSION;
 use super::ledger::{Asked, Expectation, Guard};
@@ -280,7 +281,7 @@ impl Client {
                     json["if_match"] = etag.as_str().into();
                     guard = Some(Guard::Match(etag));
                 }
-                (json, Expectation::Job(Asked { op, table, key: key.clone(), to: to.clone(), guard, staged: Vec::new() }))
+                (json, Expectation::Job(Asked { to: to.clone(), guard, ..Asked::plain(op, table, key.clone()) }))
             }
             Message::Put(put) => self.staged(put).await?,
         };
@@ -330,8 +331,10 @@ impl Client {
             }
             self.account.blobs.put(&container(STAGING), name, content.clone().into(), &BlobUpload::default()).await?;
         }
+        let values = staged.iter().filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
+        let brings = Some(Arc::new(Brings::of(mode, entity, values)));
         let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
-        Ok((json, Expectation::Job(Asked { op: "put", table: EMPLOYEES, key: key.clone(), to: None, guard, staged })))
+        Ok((json, Expectation::Job(Asked { guard, staged, brings, ..Asked::plain("put", EMPLOYEES, key.clone()) })))
     }
 
     /// The ETag of an employee now, or one that none has.

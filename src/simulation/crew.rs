@@ -261,7 +261,7 @@ impl Execute for Watched {
 impl Watched {
     /// Without the panic hook, which would print.
     fn panic(&self, when: &str, message: &str) -> ! {
-        self.stage.explain_message(message);
+        self.stage.panicked(message);
         self.stage.tell(|| format!("{} FAULT the run panics {when}", super::stage::name(self.caller)));
         resume_unwind(Box::new("injected"))
     }

@@ -1,22 +1,15 @@
-//! What became of the primaries, checked at the very moment at which something happens to one:
-//!
-//! * A worker deletes a primary only for a delete job, or when its very version lies in the archive.
-//! * A worker deletes an archived row only when its very version has been restored.
-//! * A delete job that is delivered again leaves alone what was created since.
-//! * A move deletes the very version that it has brought to its new key.
-//! * A put writes only what its condition allows, and a restore never over what was created anew.
-//! * A worker creates a primary only for a job that asks for it and is not done: deletes stay deleted.
-//!
-//! A known limit: the insert of a primary by a `put` or `restore`, or of an archived row, that arrives after its
-//! worker gave it up may bring back what was deleted meanwhile. Nothing conditional stops an insert. Such
-//! resurrections are counted and not held against the program; their derived data must be right all the same.
+//! What became of the primaries: their content, and who wrote it, from the changes that the world tells of. What may be done to
+//! them is judged in `warrant`, at the operation that does it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::items::Address;
-use super::ledger::{Asked, Expectation, Guard, Ledger};
+use super::asked::{Asked, Expectation};
+use super::content::{self, Content};
+use super::items::{Address, Properties};
+use super::ledger::{Author, Ledger, Sent};
 use crate::adapters::sim::{Change, Execution};
 use crate::model::job::Stamp;
 use crate::model::{EdmValue, Entity, EntityKey, Key, Row};
@@ -26,157 +19,234 @@ pub(super) const CLIENT: u32 = 0;
 /// The property that tells versions apart.
 pub(super) const VERSION: &str = "Version";
 
-const SOURCE: &str = "Employees";
-const TARGET: &str = "FormerEmployees";
+/// The table of the primaries.
+pub(super) const SOURCE: &str = "Employees";
+/// The table of their archive.
+pub(super) const TARGET: &str = "FormerEmployees";
 
 /// What is known of the primaries.
 #[derive(Debug, Default)]
 pub(super) struct History {
     primaries: BTreeMap<Address, Known>,
-    /// Versions of an employee that a worker wrote while the same lay in the archive.
-    restored: BTreeSet<(EntityKey, i64)>,
-    /// Versions of an employee that a move has written under the key it is to have.
-    moved: BTreeSet<(EntityKey, i64)>,
-    /// Messages whose stamp was seen on a row of a table.
-    stamped: BTreeSet<(&'static str, String)>,
+    /// Further rows of wide entities.
+    further: BTreeMap<Address, Properties>,
+    /// What each job has written, by message.
+    brought: BTreeMap<String, Vec<Brought>>,
+    /// Jobs that have brought an entity elsewhere, and deleted it where it was.
+    pub(super) taken: BTreeSet<String>,
     /// Who has ever wanted an e-mail address, or to be named as manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     /// What arrived late and created something.
     pub(super) resurrections: u64,
-    /// Primaries whose last write arrived when its sender had given it up: what it points to may be gone.
-    pub(super) written_late: BTreeSet<Address>,
+    /// Primaries whose last write arrived when its sender had given it up, and when that was sent: what it points to may have gone
+    /// meanwhile.
+    written_late: BTreeMap<Address, u64>,
+    /// When blobs were deleted last, by container and name.
+    dropped: BTreeMap<(String, String), u64>,
 }
 
-/// What is known of one row.
+/// What is known of one primary.
 #[derive(Debug, Clone, Default)]
-struct Known {
-    version: Option<i64>,
-    present: bool,
-    etag: Option<String>,
+pub(super) struct Known {
+    pub(super) version: Option<i64>,
+    pub(super) present: bool,
+    pub(super) etag: Option<String>,
     /// The message whose job wrote it last.
-    by: Option<String>,
+    pub(super) by: Option<String>,
+    /// What it says, where it is present.
+    pub(super) content: Content,
     /// When it was written last.
-    written: (u64, Timestamp),
+    pub(super) written: (u64, Timestamp),
     /// The last tick at which it was absent, and present.
     absent_at: u64,
     present_at: u64,
+    /// What it said before, and until when.
+    past: Vec<(u64, Content)>,
+}
+
+/// What a job has written.
+#[derive(Debug)]
+struct Brought {
+    table: &'static str,
+    key: EntityKey,
+    content: Content,
+    /// When, first and last.
+    first: u64,
+    last: u64,
+}
+
+/// A change of a primary.
+pub(super) struct Event<'a> {
+    pub(super) execution: &'a Execution<'a>,
+    pub(super) tick: u64,
+    /// The request, where a fault has struck it on its way.
+    pub(super) sent: Option<&'a Sent>,
+    pub(super) table: &'static str,
+    pub(super) key: &'a EntityKey,
+    /// What it is now, and what it says; nothing where it was deleted.
+    pub(super) row: Option<(&'a Row, Content)>,
+}
+
+impl Event<'_> {
+    /// The runs on whose behalf the request was sent.
+    pub(super) fn authors(&self, ledger: &Ledger) -> Vec<Author> {
+        self.sent.map_or_else(|| ledger.at_work(self.execution.caller), |sent| sent.authors.clone())
+    }
+
+    /// The message that the row names as its writer.
+    pub(super) fn by(&self) -> Option<String> {
+        let (row, _) = self.row.as_ref()?;
+        Stamp::of(&row.entity).map(|stamp| stamp.message_id)
+    }
 }
 
 impl History {
     /// Takes in the changes of one operation; what is wrong with them, in words.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, ledger: &Ledger) -> Result<(), String> {
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, ledger: &mut Ledger, sent: Option<&Sent>) -> Result<(), String> {
         for change in execution.changes {
-            if let Change::Row { table, key, row } = change {
-                let table = match table.as_str() {
-                    SOURCE => SOURCE,
-                    TARGET => TARGET,
-                    _ => continue,
-                };
-                // A derived row is no primary.
-                let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
-                if derived || !is_primary(key) {
-                    continue;
+            match change {
+                // First the further rows, without which a first row says half.
+                Change::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
+                    let address = (table.to_string(), key.clone());
+                    match row {
+                        Some(row) => self.further.insert(address, row.entity.properties.clone()),
+                        None => self.further.remove(&address),
+                    };
                 }
-                self.change(execution, tick, ledger, table, key, row.as_ref())?;
+                Change::Blob { container, name, blob: None } => {
+                    self.dropped.insert((container.to_string(), name.to_string()), tick);
+                }
+                _ => {}
             }
+        }
+        for change in execution.changes {
+            let Change::Row { table, key, row } = change else { continue };
+            let Some(table) = known_table(table.as_str()) else { continue };
+            // A derived row is no primary.
+            let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
+            if derived || !is_primary(key) {
+                continue;
+            }
+            let row = row.as_ref().map(|row| Ok::<_, String>((row, self.whole(table, row)?))).transpose()?;
+            self.change(&Event { execution, tick, sent, table, key, row }, ledger)?;
         }
         Ok(())
     }
 
-    fn change(
-        &mut self,
-        execution: &Execution<'_>,
-        tick: u64,
-        ledger: &Ledger,
-        table: &'static str,
-        key: &EntityKey,
-        row: Option<&Row>,
-    ) -> Result<(), String> {
-        let address = (table.to_owned(), key.clone());
-        let before = self.primaries.get(&address).cloned().unwrap_or_default();
+    /// What an entity says in all of its rows.
+    fn whole(&self, table: &str, first: &Row) -> Result<Content, String> {
+        let mut content: Properties = content::own(&first.entity.properties).collect();
+        let key = &first.entity.key;
+        for (number, token) in (1..).zip(content::further_rows(&first.entity)) {
+            let further = EntityKey::new(key.pk.as_str(), format!("{}~{number}", key.rk)).map_err(|error| error.to_string())?;
+            let row = self.further.get(&(table.to_owned(), further));
+            let row = row.filter(|row| row.get("ek_row").and_then(EdmValue::as_str) == Some(&token));
+            content
+                .extend(content::own(row.ok_or_else(|| format!("{table}{key} was written, and its row {number} is of another version"))?));
+        }
+        Ok(Arc::new(content))
+    }
+
+    fn change(&mut self, event: &Event<'_>, ledger: &mut Ledger) -> Result<(), String> {
+        let Event { execution, tick, table, key, .. } = event;
+        let (tick, address) = (*tick, ((*table).to_owned(), (*key).clone()));
+        let mut known = self.primaries.remove(&address).unwrap_or_default();
         if execution.caller != CLIENT {
-            match row {
-                None => self.may_delete(table, key, &before, ledger, execution.late)?,
-                Some(row) => {
-                    may_write(table, &before, row, ledger)?;
-                    if !before.present && execution.late {
-                        self.resurrections += 1;
-                    } else if !before.present {
-                        may_create(table, key, ledger)?;
-                    }
-                }
+            match &event.row {
+                None => self.may_delete(event, &known, ledger)?,
+                Some((row, content)) => self.may_write(event, (row, content), &known, ledger)?,
             }
         }
-        if execution.late && row.is_some() {
-            self.written_late.insert(address.clone())
+        if execution.late && event.row.is_some() {
+            self.written_late.insert(address.clone(), event.sent.map_or(tick, |sent| sent.tick));
         } else {
-            self.written_late.remove(&address)
-        };
-        let version = row.and_then(|row| version(&row.entity));
-        let by = row.and_then(|row| Stamp::of(&row.entity)).map(|stamp| stamp.message_id);
-        if let Some(row) = row {
-            if let Some(by) = &by {
-                self.stamped.insert((table, by.clone()));
-            }
-            if let Some(email) = row.entity.text("Email").filter(|email| table == SOURCE && !email.is_empty()) {
-                let address = (key.pk.to_string(), email.to_lowercase());
-                self.wanted.entry(address).or_default().insert(key.clone());
-            }
-            if table == SOURCE && row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
-                self.wanted.entry((key.pk.to_string(), "manager".to_owned())).or_default().insert(key.clone());
-            }
-            if table == SOURCE
-                && let Some(version) = version
-                && self.known(TARGET, key).version == Some(version)
-            {
-                self.restored.insert((key.clone(), version));
-            }
-            if table == SOURCE
-                && let (Some(version), Some(by)) = (version, &by)
-                && let Some(Expectation::Job(Asked { op: "move", key: from, to: Some(to), .. })) = ledger.asked(by)
-                && to == key
-            {
-                self.moved.insert((from.clone(), version));
+            self.written_late.remove(&address);
+        }
+        let by = event.by();
+        if let Some((row, content)) = &event.row {
+            self.wants(event, row);
+            if let (Some(by), true) = (&by, execution.caller != CLIENT) {
+                self.brings(by, event, content);
             }
         }
-        let (absent_at, present_at) = if row.is_some() { (before.absent_at, tick) } else { (tick, before.present_at) };
-        let absent_at = if before.present || row.is_none() { absent_at } else { tick.saturating_sub(1) };
-        let present_at = if before.present && row.is_none() { tick.saturating_sub(1) } else { present_at };
-        let etag = row.map(|row| row.etag.to_string());
-        let written = (tick, execution.at);
-        self.primaries.insert(address, Known { version, present: row.is_some(), etag, by, written, absent_at, present_at });
+        if known.present {
+            known.past.push((tick, std::mem::take(&mut known.content)));
+        }
+        let present = event.row.is_some();
+        known.absent_at = match (known.present, present) {
+            (_, false) => tick,
+            (false, true) => tick.saturating_sub(1),
+            (true, true) => known.absent_at,
+        };
+        known.present_at = match (known.present, present) {
+            (_, true) => tick,
+            (true, false) => tick.saturating_sub(1),
+            (false, false) => known.present_at,
+        };
+        known.version = event.row.as_ref().and_then(|(row, _)| version(&row.entity));
+        known.etag = event.row.as_ref().map(|(row, _)| row.etag.to_string());
+        known.content = event.row.as_ref().map(|(_, content)| Arc::clone(content)).unwrap_or_default();
+        (known.present, known.by, known.written) = (present, by, (tick, execution.at));
+        self.primaries.insert(address, known);
         Ok(())
     }
 
-    fn may_delete(&self, table: &str, key: &EntityKey, before: &Known, ledger: &Ledger, late: bool) -> Result<(), String> {
-        let version = before.version;
-        let kept = if table == SOURCE {
-            // A delete whose message is gone may still be on its way; it deletes the one version it has read.
-            let moved = version.is_some_and(|version| self.moved.contains(&(key.clone(), version)));
-            moved || ledger.asks_to_delete(key, before.etag.as_deref(), before.written, late) || self.known(TARGET, key).version == version
-        } else {
-            version.is_some_and(|version| self.restored.contains(&(key.clone(), version)))
-        };
-        if kept {
-            return Ok(());
+    /// Notes who wants what only one can have.
+    fn wants(&mut self, event: &Event<'_>, row: &Row) {
+        let Event { table, key, .. } = event;
+        if let Some(email) = row.entity.text("Email").filter(|email| *table == SOURCE && !email.is_empty()) {
+            let address = (key.pk.to_string(), email.to_lowercase());
+            self.wanted.entry(address).or_default().insert((*key).clone());
         }
-        Err(format!("lost update: {table}{key} was deleted at version {version:?}, which is nowhere else and which nobody asked to delete"))
+        if *table == SOURCE && row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
+            self.wanted.entry((key.pk.to_string(), "manager".to_owned())).or_default().insert((*key).clone());
+        }
     }
 
-    fn known(&self, table: &str, key: &EntityKey) -> Known {
-        self.primaries.get(&(table.to_owned(), key.clone())).cloned().unwrap_or_default()
+    /// Notes what a job has written.
+    fn brings(&mut self, by: &str, event: &Event<'_>, content: &Content) {
+        let Event { tick, table, key, .. } = event;
+        let brought = self.brought.entry(by.to_owned()).or_default();
+        match brought.iter_mut().find(|brought| brought.table == *table && brought.key == **key && brought.content == *content) {
+            Some(again) => again.last = *tick,
+            None => brought.push(Brought { table, key: (*key).clone(), content: Arc::clone(content), first: *tick, last: *tick }),
+        }
     }
 
-    /// Whether an employee was absent at some moment since a tick.
+    pub(super) fn known(&self, table: &str, key: &EntityKey) -> Option<&Known> {
+        self.primaries.get(&(table.to_owned(), key.clone()))
+    }
+
+    /// Whether a primary said this at some moment since a tick.
+    pub(super) fn said_since(&self, table: &str, key: &EntityKey, content: &Content, tick: u64) -> bool {
+        self.known(table, key).is_some_and(|known| {
+            let earlier = known.past.iter().rev().take_while(|(until, _)| *until >= tick);
+            (known.present && known.content == *content) || earlier.into_iter().any(|(_, past)| past == content)
+        })
+    }
+
+    /// Whether a job has written this there, since a tick.
+    pub(super) fn has_brought(&self, by: &str, (table, key): (&str, &EntityKey), content: &Content, tick: u64) -> bool {
+        let brought = self.brought.get(by).into_iter().flatten();
+        brought
+            .into_iter()
+            .any(|brought| brought.table == table && brought.key == *key && brought.content == *content && brought.last > tick)
+    }
+
+    /// When a job has first written something there.
+    pub(super) fn brought_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
+        let brought = self.brought.get(by).into_iter().flatten().filter(|brought| brought.table == table && brought.key == *key);
+        brought.map(|brought| brought.first).min()
+    }
+
+    /// Whether a primary was absent at some moment since a tick.
     pub(super) fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
-        let known = self.known(table, key);
-        !known.present || known.absent_at >= tick
+        self.known(table, key).is_none_or(|known| !known.present || known.absent_at >= tick)
     }
 
-    /// Whether an employee was present at some moment since a tick.
+    /// Whether a primary was present at some moment since a tick.
     pub(super) fn present_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
-        let known = self.known(table, key);
-        known.present || known.present_at >= tick
+        self.known(table, key).is_some_and(|known| known.present || known.present_at >= tick)
     }
 
     /// Whether an employee was written at this moment or after it, as far as its last write says.
@@ -185,8 +255,8 @@ impl History {
     }
 
     /// Whether a row of the table was seen with this message's stamp.
-    pub(super) fn stamped(&self, table: &'static str, message: &str) -> bool {
-        self.stamped.contains(&(table, message.to_owned()))
+    pub(super) fn stamped(&self, table: &str, message: &str) -> bool {
+        self.brought.get(message).is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
     }
 
     /// Everybody who has ever wanted what another wanted as well.
@@ -198,6 +268,26 @@ impl History {
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
         self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
     }
+
+    /// Whether a primary may point to a blob that is not there: a known limit. The write of the primary arrived when its sender had
+    /// given it up, and the blob was dropped between the two.
+    pub(super) fn may_lead_nowhere(&self, address: &Address, (container, name): (&str, &str)) -> bool {
+        let dropped = self.dropped.get(&(container.to_owned(), name.to_owned()));
+        self.written_late.get(address).is_some_and(|sent| dropped.is_some_and(|dropped| dropped >= sent))
+    }
+
+    /// The job that a message asks for, where it is one about one entity.
+    pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l Asked> {
+        match ledger.asked(message) {
+            Some(Expectation::Job(asked)) => Some(asked),
+            _ => None,
+        }
+    }
+}
+
+/// A table of primaries that is watched.
+fn known_table(table: &str) -> Option<&'static str> {
+    [SOURCE, TARGET].into_iter().find(|known| *known == table)
 }
 
 /// Whether a row of a source is a primary's first, by its key.
@@ -209,40 +299,6 @@ pub(super) fn is_primary(key: &EntityKey) -> bool {
 /// Whether a row is a further row of an entity that takes several.
 pub(super) fn is_continuation(rk: &Key) -> bool {
     rk.as_str().rsplit_once('~').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
-}
-
-/// Whether the job that stamped a row may have written it over what was there.
-fn may_write(table: &str, before: &Known, row: &Row, ledger: &Ledger) -> Result<(), String> {
-    let Some(by) = Stamp::of(&row.entity).map(|stamp| stamp.message_id).filter(|by| table == SOURCE && before.by.as_ref() != Some(by))
-    else {
-        return Ok(());
-    };
-    let allowed = match ledger.asked(&by) {
-        Some(Expectation::Job(Asked { op: "restore" | "move", .. })) => !before.present,
-        Some(Expectation::Job(Asked { guard: Some(guard), .. })) => match guard {
-            Guard::Match(wanted) => before.etag.as_ref() == Some(wanted),
-            Guard::Absent => !before.present,
-            Guard::Newer(new) => before.version.is_none_or(|old| old < *new),
-        },
-        _ => true,
-    };
-    if allowed {
-        return Ok(());
-    }
-    let key = &row.entity.key;
-    Err(format!(
-        "lost update: {table}{key} at version {:?} was overwritten by {by}, which may not: {:?}",
-        before.version,
-        ledger.asked(&by)
-    ))
-}
-
-fn may_create(table: &str, key: &EntityKey, ledger: &Ledger) -> Result<(), String> {
-    let ops: &[&str] = if table == SOURCE { &["put", "restore"] } else { &["archive"] };
-    if ops.iter().any(|op| ledger.alive(key, op)) || (table == SOURCE && ledger.moves_to(key)) {
-        return Ok(());
-    }
-    Err(format!("resurrection: {table}{key} was created, and no job that asks for it is under way"))
 }
 
 fn version(entity: &Entity) -> Option<i64> {

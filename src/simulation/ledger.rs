@@ -10,6 +10,7 @@ use base64::Engine as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+pub(super) use super::asked::{Asked, Expectation, Guard};
 use super::climate::JOBS;
 use super::history::History;
 use super::oracle::escaped;
@@ -26,54 +27,6 @@ const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 /// The tables whose primaries a worker may queue a sync of.
 const SYNCED: [&str; 3] = ["Employees", "FormerEmployees", "Teams"];
 
-/// The condition of a job, as its client meant it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Guard {
-    /// Only over this ETag.
-    Match(String),
-    /// Only where there is nothing.
-    Absent,
-    /// Only over an older version than this.
-    Newer(i64),
-}
-
-/// A job about one entity.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
-    /// Its operation.
-    pub(super) op: &'static str,
-    /// The table of the primary.
-    pub(super) table: &'static str,
-    /// The primary's key.
-    pub(super) key: EntityKey,
-    /// Where it goes, where it moves.
-    pub(super) to: Option<EntityKey>,
-    /// What may make it skip.
-    pub(super) guard: Option<Guard>,
-    /// The blobs that were staged for it.
-    pub(super) staged: Vec<String>,
-}
-
-impl Asked {
-    /// A sync of a primary.
-    pub(super) const fn sync(table: &'static str, key: EntityKey) -> Self {
-        Self { op: "sync", table, key, to: None, guard: None, staged: Vec::new() }
-    }
-}
-
-/// What a client expects of a message that it sends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Expectation {
-    /// A job about one entity.
-    Job(Asked),
-    /// A job of this operation about many.
-    Whole(&'static str),
-    /// Something that is no job: poisoned for this reason.
-    Poison(&'static str),
-    /// A second look, sent by a worker.
-    Recheck,
-}
-
 /// A message.
 #[derive(Debug)]
 struct Entry {
@@ -84,8 +37,12 @@ struct Entry {
     deliveries: Vec<Delivered>,
     /// Its own last run that ended well: how it ended.
     ended: Option<Outcome>,
-    /// Its own runs under way, in whatever worker: which delivery each belongs to, from 1.
-    running: Vec<u32>,
+    /// Its own runs under way.
+    running: Vec<Run>,
+    /// Of a delete job: the deliveries for which a primary was deleted.
+    acted: Vec<u32>,
+    /// Runs that panicked.
+    panics: u32,
     poisoned: bool,
     gone: bool,
     ttl: Ttl,
@@ -105,6 +62,32 @@ struct Delivered {
     released: bool,
     /// Something happened that explains why it counts.
     explained: bool,
+}
+
+/// A run under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    caller: u32,
+    /// Which delivery it belongs to, from 1.
+    delivery: u32,
+}
+
+/// A run on whose behalf a request was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Author {
+    /// The message.
+    pub(super) message: String,
+    /// Which of its deliveries, from 1.
+    pub(super) delivery: u32,
+}
+
+/// A request that a fault has struck on its way.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    /// When it was sent.
+    pub(super) tick: u64,
+    /// The runs that were under way in the worker that sent it.
+    pub(super) authors: Vec<Author>,
 }
 
 /// Which delivery of which message: queue, id and number.
@@ -199,6 +182,8 @@ impl Ledger {
                         deliveries: Vec::new(),
                         ended: None,
                         running: Vec::new(),
+                        acted: Vec::new(),
+                        panics: 0,
                         poisoned: false,
                         gone: false,
                         ttl,
@@ -246,11 +231,16 @@ impl Ledger {
         Some(requeued.unwrap_or((Expectation::Recheck, Ttl::Never)))
     }
 
-    /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again.
-    pub(super) fn run_begins(&mut self, (queue, id, delivery): Which<'_>) -> Result<(), String> {
+    /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again, and each run
+    /// that panicked was one.
+    pub(super) fn run_begins(&mut self, caller: u32, (queue, id, delivery): Which<'_>) -> Result<(), String> {
         let most = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        entry.running.push(delivery);
+        entry.running.push(Run { caller, delivery });
+        // A first run may leave no trace.
+        if entry.panics > self.max_dequeue_count {
+            return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
+        }
         let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
         delivery.began = true;
         let attempts = delivery.attempts;
@@ -259,9 +249,9 @@ impl Ledger {
 
     /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
     /// something must have happened to its lease, or to its worker.
-    pub(super) fn run_ends(&mut self, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
+    pub(super) fn run_ends(&mut self, caller: u32, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        if let Some(ended) = entry.running.iter().position(|running| *running == delivery) {
+        if let Some(ended) = entry.running.iter().position(|running| *running == Run { caller, delivery }) {
             entry.running.swap_remove(ended);
         }
         // What expires is dropped by the worker's own clock, maybe before the service has noticed.
@@ -275,6 +265,9 @@ impl Ledger {
     pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
         entry.ended = Some(outcome.clone());
+        if matches!(outcome, Outcome::Advanced { .. }) {
+            entry.panics = 0;
+        }
         if let Expectation::Job(Asked { op: "sync", table, key, .. }) = &entry.expectation {
             self.synced.insert((caller, table, key.clone()), began);
         }
@@ -294,36 +287,53 @@ impl Ledger {
         }
     }
 
-    /// Whether a message with this operation about this employee is on the queue, or a run of one is under way.
-    pub(super) fn alive(&self, key: &EntityKey, op: &str) -> bool {
-        self.messages.values().any(|entry| (!entry.gone || !entry.running.is_empty()) && entry.is(key, op))
+    /// A run panicked.
+    pub(super) fn panicked(&mut self, id: &str) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+            entry.panics += 1;
+        }
     }
 
-    /// As [`alive`](Self::alive), for one that moves an employee to this key.
-    pub(super) fn moves_to(&self, key: &EntityKey) -> bool {
-        self.messages.values().any(|entry| (!entry.gone || !entry.running.is_empty()) && entry.brings(key))
+    /// The runs that are under way in a worker.
+    pub(super) fn at_work(&self, caller: u32) -> Vec<Author> {
+        let runs = self.messages.iter().flat_map(|((_, id), entry)| entry.running.iter().map(move |run| (id, run)));
+        let own = runs.filter(|(_, run)| run.caller == caller);
+        own.map(|(id, run)| Author { message: id.clone(), delivery: run.delivery }).collect()
     }
 
     /// What a message asks for, whichever queue it is on.
     pub(super) fn asked(&self, id: &str) -> Option<&Expectation> {
-        self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| &entry.expectation)
+        self.entry(id).map(|entry| &entry.expectation)
     }
 
-    /// Whether a delete job may have deleted an employee at this ETag, last written then. A job that is delivered again
-    /// leaves alone what was written since. `late`: the request was on its way for a while.
-    pub(super) fn asks_to_delete(&self, key: &EntityKey, etag: Option<&str>, written: (u64, Timestamp), late: bool) -> bool {
-        self.messages.values().filter(|entry| entry.is(key, "delete")).any(|entry| {
+    /// When a message was delivered first.
+    pub(super) fn first_delivered(&self, id: &str) -> u64 {
+        self.entry(id).and_then(|entry| entry.deliveries.first()).map_or(0, |delivery| delivery.tick)
+    }
+
+    fn entry(&self, id: &str) -> Option<&Entry> {
+        self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
+    }
+
+    /// Whether a delivery of a delete job may have deleted an employee at this ETag, last written then. Each acts once, and one that
+    /// is delivered again leaves alone what was written since.
+    pub(super) fn may_have_deleted(&self, author: &Author, etag: Option<&str>, written: Timestamp) -> bool {
+        self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {
                 Expectation::Job(Asked { guard: Some(Guard::Match(wanted)), .. }) => etag != Some(wanted),
                 _ => false,
             };
-            let (tick, at) = written;
-            // A run of the first delivery may have waited for its turn since.
-            let first_met_it = entry.deliveries.get(1).is_none_or(|second| tick < second.tick) || entry.running.contains(&1);
-            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| at < enqueued);
-            // Of two runs at once, or of a request on its way, nobody can say which delivery it belongs to.
-            !guarded && (first_met_it || older || late || entry.running.len() > 1)
+            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written < enqueued);
+            let first = author.delivery == 1 && !entry.acted.contains(&1);
+            !guarded && (first || older)
         })
+    }
+
+    /// A delivery of a delete job has deleted an employee.
+    pub(super) fn has_deleted(&mut self, author: &Author) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, id), _)| *id == author.message) {
+            entry.acted.push(author.delivery);
+        }
     }
 
     /// Whether a message is on some queue.
@@ -363,7 +373,7 @@ impl Ledger {
             }
             Expectation::Job(asked) => asked,
         };
-        let Asked { op, table, key, to, guard, staged } = asked;
+        let Asked { op, table, key, to, guard, staged, .. } = asked;
         let conditional = guard.is_some();
         if *op == "sync" {
             let covered =
@@ -376,8 +386,14 @@ impl Ledger {
         }
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
+        // It was brought to one place, and then gone from the other: what is there now was created since.
+        let left = |(there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
+            history.brought_at(id, there, at).is_some_and(|brought| history.absent_since(from, key, brought))
+        };
         let took_effect = match (*op, outcome) {
-            ("put" | "restore" | "move", Outcome::Done(_)) => history.stamped("Employees", id),
+            ("put", Outcome::Done(_)) => history.brought_at(id, "Employees", key).is_some(),
+            ("restore", Outcome::Done(_)) => left(("Employees", key), ("FormerEmployees", key)),
+            ("move", Outcome::Done(_)) => to.as_ref().is_some_and(|to| left(("Employees", to), ("Employees", key))),
             // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
             ("put", Outcome::Skipped { .. }) => conditional || self.took_what_was_staged(staged, history),
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
@@ -385,7 +401,7 @@ impl Ledger {
             ("delete", Outcome::Skipped { .. }) => {
                 conditional || entry.deliveries.len() > 1 || history.written_since("Employees", key, entry.enqueued)
             }
-            ("archive", Outcome::Done(_)) => history.stamped("FormerEmployees", id),
+            ("archive", Outcome::Done(_)) => left(("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
                 // With its delete unanswered it cannot know what has become of the source since it was copied.
                 conditional
@@ -512,11 +528,6 @@ fn noted(text: &str, id: &str) -> (u64, u64) {
 impl Entry {
     fn is(&self, about: &EntityKey, wanted: &str) -> bool {
         matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
-    }
-
-    /// Whether it may bring an employee to this key.
-    fn brings(&self, about: &EntityKey) -> bool {
-        matches!(&self.expectation, Expectation::Job(asked) if asked.to.as_ref() == Some(about))
     }
 
     /// Whether it has an end.

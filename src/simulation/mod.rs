@@ -8,7 +8,7 @@
 //!      │                                                                  │
 //!      └───────────────────────── witness: every change ◀─────────────────┘
 //!                                  mirror   every derived item is listed or queued, after every operation
-//!                                  history  nothing is lost, deletes stay deleted
+//!                                  history  nothing is lost or changed without warrant, deletes stay deleted
 //!                                  ledger   every message is done or poisoned for a reason
 //!                                 oracle: in the end, derived data is what a second implementation derives
 //! ```
@@ -50,10 +50,12 @@
 //! A known limit is counted and not judged: the late insert of a *primary* (by a `put` or a `restore`), or of an
 //! archived row, may bring back what was deleted meanwhile.
 
+mod asked;
 mod client;
 mod climate;
 pub mod company;
 mod company_script;
+mod content;
 mod crew;
 pub mod explore;
 mod fault;
@@ -74,6 +76,7 @@ mod sky;
 mod stage;
 mod story;
 mod tally;
+mod warrant;
 mod world;
 
 pub use fault::{Fault, FaultCounts};

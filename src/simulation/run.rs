@@ -386,8 +386,7 @@ impl Play {
         let judgement = {
             let books = self.stage.books();
             let said = said(&self.steps);
-            let (staged, written_late) = (books.ledger.staged_for_poison(), &books.history.written_late);
-            let excused = Excused { staged, written_late, said: &said };
+            let excused = Excused { staged: books.ledger.staged_for_poison(), history: &books.history, said: &said };
             self.setting.judge(&seen, &excused)?
         };
         self.losers_know(&judgement)?;

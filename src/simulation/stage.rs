@@ -13,7 +13,7 @@ use super::client::EMPLOYEES;
 use super::fault::{Fault, FaultCounts};
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
-use super::ledger::{Expectation, Ledger, Which};
+use super::ledger::{Expectation, Ledger, Sent, Which};
 use super::mirror::Mirror;
 use super::scene::Audience;
 use super::tally::Together;
@@ -80,6 +80,8 @@ pub(super) struct Books {
     pub(super) mirror: Mirror,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
+    /// Writes of tables that a fault has struck, by the operation's number.
+    sent: BTreeMap<u64, Sent>,
     /// Messages that have run, and whether each of their runs panics.
     pills: BTreeMap<String, bool>,
     /// Operations with lost answers: the client creates anew what they delete.
@@ -204,6 +206,10 @@ impl Stage {
     pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
+        if operation.writes && operation.what.service() == Service::Table {
+            let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
+            books.sent.insert(operation.number, sent);
+        }
         if operation.what.service() == Service::Queue {
             books.ledger.explain(caller);
         }
@@ -256,7 +262,7 @@ impl Stage {
         let (tick, alone) = {
             let mut books = self.books();
             books.tick += 1;
-            let counted = books.ledger.run_begins(which);
+            let counted = books.ledger.run_begins(caller, which);
             if let Err(wrong) = counted {
                 drop(books);
                 self.violated(wrong);
@@ -274,7 +280,7 @@ impl Stage {
     /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
     pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
         let mut books = self.books();
-        if let Err(wrong) = books.ledger.run_ends(which, dropped) {
+        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped) {
             drop(books);
             self.violated(wrong);
             books = self.books();
@@ -292,6 +298,13 @@ impl Stage {
     /// A run gave no answer, or a bad one, that explains why its delivery counts.
     pub(super) fn explain_message(&self, id: &str) {
         self.books().ledger.explain_message(id);
+    }
+
+    /// A run panicked.
+    pub(super) fn panicked(&self, id: &str) {
+        let mut books = self.books();
+        books.ledger.panicked(id);
+        books.ledger.explain_message(id);
     }
 
     /// A number for everything that has happened.
@@ -331,7 +344,8 @@ impl Books {
         let waits = self.asked.get(&execution.caller).is_some_and(|until| elapsed < *until);
         let faulty = self.faulty.remove(&operation.number) || held_up || waits;
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
-        self.history.take_in(execution, self.tick, &self.ledger)?;
+        let sent = self.sent.remove(&operation.number);
+        self.history.take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
         self.mirror.take_in(execution)
     }
 }

@@ -24,7 +24,7 @@ use crate::reconcile::footprint::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
 pub(super) use oracle::{Excused, judge};
-pub(super) use script::{said, steps};
+pub(super) use script::{LARGE_PROPERTIES, said, steps};
 pub(super) use shape::Shape;
 
 /// Every table, footprints included.

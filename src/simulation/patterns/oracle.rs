@@ -12,7 +12,7 @@ use crate::model::large::STAGING;
 use crate::model::{EdmValue, Entity, EntityKey, Row};
 use crate::ports::Blob;
 use crate::reconcile::footprint::FOOTPRINTS;
-use crate::simulation::history::{VERSION, is_continuation};
+use crate::simulation::history::{History, VERSION, is_continuation};
 use crate::simulation::items::{
     Address, Content, Held, Item, Place, Properties, Texts, content, counted, elsewhere, held, member, members_of,
 };
@@ -23,8 +23,8 @@ use crate::simulation::world::{Blobs, Seen};
 pub(in crate::simulation) struct Excused<'a> {
     /// What was staged for jobs that lie in the poison queue.
     pub(in crate::simulation) staged: BTreeSet<&'a str>,
-    /// Primaries that a request wrote when its sender had given it up.
-    pub(in crate::simulation) written_late: &'a BTreeSet<Address>,
+    /// Which primaries a request wrote when its sender had given it up, and which blobs were dropped meanwhile.
+    pub(in crate::simulation) history: &'a History,
     /// What the client has said, by version.
     pub(in crate::simulation) said: &'a BTreeMap<i64, Said>,
 }
@@ -190,7 +190,7 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
                     return wrong("points to another's blob");
                 }
                 let Some(blob) = blobs.get(&(within.to_owned(), name.to_owned())) else {
-                    if excused.written_late.contains(address) {
+                    if excused.history.may_lead_nowhere(address, (within, name)) {
                         continue;
                     }
                     return wrong("leads nowhere");

@@ -21,7 +21,7 @@ const TIMES: i64 = 8;
 /// Properties beyond those of a row. They come after `Version`, so that this stays in the first row.
 const MANY: usize = 270;
 /// The properties that lie in blobs.
-pub(super) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
+pub(in crate::simulation) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
 
 /// What a client has said of an employee's large values at one version.
 #[derive(Debug, Clone, Default)]
