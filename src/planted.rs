@@ -90,6 +90,42 @@ bugs! {
     RowsWrittenApart,
     /// What an entity says to others is not carried to them.
     NothingCarried,
+    /// A key that was found gone is not looked at again while the footprint is tainted.
+    GoneNotRechecked,
+    /// A drop that meets another version counts as done.
+    LostDropIsDone,
+    /// A refused row of the primary's own transaction is taken for its neighbour.
+    NextRowIsBlamed,
+    /// The refusal of one of several writes that travel together is told to its neighbour.
+    NeighbourIsRefused,
+    /// A delete whose first attempt went unanswered counts as done where the entity has changed.
+    ChangedCountsAsDeleted,
+    /// A message is deleted before its poison message is put.
+    DeletedBeforePoisoned,
+    /// A sync that arrived during a run shares it.
+    FoldedIntoARunUnderWay,
+    /// Tombstones are removed 27 minutes too early.
+    TombstoneServesShort,
+    /// A taint does not last longer for clocks that differ.
+    TaintForgetsClocks,
+    /// A key that another primary has stays in the loser's footprint.
+    TakenKeyStaysListed,
+    /// A job that relocates takes an unanswered delete for one that was not executed.
+    UnansweredDeleteNotExecuted,
+    /// A restore keeps the earlier version that it had brought back.
+    RestoreKeepsTheEarlier,
+    /// A put that merges takes away every property that it does not name.
+    MergeReplaces,
+    /// A job that relocates loses one property.
+    ArchiveDropsProperty,
+    /// A job that carries reads the claims before the page.
+    ClaimsReadFirst,
+    /// Panics are written off.
+    PanicsWrittenOff,
+    /// A footprint that waits for a target counts as settled.
+    WaitingCountsAsSettled,
+    /// An unanswered write of a part of a document is forgotten.
+    UnansweredPartForgotten,
 }
 
 /// Whether this bug is planted.

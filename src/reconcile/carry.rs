@@ -120,8 +120,9 @@ impl Run<'_> {
         let began = self.engine.clock.monotonic();
         let mut summary = Summary::default();
         loop {
+            let early = if planted(Bug::ClaimsReadFirst) { Some(self.claims().await?) } else { None };
             let Some(page) = self.page(&cursor).await? else { return Ok(Outcome::Done(summary)) };
-            self.bring(page.rows, &mut cursor, &mut summary).await?;
+            self.bring(page.rows, early, &mut cursor, &mut summary).await?;
             let Some(next) = page.continuation else { return self.end(&cursor, summary).await };
             (cursor.next_pk, cursor.next_rk) = next.into_parts();
             if self.engine.clock.monotonic().saturating_sub(began) >= PART {
@@ -164,12 +165,21 @@ impl Run<'_> {
     }
 
     /// Writes the entities of a page, which were read before the claims are, and brings what is derived from them in step.
-    async fn bring(&self, rows: Vec<Row>, cursor: &mut CarryCursor, summary: &mut Summary) -> Result<(), Failure> {
+    async fn bring(
+        &self,
+        rows: Vec<Row>,
+        early: Option<Vec<Claim>>,
+        cursor: &mut CarryCursor,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
         let rows: Vec<Row> = rows.into_iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none()).collect();
         if rows.is_empty() {
             return Ok(());
         }
-        let claims = self.claims().await?;
+        let claims = match early {
+            Some(claims) => claims,
+            None => self.claims().await?,
+        };
         let (mut writes, mut failed, mut ended) = (Vec::new(), BTreeSet::new(), Vec::new());
         for row in &rows {
             match self.decide(row, &claims) {

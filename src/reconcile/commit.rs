@@ -207,7 +207,8 @@ impl Pass<'_> {
 
     fn lost(&mut self, group: &Group<'_>, error: StoreError) -> Result<Commit, Failure> {
         if error.is_lost_race() {
-            match error.index.map(|index| (index, index.checked_sub(group.own).and_then(|item| group.about.get(item)))) {
+            let own = group.own.saturating_sub(usize::from(planted(Bug::NextRowIsBlamed)));
+            match error.index.map(|index| (index, index.checked_sub(own).and_then(|item| group.about.get(item)))) {
                 Some((0, _)) => {}
                 Some((_, Some(about))) => self.touched.extend(about.iter().map(|done| done.address.clone())),
                 Some((index, None)) if index < group.own => self.rows_in_the_way = true,

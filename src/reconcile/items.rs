@@ -178,7 +178,7 @@ impl<'e> Pass<'e> {
             // A write that succeeded without an ETag: look at what there is.
             (Ok(None), Deed::Write(_)) => Err(ItemFailure::Lost { unanswered_insert: false }),
             (Ok(_), Deed::Drop(..)) => Ok(None),
-            (Err(error), Deed::Drop(..)) if error.is_missing_item() => Ok(None),
+            (Err(error), Deed::Drop(..)) if error.is_missing_item() || (planted(Bug::LostDropIsDone) && error.is_lost_race()) => Ok(None),
             (Err(error), Deed::Write(_)) => {
                 Err(ItemFailure::of(error, late, &address.view, || format!("writing {address}, derived from {}", self.primary)))
             }
@@ -211,7 +211,7 @@ impl<'e> Pass<'e> {
             let result = match answer {
                 Answer::Done => Ok(token),
                 Answer::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
-                Answer::Unanswered => Err(ItemFailure::Lost { unanswered_insert: insert }),
+                Answer::Unanswered => Err(ItemFailure::Lost { unanswered_insert: insert && !planted(Bug::UnansweredPartForgotten) }),
                 Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([deed.address().view.clone()]))),
             };
             (deed, result)

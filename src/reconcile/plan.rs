@@ -237,7 +237,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     {
         same_state = true;
         if *fingerprint == catalog.fingerprint(source)
-            && matches!(footprint.settled, Settled::At { .. })
+            && (matches!(footprint.settled, Settled::At { .. }) || planted(Bug::WaitingCountsAsSettled))
             && !differed
             && situation.underived.is_empty()
         {
@@ -464,9 +464,10 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         footprint.items.insert(address.clone(), Entry { generation, etag: Some(etag.clone()), changing: false });
     }
     let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(&plan.waiting);
-    let gone = gone.chain(plan.taken.iter().map(|taken| &taken.address));
+    let gone = gone.chain(plan.taken.iter().map(|taken| &taken.address).filter(|_| !planted(Bug::TakenKeyStaysListed)));
     for address in gone {
-        if footprint.items.remove(address).is_some() {
+        let is_looked_at = !(planted(Bug::GoneNotRechecked) && plan.forget.contains(address));
+        if footprint.items.remove(address).is_some() && is_looked_at {
             removed.push(address.clone());
         }
     }

@@ -236,8 +236,10 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
     Ok(Decision::Write(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
         // What views keep on it is theirs.
-        (Some(row), PutMode::Replace) => Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone()),
-        (Some(row), PutMode::Merge) => {
+        (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
+            Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
+        }
+        (Some(row), _) => {
             let merged = row.entity.clone().merged(&entity);
             Change::Merge { changes: entity, merged, etag: row.etag.clone() }
         }

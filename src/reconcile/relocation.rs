@@ -190,7 +190,7 @@ impl<'e> Relocation<'e> {
     /// This run itself has copied the source, and no request to delete the version that it copied can have been executed. (A copy that it
     /// found there was an earlier delivery's, which may have gone on to delete.)
     fn surely_undeleted(&self) -> bool {
-        self.copied.is_some() && self.copied == self.sent && !self.source.may_have_written
+        self.copied.is_some() && self.copied == self.sent && (!self.source.may_have_written || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
     fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Copy {
@@ -253,6 +253,9 @@ impl<'e> Relocation<'e> {
         let mut entity = Entity { key: self.to.clone(), properties: large::travelling(&source) }
             .with(SOURCE_PROPERTY, source_text(&self.source.primary))
             .with(SOURCE_ETAG, row.etag.as_str());
+        if planted(Bug::ArchiveDropsProperty) {
+            entity.properties.remove("FirstName");
+        }
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }

@@ -86,7 +86,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
             // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
             // job that is about to delete what it has copied; that job then fails to, and reads again.
-            (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) => {
+            (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) || planted(Bug::RestoreKeepsTheEarlier) => {
                 Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
             }
             // What was brought back was an earlier version than what is in the archive now.

@@ -210,6 +210,7 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
         End::Rejected(rejection) => return poison(rejection.reason, end, ""),
         End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
         End::TimedOut(_) if situation.stores == Stores::Refuse => written_off(growing),
+        End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
         End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
             return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
         }

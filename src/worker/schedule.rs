@@ -65,13 +65,16 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
             self.running.remove(key);
             return None;
         };
-        let mut folded = Vec::new();
-        if folding == Folding::Folds || planted(Bug::FoldedIntoAnything) {
-            let (syncs, others): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(|(folding, _)| *folding == Folding::Folds);
-            *waiting = others;
-            folded.extend(syncs.into_iter().map(|(_, waiter)| waiter));
-        }
-        Some((first, folded))
+        let shares = folding == Folding::Folds || planted(Bug::FoldedIntoAnything);
+        Some((first, if shares { self.take_syncs(key) } else { Vec::new() }))
+    }
+
+    /// Takes out every sync that waits under this key, in order.
+    pub(crate) fn take_syncs(&mut self, key: &K) -> Vec<W> {
+        let Some(waiting) = self.running.get_mut(key) else { return Vec::new() };
+        let (syncs, others): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(|(folding, _)| *folding == Folding::Folds);
+        *waiting = others;
+        syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
     /// Folded syncs whose run gave no answer wait again, before all others, in their old order.

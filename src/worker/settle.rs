@@ -76,6 +76,9 @@ pub(crate) async fn settle(
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
         Settlement::Advance(fields) => advance(engine, source, lease, delivered, examined, fields).await,
         Settlement::Poison(verdict) => {
+            if planted(Bug::DeletedBeforePoisoned) {
+                persist(engine, source, lease, delivered, Request::Delete).await;
+            }
             let put = async {
                 give_up(engine, source, delivered, examined, verdict).await
                     && put_poison(engine, source, delivered, examined, verdict).await.is_ok()

@@ -10,6 +10,7 @@ use super::lane::Passenger;
 use super::traffic::{Carrier, Place};
 use super::verdict::{self, Blame};
 use crate::model::{ETag, Key, TableName};
+use crate::planted::{Bug, planted};
 use crate::ports::{TableOperation, TableStore, What};
 
 /// Refusals of one departure after which the rest are sent one by one. Each refusal of a transaction names one
@@ -138,6 +139,7 @@ impl Writes {
             };
             match verdict::blame(&error, aboard.operations.len()) {
                 Blame::One(index) => {
+                    let index = if planted(Bug::NeighbourIsRefused) { (index + 1) % aboard.operations.len() } else { index };
                     let (operation, answer) = aboard.take(index);
                     tell(
                         answer,
