@@ -168,8 +168,7 @@ impl Engine {
 
     /// How long a taint lasts: as long as an old request may live, however the clocks differ.
     pub(super) fn taint_for(&self) -> SignedDuration {
-        let skew = if planted(Bug::TaintForgetsClocks) { SignedDuration::ZERO } else { CLOCK_SKEW };
-        SignedDuration::try_from(self.recheck_after).unwrap_or(SignedDuration::MAX).saturating_add(skew)
+        taint_for(self.recheck_after)
     }
 
     /// How long after its announcement a pass may write to a sink: whoever finds the announcement open looks once more
@@ -290,5 +289,23 @@ impl Engine {
             self.pass_over(&primary, Some(delivery))?.look_again().await?;
         }
         Ok(())
+    }
+}
+
+/// How long a taint lasts, where rechecks follow after this.
+fn taint_for(recheck_after: Duration) -> SignedDuration {
+    let skew = if planted(Bug::TaintForgetsClocks) { SignedDuration::ZERO } else { CLOCK_SKEW };
+    SignedDuration::try_from(recheck_after).unwrap_or(SignedDuration::MAX).saturating_add(skew)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taint_outlasts_an_old_request_by_the_clocks_of_two_workers_that_are_half_an_hour_apart() {
+        let recheck_after = Duration::from_mins(26);
+        assert!(taint_for(recheck_after) >= SignedDuration::from_mins(26 + 30));
+        assert_eq!(taint_for(Duration::MAX), SignedDuration::MAX);
     }
 }

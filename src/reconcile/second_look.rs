@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::execute::{Failure, Summary};
 use super::failure::{permanent, storage};
 use super::footprint;
@@ -81,10 +83,7 @@ impl Pass<'_> {
     /// `recheck_after` old by the services' own clocks.
     fn has_served(&self, seen: &Observation) -> bool {
         let (Some(delivery), Some(written)) = (self.delivery, seen.written) else { return false };
-        let early = if planted(Bug::TombstoneServesShort) { Duration::from_mins(27) } else { Duration::ZERO };
-        let margin = SERVED_MARGIN + early;
-        seen.footprint.settled == footprint::Settled::Absent
-            && delivery.stamp.enqueued.saturating_add(margin).is_ok_and(|latest| written.timestamp() <= latest)
+        seen.footprint.settled == footprint::Settled::Absent && is_old_enough(delivery.stamp.enqueued, written.timestamp())
     }
 
     async fn remove_tombstone(&self, etag: &ETag) -> Result<bool, Failure> {
@@ -115,8 +114,16 @@ fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
     messages
 }
 
+/// Whether a tombstone that was written then is `recheck_after` old, when the recheck comes that was queued then.
+fn is_old_enough(queued: Timestamp, written: Timestamp) -> bool {
+    let early = if planted(Bug::TombstoneServesShort) { Duration::from_mins(27) } else { Duration::ZERO };
+    queued.saturating_add(SERVED_MARGIN + early).is_ok_and(|latest| written <= latest)
+}
+
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::model::job::Primary;
     use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Part, Site, TableName, ViewName};
@@ -147,6 +154,17 @@ mod tests {
                 assert!(recheck.encode().len() <= limits::QUEUE_TEXT_BYTES, "{} items of {sizes:?}", message.len());
             }
             assert_eq!(messages.concat(), items, "nothing is left out");
+        }
+    }
+
+    #[test]
+    fn a_tombstone_is_removed_by_the_recheck_that_was_queued_with_it_and_by_no_earlier_one() {
+        let queued: Timestamp = "2026-11-20T15:00:00Z".parse().unwrap();
+        let written = |seconds| queued + SignedDuration::from_secs(seconds);
+        assert!(is_old_enough(queued, written(-5)), "written before the recheck was queued");
+        assert!(is_old_enough(queued, written(60)), "the close that follows the queueing");
+        for seconds in [61, 5 * 60, 28 * 60] {
+            assert!(!is_old_enough(queued, written(seconds)), "written {seconds} s later: another recheck was queued with it");
         }
     }
 }

@@ -311,6 +311,12 @@ impl Ledger {
         self.entry(id).and_then(|entry| entry.deliveries.first()).map_or(0, |delivery| delivery.tick)
     }
 
+    /// Whether one message was enqueued in a later second than another, as the queue tells times.
+    pub(super) fn was_enqueued_later(&self, id: &str, than: &str) -> bool {
+        let second = |id| self.entry(id).map(|entry| entry.enqueued.as_second());
+        second(id).zip(second(than)).is_some_and(|(id, than)| id > than)
+    }
+
     fn entry(&self, id: &str) -> Option<&Entry> {
         self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
     }
