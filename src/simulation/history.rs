@@ -251,7 +251,7 @@ impl History {
 
     /// Whether an employee was written at this moment or after it, as far as its last write says.
     pub(super) fn written_since(&self, table: &str, key: &EntityKey, at: Timestamp) -> bool {
-        self.known(table, key).written.1 >= at
+        self.known(table, key).is_some_and(|known| known.written.1 >= at)
     }
 
     /// Whether a row of the table was seen with this message's stamp.

@@ -282,7 +282,7 @@ impl Stage {
     pub(crate) fn delivery(&self) -> Delivery {
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         Delivery {
-            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now() },
+            stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
             queue: queue("jobs"),
