@@ -178,14 +178,15 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
     let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]));
     up(&grown).await;
-    // The service's clock stands still here.
-    assert_eq!(grown.older_workers_for().await.unwrap(), super::TRUST);
+    // The service's clock all but stands still here: every write is a moment later.
+    let just_recorded = super::TRUST.saturating_sub(Duration::from_millis(1))..=super::TRUST;
+    assert!(just_recorded.contains(&grown.older_workers_for().await.unwrap()));
 
     let bare = self::world(Arc::new(Fair));
     up(&migrator(&bare, &catalog(&[]))).await;
     let late = migrator(&bare, &catalog(&[("name", "{Name}")]));
     up(&late).await;
-    assert_eq!(late.older_workers_for().await.unwrap(), super::TRUST, "workers without views were there before it");
+    assert!(just_recorded.contains(&late.older_workers_for().await.unwrap()), "workers without views were there before it");
 }
 
 /// Before the n-th operation of one migration, another one runs from beginning to end.

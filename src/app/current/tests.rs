@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -45,16 +46,20 @@ struct House {
     world: Arc<SimWorld>,
     weather: Arc<Meddle>,
     clock: Arc<dyn Clock>,
+    /// When every message was enqueued.
+    enqueued: Timestamp,
 }
 
 impl House {
     /// An account whose employee 1 is in step with the first catalog.
     async fn new() -> (Self, Arc<Current>) {
         let weather = Arc::new(Meddle::default());
-        let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&weather))), weather, clock: Arc::new(SystemClock::new()) };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&weather))), weather, enqueued: clock.now(), clock };
         let in_force = house.recorded(&[("name", "{Name}")]).await;
         let current = Current::new(in_force, true, house.clock.monotonic(), Arc::clone(&house.clock));
-        current.execute(&put("1", "old"), &house.delivery(1)).await.unwrap();
+        let before = Delivery { stamp: Stamp { message_id: "before".to_owned(), enqueued: house.enqueued }, ..house.delivery(1) };
+        current.execute(&put("1", "old"), &before).await.unwrap();
         (house, Arc::new(current))
     }
 
@@ -96,7 +101,7 @@ impl House {
 
     fn delivery(&self, dequeue_count: u32) -> Delivery {
         Delivery {
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: self.clock.now(), job: None },
+            stamp: Stamp { message_id: "m".to_owned(), enqueued: self.enqueued, job: None },
             dequeue_count,
             account: AccountName::main(),
             queue: QueueName::new("jobs-00").unwrap(),
