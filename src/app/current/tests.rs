@@ -58,7 +58,8 @@ impl House {
         let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&weather))), weather, enqueued: clock.now(), clock };
         let in_force = house.recorded(&[("name", "{Name}")]).await;
         let current = Current::new(in_force, true, house.clock.monotonic(), Arc::clone(&house.clock));
-        let before = Delivery { stamp: Stamp { message_id: "before".to_owned(), enqueued: house.enqueued }, ..house.delivery(1) };
+        let before =
+            Delivery { stamp: Stamp { message_id: "before".to_owned(), enqueued: house.enqueued, job: None }, ..house.delivery(1) };
         current.execute(&put("1", "old"), &before).await.unwrap();
         (house, Arc::new(current))
     }
