@@ -129,7 +129,8 @@ async fn statuses_say_enough_where_no_code_comes() {
         (409, ErrorClass::Conflict),
         (412, ErrorClass::Precondition),
         (413, ErrorClass::TooLarge),
-        (408, TRANSIENT),
+        // A gateway may answer so after it has forwarded the request.
+        (408, ErrorClass::Ambiguous),
         (400, ErrorClass::Permanent),
         (401, ErrorClass::Unauthorised),
         (403, ErrorClass::Unauthorised),

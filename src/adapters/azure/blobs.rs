@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::prelude::{IfMatchCondition, NextMarker};
@@ -15,6 +14,7 @@ use md5::{Digest as _, Md5};
 use secrecy::ExposeSecret as _;
 
 use super::amend::Amendment;
+use super::blob_copy::{COPY, Copying, copy_of};
 use super::blob_headers::{condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of};
 use super::block_list;
 use super::call::{Caller, Failure};
@@ -32,15 +32,14 @@ const CREATE: Operation = Operation::write("Create Container", Absent::Container
 const DELETE_CONTAINER: Operation = Operation::write("Delete Container", Absent::Container);
 const PUT: Operation = Operation::write("Put Blob", Absent::Container);
 const GET: Operation = Operation::read("Get Blob", Absent::Item);
-const PROPERTIES: Operation = Operation::read("Get Blob Properties", Absent::Item);
-const DELETE: Operation = Operation::write("Delete Blob", Absent::Item);
+pub(super) const PROPERTIES: Operation = Operation::read("Get Blob Properties", Absent::Item);
+pub(super) const DELETE: Operation = Operation::write("Delete Blob", Absent::Item);
 const CREATE_APPEND: Operation = Operation::write("Put Append Blob", Absent::Container);
 const APPEND: Operation = Operation::write("Append Block", Absent::Item);
 const PUT_BLOCK: Operation = Operation::write("Put Block", Absent::Container);
 const PUT_BLOCK_LIST: Operation = Operation::write("Put Block List", Absent::Container);
 const GET_BLOCK_LIST: Operation = Operation::read("Get Block List", Absent::Item);
 const SET_METADATA: Operation = Operation::write("Set Blob Metadata", Absent::Item);
-const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
 const LIST: Operation = Operation::read("List Blobs", Absent::Container);
 
 /// Read with one request. Above 4 MiB, below which the library asks for checksums that services refuse for
@@ -50,21 +49,15 @@ const CHUNK_BYTES: u64 = 8 << 20;
 const PUT_BYTES: usize = 5_000 << 20;
 /// How often a read that is overtaken by writes starts again.
 const READ_ATTEMPTS: usize = 4;
-/// The pauses between looks at a pending copy double from the first to the last; inside one account a copy is a
-/// matter of moments. About 5 minutes in all.
-const COPY_LOOKS: u32 = 66;
-const COPY_FIRST_PAUSE: Duration = Duration::from_millis(50);
-const COPY_LAST_PAUSE: Duration = Duration::from_secs(5);
-
 /// The blobs of an account.
 pub(super) struct AzureBlobs {
-    caller: Caller,
+    pub(super) caller: Caller,
     service: BlobServiceClient,
     credential: Credential,
 }
 
 /// A blob's address.
-type Address<'a> = (&'a ContainerName, &'a BlobName);
+pub(super) type Address<'a> = (&'a ContainerName, &'a BlobName);
 
 /// One range of a blob, or why there is none.
 enum Chunk {
@@ -78,33 +71,13 @@ enum Chunk {
     Absent,
 }
 
-/// What an answer says of the last copy onto a blob ("Get Blob Properties", `x-ms-copy-status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copying {
-    /// There was none, or something else was written since.
-    None,
-    Done,
-    Pending,
-    /// It failed, or was aborted.
-    GivenUp,
-}
-
-fn copy_of(answer: &Answer) -> Copying {
-    match answer.header("x-ms-copy-status") {
-        None => Copying::None,
-        Some("success") => Copying::Done,
-        Some("pending") => Copying::Pending,
-        Some(_) => Copying::GivenUp,
-    }
-}
-
 impl AzureBlobs {
     /// Over a client of the library.
     pub(super) const fn new(caller: Caller, service: BlobServiceClient, credential: Credential) -> Self {
         Self { caller, service, credential }
     }
 
-    fn blob(&self, (container, name): Address<'_>) -> BlobClient {
+    pub(super) fn blob(&self, (container, name): Address<'_>) -> BlobClient {
         self.service.container_client(container.as_str()).blob_client(name.as_str())
     }
 
@@ -236,47 +209,6 @@ impl AzureBlobs {
             }
         }
         Ok(())
-    }
-
-    /// Waits until a copy that the service does later is done: this one, by the id that the service gave it.
-    async fn finished_copy(&self, to: Address<'_>, id: Option<&str>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
-        let mut pause = COPY_FIRST_PAUSE;
-        for _ in 0..COPY_LOOKS {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(COPY_LAST_PAUSE);
-            let replaced = || {
-                let message = "another write took the place of the copy while it was under way";
-                self.caller.error(ErrorClass::Precondition, COPY, what(), message)
-            };
-            let answer = match self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await {
-                Ok(answer) => answer,
-                Err(error) if error.is_missing_item() => return Err(replaced()),
-                // The copy goes on, whether somebody looks or not.
-                Err(error) if error.class.is_transient() => continue,
-                Err(mut error) => {
-                    error.class = ErrorClass::Ambiguous;
-                    return Err(error);
-                }
-            };
-            if id.is_some_and(|id| answer.header("x-ms-copy-id") != Some(id)) {
-                return Err(replaced());
-            }
-            match copy_of(&answer) {
-                Copying::Pending => {}
-                Copying::None | Copying::Done => return self.caller.etag(COPY, what, &answer),
-                Copying::GivenUp => {
-                    // It leaves a blob without content, which nobody is to take for the copy, and which would be in the way of another.
-                    let etag = self.caller.etag(COPY, &what, &answer)?;
-                    let emptied = self.blob(to).delete().if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
-                    let class = match self.caller.run(DELETE, &what, emptied.into_future()).await {
-                        Ok(_) => ErrorClass::Transient { retry_after: None },
-                        Err(_) => ErrorClass::Ambiguous,
-                    };
-                    return Err(self.caller.error(class, COPY, what(), "the service gave the copy up"));
-                }
-            }
-        }
-        Err(self.caller.error(ErrorClass::Ambiguous, COPY, what(), "the copy is still under way after 5 minutes"))
     }
 }
 

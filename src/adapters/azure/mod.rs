@@ -18,7 +18,7 @@
 //! - `amend`: what the library cannot express is added to its requests before they are signed; `ascii`: bodies
 //!   that an emulator does not destroy.
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](crate::ports::StoreError).
-//! - `tables`, `batch`; `queues`, `messages`; `blobs`, `listing`: the ports.
+//! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
 //! Invariants: nothing is sent twice (retrying is a decorator's business); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
@@ -28,6 +28,7 @@
 mod amend;
 mod ascii;
 mod batch;
+mod blob_copy;
 mod blob_headers;
 mod blobs;
 mod block_list;

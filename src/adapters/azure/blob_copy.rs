@@ -1,0 +1,82 @@
+//! Copies that the service makes later: `Copy Blob` may answer before the content is there.
+
+use std::time::Duration;
+
+use azure_core::prelude::IfMatchCondition;
+
+use super::blobs::{Address, AzureBlobs, DELETE, PROPERTIES};
+use super::classify::{Absent, Operation};
+use super::transport::Answer;
+use crate::model::ETag;
+use crate::ports::{ErrorClass, StoreError, What};
+
+pub(super) const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
+
+/// The pauses between looks at a pending copy double from the first to the last; inside one account a copy is a
+/// matter of moments. About 5 minutes in all.
+const COPY_LOOKS: u32 = 66;
+const COPY_FIRST_PAUSE: Duration = Duration::from_millis(50);
+const COPY_LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What an answer says of the last copy onto a blob ("Get Blob Properties", `x-ms-copy-status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copying {
+    /// There was none, or something else was written since.
+    None,
+    Done,
+    Pending,
+    /// It failed, or was aborted.
+    GivenUp,
+}
+
+pub(super) fn copy_of(answer: &Answer) -> Copying {
+    match answer.header("x-ms-copy-status") {
+        None => Copying::None,
+        Some("success") => Copying::Done,
+        Some("pending") => Copying::Pending,
+        Some(_) => Copying::GivenUp,
+    }
+}
+
+impl AzureBlobs {
+    /// Waits until a copy that the service does later is done: this one, by the id that the service gave it.
+    pub(super) async fn finished_copy(&self, to: Address<'_>, id: Option<&str>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
+        let mut pause = COPY_FIRST_PAUSE;
+        for _ in 0..COPY_LOOKS {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(COPY_LAST_PAUSE);
+            let replaced = || {
+                let message = "another write took the place of the copy while it was under way";
+                self.caller.error(ErrorClass::Precondition, COPY, what(), message)
+            };
+            let answer = match self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await {
+                Ok(answer) => answer,
+                Err(error) if error.is_missing_item() => return Err(replaced()),
+                // The copy goes on, whether somebody looks or not.
+                Err(error) if error.class.is_transient() => continue,
+                Err(mut error) => {
+                    error.class = ErrorClass::Ambiguous;
+                    return Err(error);
+                }
+            };
+            if id.is_some_and(|id| answer.header("x-ms-copy-id") != Some(id)) {
+                return Err(replaced());
+            }
+            match copy_of(&answer) {
+                Copying::Pending => {}
+                Copying::None | Copying::Done => return self.caller.etag(COPY, what, &answer),
+                Copying::GivenUp => {
+                    // It leaves a blob without content, which nobody is to take for the copy, and which would be in the way of another.
+                    let etag = self.caller.etag(COPY, &what, &answer)?;
+                    let emptied = self.blob(to).delete().if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
+                    let class = match self.caller.run(DELETE, &what, emptied.into_future()).await {
+                        Ok(_) => ErrorClass::Transient { retry_after: None },
+                        Err(_) => ErrorClass::Ambiguous,
+                    };
+                    return Err(self.caller.error(class, COPY, what(), "the service gave the copy up"));
+                }
+            }
+        }
+        Err(self.caller.error(ErrorClass::Ambiguous, COPY, what(), "the copy is still under way after 5 minutes"))
+    }
+}
