@@ -150,13 +150,17 @@ impl Lanes {
 }
 
 impl Lane {
-    /// What one append takes: a transaction of records, and 4 MiB.
+    /// What one append takes: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity, which
+    /// two jobs or a job that was dropped and is delivered again bring, the second comes with the next append, and finds the first.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = lock(&self.waiting);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = waiting.front() {
             bytes += next.entry.line.len();
             if !batch.is_empty() && (bytes > limits::APPEND_BYTES || batch.len() == limits::TRANSACTION_OPERATIONS) {
+                break;
+            }
+            if batch.iter().any(|waiting: &Waiting| waiting.entry.key == next.entry.key) {
                 break;
             }
             batch.extend(waiting.pop_front());
@@ -389,5 +393,36 @@ fn reply(batch: Vec<Waiting>, doing: &str, error: StoreError) {
             Answer::Done(_) | Answer::Lost => Answer::Lost,
         };
         drop(waiting.answer.send(one));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TableName;
+
+    fn waiting(rk: &str, etag: &str) -> Waiting {
+        let key = EntityKey::new("Sales", rk).unwrap();
+        let entry = Entry {
+            line: Bytes::from_static(b"{}\n"),
+            sha256: String::new(),
+            moment: Timestamp::UNIX_EPOCH,
+            key: key.clone(),
+            primary: Primary { table: TableName::new("Events").unwrap(), key },
+            source_etag: etag.to_owned(),
+            stamp: Stamp { message_id: "m".to_owned(), enqueued: Timestamp::UNIX_EPOCH, job: None },
+            over: None,
+        };
+        Waiting { entry, answer: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn two_lines_of_one_entity_do_not_travel_in_one_transaction() {
+        let lane = Lane::default();
+        lock(&lane.waiting).extend([waiting("e1", "a"), waiting("e2", "b"), waiting("e1", "a"), waiting("e3", "c")]);
+        let batch = || lane.take().into_iter().map(|waiting| waiting.entry.key.rk.to_string()).collect::<Vec<_>>();
+        assert_eq!(batch(), ["e1", "e2"]);
+        assert_eq!(batch(), ["e1", "e3"]);
+        assert!(batch().is_empty());
     }
 }
