@@ -59,7 +59,7 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
         all_is_well(&report);
         tally.add(&report);
     }
-    assert_eq!(tally.never_seen(), [], "these things never happened");
+    assert_eq!(tally.never_seen(World::Patterns), [], "these things never happened");
     let median = tally.median();
     assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
 }

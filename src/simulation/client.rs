@@ -58,7 +58,7 @@ impl Posting {
         let (doubled, expiry) = (rates[Fault::Doubled as usize], rates[Fault::Expiry as usize]);
         let ids = draw.happens(0.5);
         for (number, step) in steps.iter_mut().enumerate() {
-            if let Action::Send(Message::Job { .. } | Message::Thorough(..) | Message::Put(_)) = &step.action {
+            if let Action::Send(Message::Job { .. } | Message::Thorough(..) | Message::Put(_) | Message::Spelled { .. }) = &step.action {
                 step.posting = Self {
                     id: (doubled > 0.0 && ids).then(|| format!("message-{number}")),
                     again: draw.happens(doubled).then(|| *draw.of(&[Duration::ZERO, Duration::from_millis(300), Duration::from_secs(5)])),
@@ -108,6 +108,15 @@ pub(super) enum Message {
     Thorough(&'static str, EntityKey),
     /// A put.
     Put(Box<Put>),
+    /// A job about one entity, in full.
+    Spelled {
+        /// What is sent.
+        json: Value,
+        /// What it means.
+        asked: Box<Asked>,
+        /// Whether it is under the condition of the ETag that the client reads just before.
+        at_its_etag: bool,
+    },
     /// A job about a whole table: its operation, and what it says.
     Whole(&'static str, Value),
     /// Something that is no job, poisoned for this reason.
@@ -277,13 +286,22 @@ impl Client {
                 }
                 let mut guard = None;
                 if condition.is_some() {
-                    let etag = self.etag(key).await?;
+                    let etag = self.etag(EMPLOYEES, key).await?;
                     json["if_match"] = etag.as_str().into();
                     guard = Some(Guard::Match(etag));
                 }
                 (json, Expectation::Job(Asked { to: to.clone(), guard, ..Asked::plain(op, table, key.clone()) }))
             }
             Message::Put(put) => self.staged(put).await?,
+            Message::Spelled { json, asked, at_its_etag } => {
+                let (mut json, mut asked) = (json.clone(), Asked::clone(asked));
+                if *at_its_etag {
+                    let etag = self.etag(asked.table, &asked.key).await?;
+                    json["if_match"] = etag.as_str().into();
+                    asked.guard = Some(Guard::Match(etag));
+                }
+                (json, Expectation::Job(asked))
+            }
         };
         if let Some(id) = &posting.id {
             json["id"] = id.as_str().into();
@@ -305,7 +323,7 @@ impl Client {
         let guard = match condition {
             None => None,
             Some(If::Match) => {
-                let etag = self.etag(key).await?;
+                let etag = self.etag(EMPLOYEES, key).await?;
                 json["if_match"] = etag.as_str().into();
                 Some(Guard::Match(etag))
             }
@@ -337,9 +355,9 @@ impl Client {
         Ok((json, Expectation::Job(Asked { guard, staged, brings, ..Asked::plain("put", EMPLOYEES, key.clone()) })))
     }
 
-    /// The ETag of an employee now, or one that none has.
-    async fn etag(&self, key: &EntityKey) -> Result<String, StoreError> {
-        let row = self.account.tables.get(&table(EMPLOYEES), key, None).await?;
+    /// The ETag of an entity now, or one that none has.
+    async fn etag(&self, of: &str, key: &EntityKey) -> Result<String, StoreError> {
+        let row = self.account.tables.get(&table(of), key, None).await?;
         Ok(row.map_or_else(|| "W/\"none\"".to_owned(), |row| row.etag.to_string()))
     }
 

@@ -1,5 +1,7 @@
 //! The workers: the daemon's own code, started, crashed, told to shut down, and started again.
 
+use std::convert::Infallible;
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::archives::SINK;
 use super::climate::{Climate, Draw, JOBS, chance};
 use super::company::queue;
 use super::fault::Fault;
@@ -19,12 +22,13 @@ use super::stage::{Stage, StageClock, WORKERS};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::sim::{REFUSED, SimWorld, Weather};
 use crate::adapters::system::SeededChance;
-use crate::adapters::wear::{Grouping, wear};
+use crate::adapters::wear::{Grouping, wear, wear_sink};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{AccountName, cause};
-use crate::ports::{Chance, Clock, Stores};
+use crate::ports::{Account, Chance, Clock, Sink, Stores};
 use crate::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
+use crate::retention::Keeper;
 use crate::settings::QueueSettings;
 use crate::worker::{Mode, Worker, WorkerError, WorkerParts};
 
@@ -32,6 +36,9 @@ use crate::worker::{Mode, Worker, WorkerError, WorkerParts};
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// The longest a worker stays away after its end, in seconds.
 const AWAY: f64 = 120.0;
+
+/// How often a worker sees to the tables by date, in seconds. (The daemon does so every hour.)
+const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
 /// Everything that workers need.
 pub(super) struct Crew {
@@ -75,12 +82,13 @@ impl Crew {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
-        let Some(worker) = self.build(caller, slot, number, Arc::clone(&sky) as Arc<dyn Weather>) else { return };
+        let Some((worker, keeper)) = self.build(caller, slot, number, Arc::clone(&sky) as Arc<dyn Weather>) else { return };
         self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
             let mut running = pin!(worker.run(Mode::Forever, shutdown.clone()));
+            let mut tending = pin!(self.tend_on(keeper, number));
             loop {
                 let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
                 tokio::select! {
@@ -90,6 +98,7 @@ impl Crew {
                         break End::Crashed;
                     }
                     ended = &mut running => break End::Stopped(ended.map(drop)),
+                    never = &mut tending, if told.is_none() => match never {},
                     () = curtain.cancelled(), if told.is_none() => {
                         told = Some(self.stage.elapsed());
                         self.stage.explain(caller);
@@ -128,20 +137,21 @@ impl Crew {
     /// A worker that runs until there is nothing left to do, in fair weather.
     pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn Weather>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let Some(worker) = self.build(WORKERS, 0, number, weather) else { return };
+        let Some((worker, _)) = self.build(WORKERS, 0, number, weather) else { return };
         if let Err(error) = worker.run(mode, CancellationToken::new()).await {
             self.stage.violated(format!("the last worker ended badly: {error}"));
         }
     }
 
     /// The daemon as `app` composes it.
-    fn build(&self, caller: u32, slot: usize, number: u64, weather: Arc<dyn Weather>) -> Option<Worker> {
+    fn build(&self, caller: u32, slot: usize, number: u64, weather: Arc<dyn Weather>) -> Option<(Worker, Option<Keeper<'_>>)> {
         let clock: Arc<dyn Clock> = self.clocks.get(slot)?.clone();
         let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
         let settings = self.climate.settings.clone();
-        let bare = self.world.seen_by(caller, weather).account();
-        let worn = wear(&AccountName::main(), &bare, Grouping::Together, settings.storage_retry, &clock, &chance);
-        let stores = Stores::new([(AccountName::main(), worn.account)].into());
+        let seen = self.world.seen_by(caller, weather);
+        let worn = wear(&AccountName::main(), &seen.account(), Grouping::Together, settings.storage_retry, &clock, &chance);
+        let sink = wear_sink(&sink_name(), seen.sink(), settings.storage_retry, &clock, &chance).sink;
+        let stores = stores(&seen, &worn.account, sink);
         let engine = Arc::new(Engine::new(EngineParts {
             stores: stores.clone(),
             catalog: Arc::clone(&self.catalog),
@@ -159,6 +169,8 @@ impl Crew {
             pills: self.climate.rates[Fault::Pill as usize],
             job_timeout: settings.job_timeout,
         });
+        let keeper =
+            (!self.catalog.retentions.is_empty()).then(|| Keeper::new(&self.catalog, stores.clone(), Arc::clone(&clock), &[self.queue()]));
         let parts = WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![worn.circuit])),
@@ -166,18 +178,49 @@ impl Crew {
             clock,
             chance,
             settings,
-            queues: vec![QueueSettings {
-                name: queue(JOBS),
-                account: AccountName::main(),
-                concurrency: self.climate.concurrency,
-                shards: 1,
-                allow: None,
-            }],
+            queues: vec![self.queue()],
             name: super::stage::name(caller),
             key_of: Arc::new(move |job| keys.primary_of(job)),
         };
-        Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
+        let worker = Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()?;
+        Some((worker, keeper))
     }
+
+    fn queue(&self) -> QueueSettings {
+        QueueSettings { name: queue(JOBS), account: AccountName::main(), concurrency: self.climate.concurrency, shards: 1, allow: None }
+    }
+
+    /// Sees to the tables by date again and again, where there are any.
+    async fn tend_on(&self, keeper: Option<Keeper<'_>>, number: u64) -> Infallible {
+        let chance = chance(self.seed, 7_000 + number);
+        let Some(keeper) = keeper else { return std::future::pending().await };
+        loop {
+            // What fails is tried again.
+            drop(keeper.tend().await);
+            sleep(Duration::from_secs_f64(chance.between(TENDED_EVERY.start, TENDED_EVERY.end))).await;
+        }
+    }
+
+    /// Sees to the tables by date once, by the right clock.
+    pub(super) async fn tend(&self, weather: Arc<dyn Weather>) {
+        let seen = self.world.seen_by(WORKERS, weather);
+        let clock = Arc::new(StageClock::new(Arc::clone(&self.stage)));
+        let keeper = Keeper::new(&self.catalog, stores(&seen, &seen.account(), seen.sink()), clock, &[self.queue()]);
+        if let Err(error) = keeper.tend().await {
+            self.stage.violated(format!("the tables by date could not be seen to in fair weather: {error}"));
+        }
+    }
+}
+
+/// An account with what lies beside it: a search service and shared folders.
+pub(super) fn stores(seen: &SimWorld, account: &Account, sink: Arc<dyn Sink>) -> Stores {
+    let stores = Stores::new([(AccountName::main(), account.clone())].into());
+    stores.with_sinks([(sink_name(), sink)].into()).with_files(seen.files())
+}
+
+#[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+fn sink_name() -> AccountName {
+    AccountName::new(SINK).expect("a name")
 }
 
 /// The engine, with somebody who notes when its runs begin and how they end, and who makes some panic.

@@ -118,6 +118,8 @@ impl Fault {
         match self {
             // Rows and targets that only the company has.
             Self::RefusedRow | Self::TargetGone => matches!(world, World::Company),
+            // It is employees that are created anew.
+            Self::Recreated => !matches!(world, World::Archives),
             _ => true,
         }
     }

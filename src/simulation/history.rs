@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::archives::ArchiveHistory;
 use super::asked::{Asked, Expectation};
 use super::content::{self, Content};
 use super::items::{Address, Properties};
@@ -43,6 +44,8 @@ pub(super) struct History {
     written_late: BTreeMap<Address, u64>,
     /// When blobs were deleted last, by container and name.
     dropped: BTreeMap<(String, String), u64>,
+    /// What is known in the world of the archives, in the place of all this.
+    pub(super) archives: Option<Box<ArchiveHistory>>,
 }
 
 /// What is known of one primary.
@@ -103,6 +106,11 @@ impl Event<'_> {
 impl History {
     /// Takes in the changes of one operation; what is wrong with them, in words.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, ledger: &mut Ledger, sent: Option<&Sent>) -> Result<(), String> {
+        if let Some(archives) = &mut self.archives {
+            let taken_in = archives.take_in((execution, sent), tick, ledger);
+            self.resurrections = archives.resurrections;
+            return taken_in;
+        }
         for change in execution.changes {
             match change {
                 // First the further rows, without which a first row says half.
@@ -252,6 +260,14 @@ impl History {
     /// Whether an employee was written at this moment or after it, as far as its last write says.
     pub(super) fn written_since(&self, table: &str, key: &EntityKey, at: Timestamp) -> bool {
         self.known(table, key).is_some_and(|known| known.written.1 >= at)
+    }
+
+    /// Whether an entity that jobs are about was present at some moment since a tick.
+    pub(super) fn source_present_since(&self, key: &EntityKey, tick: u64) -> bool {
+        match &self.archives {
+            Some(archives) => archives.present_since(key, tick),
+            None => self.present_since(SOURCE, key, tick),
+        }
     }
 
     /// Whether a row of the table was seen with this message's stamp.

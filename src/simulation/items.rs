@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use base64::Engine as _;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
+use super::archives;
 use crate::model::{EdmValue, Entity, EntityKey};
 use crate::ports::Blob;
 
@@ -18,6 +21,10 @@ pub enum Place {
     Row(String, EntityKey),
     /// In a blob: container and name.
     Blob(String, String),
+    /// In a file: folder and path below it.
+    File(String, String),
+    /// In another store: collection and key.
+    Document(String, String),
 }
 
 /// An item: its place, and which part of what lies there it is, as JSON; empty where it is all of it.
@@ -36,7 +43,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Row(table, key) => write!(f, "{table}{key}"),
-            Self::Blob(container, name) => write!(f, "{container}/{name}"),
+            Self::Blob(place, name) | Self::File(place, name) | Self::Document(place, name) => write!(f, "{place}/{name}"),
         }
     }
 }
@@ -81,6 +88,8 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
         let place = match site.as_slice() {
             ["row", table, pk, rk] => Place::Row((*table).to_owned(), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
             ["blob", container, name] => Place::Blob((*container).to_owned(), (*name).to_owned()),
+            ["file", dir, name] => Place::File((*dir).to_owned(), (*name).to_owned()),
+            ["document", collection, key] => Place::Document((*collection).to_owned(), (*key).to_owned()),
             _ => return Err(unreadable()),
         };
         listed.insert((place, part), changing != 0);
@@ -181,6 +190,28 @@ pub(super) fn members_of(place: &Place, (source, pk): (&str, &str), members: &[T
         Ok(Held { item: (place.clone(), member(texts)), owner: (source.to_owned(), key), says: Properties::new() })
     });
     held.collect()
+}
+
+/// The table that the entities of an archive of documents are primaries of, where they have large values.
+pub(super) fn filing(archive: &str) -> String {
+    let capital = |word: &str| word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)).collect::<String>();
+    let name: String = archive.split('_').map(capital).collect();
+    format!("EvenkeelArchive{name}{}", hex::encode(&Sha256::digest(archive)[..4]))
+}
+
+/// The primary whose large value lies under this name beside its document: `pk/rk.json%values/…`.
+pub(super) fn value_owner(archive: &str, name: &str) -> Option<Address> {
+    let (document, _) = name.split_once(".json%values/")?;
+    let (pk, rk) = document.split_once('/')?;
+    Some((filing(archive), EntityKey::new(pk, rk).ok()?))
+}
+
+/// The primary that a document of a search index is of.
+pub(super) fn document_key(key: &str) -> Option<Address> {
+    let json = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(key).ok()?;
+    let [table, pk, rk]: [String; 3] = serde_json::from_slice(&json).ok()?;
+    let table = archives::SOURCES.into_iter().find(|source| source.eq_ignore_ascii_case(&table))?;
+    Some((table.to_owned(), EntityKey::new(pk, rk).ok()?))
 }
 
 /// The blob in which the list of a row lies, where it does not lie in the row.

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::archives::Later;
 pub(super) use super::asked::{Asked, Expectation, Guard};
 use super::climate::JOBS;
 use super::history::History;
@@ -103,6 +104,8 @@ pub(super) struct Ledger {
     /// When the last sync that ended well began, by worker and primary.
     synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
     max_dequeue_count: u32,
+    /// How far the clock of the tables is ahead of that of the queues.
+    pub(super) clocks_apart: SignedDuration,
     /// The employee of whom a row is refused for a while.
     pub(super) refused: Option<EntityKey>,
     /// Messages put by clients, and twice put.
@@ -212,7 +215,12 @@ impl Ledger {
                     self.done += u64::from(!entry.poisoned);
                     self.deleted(queue.as_str(), id, history)?;
                 }
-                Change::Deleted { .. } | Change::Row { .. } | Change::Blob { .. } => {}
+                Change::Deleted { .. }
+                | Change::Row { .. }
+                | Change::Blob { .. }
+                | Change::File { .. }
+                | Change::Document { .. }
+                | Change::Table { .. } => {}
                 Change::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
                     Some(entry) if entry.is_mortal() => {
                         (entry.gone, entry.expired) = (true, true);
@@ -317,21 +325,35 @@ impl Ledger {
         second(id).zip(second(than)).is_some_and(|(id, than)| id > than)
     }
 
+    /// When a message was enqueued, by the clock of the tables, as far as a row's time can tell.
+    fn enqueued_before(&self, entry: &Entry) -> Timestamp {
+        entry.enqueued.saturating_sub(self.clocks_apart).unwrap_or(entry.enqueued)
+    }
+
+    /// A message, and those in which its sender has put the same job.
+    fn same_job(&self, id: &str) -> Vec<&str> {
+        let job = |entry: &Entry| job::decode_object(&entry.text).ok()?.get("id").cloned();
+        let of_this = self.entry(id).and_then(job);
+        let same = |entry: &Entry| of_this.is_some() && job(entry) == of_this;
+        self.messages.iter().filter(|((_, other), entry)| other == id || same(entry)).map(|((_, other), _)| other.as_str()).collect()
+    }
+
     fn entry(&self, id: &str) -> Option<&Entry> {
         self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
     }
 
-    /// Whether a delivery of a delete job may have deleted an employee at this ETag, last written then. Each acts once, and one that
-    /// is delivered again leaves alone what was written since.
-    pub(super) fn may_have_deleted(&self, author: &Author, etag: Option<&str>, written: Timestamp) -> bool {
+    /// Whether a delivery of a delete job may have deleted an employee at this ETag, last written then for that message. Each acts once,
+    /// and one that is delivered again leaves alone what was written since, but by a job that was enqueued before it.
+    pub(super) fn may_have_deleted(&self, author: &Author, etag: Option<&str>, (written, by): (Timestamp, Option<&str>)) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {
                 Expectation::Job(Asked { guard: Some(Guard::Match(wanted)), .. }) => etag != Some(wanted),
                 _ => false,
             };
             let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written < enqueued);
+            let for_older = by.is_some_and(|by| self.entry(by).is_some() && !self.was_enqueued_later(by, &author.message));
             let first = author.delivery == 1 && !entry.acted.contains(&1);
-            !guarded && (first || older)
+            !guarded && (first || older || for_older)
         })
     }
 
@@ -392,37 +414,51 @@ impl Ledger {
         }
         let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
+        if let Some(archives) = &history.archives {
+            let (archive, moving) = (self.later_archive(id, key), self.later_move(id, key, to.as_ref()));
+            let later = Later { delivery: entry.deliveries.len() > 1, archive, moving, enqueued: self.enqueued_before(entry) };
+            let seen = self.same_job(id).into_iter().any(|id| archives.took_effect(id, asked, outcome, since, later));
+            return if seen { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) };
+        }
         // It was brought to one place, and then gone from the other: what is there now was created since.
-        let left = |(there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
+        let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history.brought_at(id, there, at).is_some_and(|brought| history.absent_since(from, key, brought))
         };
-        let took_effect = match (*op, outcome) {
+        // Of two messages with one job, one has done it.
+        let took_effect = |id: &str| match (*op, outcome) {
             ("put", Outcome::Done(_)) => history.brought_at(id, "Employees", key).is_some(),
-            ("restore", Outcome::Done(_)) => left(("Employees", key), ("FormerEmployees", key)),
-            ("move", Outcome::Done(_)) => to.as_ref().is_some_and(|to| left(("Employees", to), ("Employees", key))),
+            ("restore", Outcome::Done(_)) => left(id, ("Employees", key), ("FormerEmployees", key)),
+            ("move", Outcome::Done(_)) => to.as_ref().is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
             // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
             ("put", Outcome::Skipped { .. }) => conditional || self.took_what_was_staged(staged, history),
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
             // What was written since may have been created since: a message may be the double of another.
             ("delete", Outcome::Skipped { .. }) => {
-                conditional || entry.deliveries.len() > 1 || history.written_since("Employees", key, entry.enqueued)
+                conditional || entry.deliveries.len() > 1 || history.written_since("Employees", key, self.enqueued_before(entry))
             }
-            ("archive", Outcome::Done(_)) => left(("FormerEmployees", key), ("Employees", key)),
+            ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
                 // With its delete unanswered it cannot know what has become of the source since it was copied.
                 conditional
                     || history.absent_since("Employees", key, since)
                     || history.stamped("FormerEmployees", id)
                     || self.later_archive(id, key)
-                    || history.written_since("Employees", key, entry.enqueued)
+                    || history.written_since("Employees", key, self.enqueued_before(entry))
             }
             ("move", Outcome::Skipped { .. }) => {
-                history.absent_since("Employees", key, since) || history.stamped("Employees", id) || self.later_move(id, key, to.as_ref())
+                history.absent_since("Employees", key, since)
+                    || history.stamped("Employees", id)
+                    || self.later_move(id, key, to.as_ref())
+                    || history.written_since("Employees", key, self.enqueued_before(entry))
             }
             ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
             _ => true,
         };
-        if took_effect { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) }
+        if self.same_job(id).into_iter().any(took_effect) {
+            Ok(())
+        } else {
+            lost(&format!("though its effect was never seen ({outcome:?})"))
+        }
     }
 
     /// Whether an archive job of the same employee was put after this message.
@@ -493,10 +529,10 @@ impl Ledger {
             ("permanent", Expectation::Job(Asked { op: "move", to: Some(to), .. }))
                 if poison.error.contains("was not brought there by this job") =>
             {
-                history.present_since("Employees", to, first)
+                history.source_present_since(to, first)
             }
             ("permanent", Expectation::Job(Asked { op: "restore", key, .. })) if poison.error.contains("was not restored by this job") => {
-                history.present_since("Employees", key, first)
+                history.source_present_since(key, first)
             }
             ("permanent", Expectation::Job(Asked { key, .. })) => poison.error.contains("is taken by ") && history.contested(key),
             ("permanent", Expectation::Recheck) => poison.error.contains("is taken by "),
@@ -516,6 +552,7 @@ fn sent_by_worker(text: &str) -> Result<Expectation, String> {
         body::decode(text).map_err(|error| error.to_string()).and_then(|body| job::decode(&body.text).map_err(|error| error.to_string()));
     match job?.job {
         Job::Carry(_) => Ok(Expectation::Whole("carry")),
+        Job::DropTable(_) => Ok(Expectation::Whole("drop_table")),
         Job::Sync { primary, .. } => {
             let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
             let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;

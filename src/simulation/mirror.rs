@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::items::{Address, Content, Held, Item, Place, Texts, content, elsewhere, held, listed, members_of, primary_of};
+use super::items::{
+    Address, Content, Held, Item, Place, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of, value_owner,
+};
 use super::ledger::poison;
 use crate::adapters::sim::{Change, Execution};
 use crate::model::{EntityKey, Row, Site};
-use crate::ports::Blob;
+use crate::ports::{Blob, FilePlace};
 use crate::reconcile::Recheck;
 use crate::reconcile::footprint::FOOTPRINTS;
 
@@ -38,7 +40,10 @@ impl Mirror {
         let mut suspects = BTreeSet::new();
         for change in execution.changes {
             match change {
-                Change::Row { table, key, row } if table.as_str() == FOOTPRINTS => {
+                // Records of lines lie among the footprints, and are none.
+                Change::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
+                // Tables by date have footprints of their own.
+                Change::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
                     let primary = primary_of(key);
                     suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
                     match row {
@@ -65,7 +70,16 @@ impl Mirror {
                         suspects.extend(items);
                     }
                 }
-                Change::Put { .. } | Change::Got { .. } | Change::Updated { .. } => {}
+                Change::File { place: FilePlace { dir, name }, content } => {
+                    let place = Place::File(dir.clone(), name.to_string());
+                    let owner = value_owner("record_files", name.as_str());
+                    self.alone(&place, owner.filter(|_| content.is_some()), &mut suspects);
+                }
+                Change::Document { collection, key, document } => {
+                    let place = Place::Document(collection.to_string(), key.to_string());
+                    self.alone(&place, document_key(key.as_str()).filter(|_| document.is_some()), &mut suspects);
+                }
+                Change::Put { .. } | Change::Got { .. } | Change::Updated { .. } | Change::Table { .. } => {}
             }
         }
         for item in suspects {
@@ -109,6 +123,13 @@ impl Mirror {
         naming.iter().try_for_each(|row| self.look_elsewhere(row, suspects))
     }
 
+    /// What lies in a place is one item of this primary now; nothing where there is none.
+    fn alone(&mut self, place: &Place, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
+        self.forget(place);
+        let held = owner.map(|owner| Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() });
+        self.exist(held.into_iter().collect(), suspects);
+    }
+
     /// Takes in the members of a row whose list lies in a blob.
     fn look_elsewhere(&mut self, row: &Address, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
         let Some(named) = self.elsewhere.get(row) else { return Ok(()) };
@@ -134,15 +155,15 @@ impl Mirror {
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
         // What is no recheck is judged where messages are.
         if let Ok(recheck) = Recheck::decode(text) {
-            let items = recheck.items.into_iter().filter_map(|item| {
+            let items = recheck.items.into_iter().map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
                 let place = match item.site {
                     Site::Row { table, key } => Place::Row(table.to_string(), key),
                     Site::Blob { container, name } => Place::Blob(container.to_string(), name.to_string()),
-                    // No world has any.
-                    Site::File { .. } | Site::Document { .. } => return None,
+                    Site::File { dir, name } => Place::File(dir, name.to_string()),
+                    Site::Document { collection, key } => Place::Document(collection.to_string(), key.to_string()),
                 };
-                Some((place, part))
+                (place, part)
             });
             let items = items.collect();
             let primary = (recheck.primary.table.to_string(), recheck.primary.key);

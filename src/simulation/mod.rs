@@ -13,10 +13,11 @@
 //!                                 oracle: in the end, derived data is what a second implementation derives
 //! ```
 //!
-//! # Two worlds
+//! # Three worlds
 //!
 //! [`World`] says what the catalog is, what the client does and who judges in the end; everything else is the same. The company
-//! has what lies in rows; the patterns have what lies in blobs, over several rows or with many.
+//! has what lies in rows; the patterns have what lies in blobs, over several rows or with many; the archives have what leaves: lines
+//! of logs, documents in containers and folders, tables by date. They have a search index, too.
 //!
 //! # What is real
 //!
@@ -50,6 +51,7 @@
 //! A known limit is counted and not judged: the late insert of a *primary* (by a `put` or a `restore`), or of an
 //! archived row, may bring back what was deleted meanwhile.
 
+mod archives;
 mod asked;
 mod client;
 mod climate;

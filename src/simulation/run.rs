@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Action, Client, EMPLOYEES, Message, Posting, Step};
 use super::climate::{Climate, Draw, JOBS, chance};
 use super::company::{container, queue, table};
-use super::crew::Crew;
+use super::crew::{Crew, stores};
 use super::fault::{Fault, FaultCounts};
 use super::history::CLIENT;
 use super::items::Address;
@@ -34,7 +34,7 @@ use crate::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey};
-use crate::ports::{Clock, Stores, TableOperation, Ttl};
+use crate::ports::{Clock, TableOperation, Ttl};
 use crate::reconcile::{Engine, EngineParts, Recheck};
 use crate::settings::QueueSettings;
 use crate::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
@@ -49,6 +49,9 @@ const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
 fn jobs() -> QueueSettings {
     QueueSettings { name: queue(JOBS), account: AccountName::main(), concurrency: 1, shards: 1, allow: None }
 }
+
+/// When the tables by date are over that there were in the beginning, those created ahead among them.
+const HOURS: Duration = Duration::from_hours(3);
 
 /// What a run is asked for.
 #[derive(Debug, Clone, Default)]
@@ -197,17 +200,28 @@ impl Play {
         let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), clock, breeze(10), witness);
+        let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = climate.hazards.service_clocks
             && stage.strike(Fault::ServiceSkew)
         {
-            world.set_service_clocks(SignedDuration::from_secs(queues), SignedDuration::from_secs(tables));
+            queues_off = SignedDuration::from_secs(queues);
+            stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
+            world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
         let account = world.seen_by(CLIENT, breeze(11)).account();
-        for name in setting.tables() {
+        {
+            let mut books = stage.books();
+            books.history.archives = setting.history(&steps, queues_off);
+            books.audience.world = request.world;
+        }
+        for name in setting.tables().iter().chain(setting.dated_tables()) {
             drop(account.tables.create_table(&table(name)).await);
         }
         for name in setting.containers() {
             drop(account.blobs.create_container(&container(name)).await);
+        }
+        if let Some((index, fields)) = setting.index() {
+            world.create_collection(&index, fields);
         }
         for (name, entity) in setting.founded() {
             drop(account.tables.apply(&table(name), &TableOperation::Insert(entity)).await);
@@ -250,7 +264,8 @@ impl Play {
         self.rechecks().await;
         self.sync_by_hand().await;
         self.rechecks().await;
-        if let Err(wrong) = self.judge().await {
+        let now = self.last_tables().await;
+        if let Err(wrong) = self.judge(now).await {
             self.stage.violated(wrong);
         }
     }
@@ -336,6 +351,20 @@ impl Play {
         self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
     }
 
+    /// Lets the hours of the tables pass that there are, where any are by date, and sees to these a last time. When that was.
+    async fn last_tables(&self) -> Timestamp {
+        if !self.catalog.retentions.is_empty() {
+            // Whoever has left an archive half-way is followed by another when that was long enough ago.
+            sleep(HOURS.saturating_sub(self.stage.elapsed()).max(Duration::from_hours(1))).await;
+        }
+        let now = self.stage.at(self.stage.elapsed());
+        if !self.catalog.retentions.is_empty() {
+            self.crew.tend(Arc::new(Breeze(chance(self.crew.seed, 14)))).await;
+            self.rechecks().await;
+        }
+        now
+    }
+
     /// What is left to a person, or to an audit. A client whose job was poisoned because its key was taken tries again:
     /// the key may be free by now, and nobody tells.
     async fn sync_by_hand(&self) {
@@ -354,7 +383,9 @@ impl Play {
         let primaries = primaries.into_iter().chain(expired.into_iter().map(|(table, key)| (table.to_owned(), key)));
         let primaries: BTreeSet<Address> = primaries.collect();
         for (name, key) in primaries {
-            let Some(table) = self.setting.tables().iter().copied().find(|table| *table == name) else { continue };
+            let Some(table) = self.setting.tables().iter().chain(self.setting.dated_tables()).copied().find(|table| *table == name) else {
+                continue;
+            };
             let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();
             if let Err(error) = self.operator.put(&text, Expectation::Job(Asked::sync(table, key))).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
@@ -372,7 +403,7 @@ impl Play {
         self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
     }
 
-    async fn judge(&self) -> Result<(), String> {
+    async fn judge(&self, now: Timestamp) -> Result<(), String> {
         let lost = self.stage.books().ledger.lost();
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
@@ -382,12 +413,13 @@ impl Play {
             let blobs = self.world.blobs(&container(name)).into_iter();
             blobs.map(|(blob, content)| (((*name).to_owned(), blob.to_string()), content))
         });
-        let seen = Seen { tables, blobs: blobs.collect() };
+        let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
+        let seen = Seen { tables, blobs: blobs.collect(), files: self.world.places(), documents };
         let judgement = {
             let books = self.stage.books();
             let said = said(&self.steps);
             let excused = Excused { staged: books.ledger.staged_for_poison(), history: &books.history, said: &said };
-            self.setting.judge(&seen, &excused)?
+            self.setting.judge(&seen, &excused, &books.history, now)?
         };
         self.losers_know(&judgement)?;
         self.plans_are_empty(&judgement).await
@@ -408,7 +440,8 @@ impl Play {
 
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let stores = Stores::new([(AccountName::main(), self.operator.account.clone())].into());
+        let seen = self.world.seen_by(OPERATOR, Arc::new(Breeze(chance(self.crew.seed, 12))));
+        let stores = stores(&seen, &self.operator.account, seen.sink());
         let clock: Arc<dyn Clock> = Arc::new(StageClock::new(Arc::clone(&self.stage)));
         let engine = Engine::new(EngineParts {
             stores,

@@ -1,15 +1,18 @@
 //! What is rare enough to be missed by every run: counted, so that runs that never see it are found out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::archives::FOLDER;
 use super::history::is_continuation;
 use super::items::{Address, elsewhere};
 use super::stage::WORKERS;
+use super::world::World;
 use crate::adapters::sim::{Change, Execution};
 use crate::model::large::STAGING;
+use crate::ports::Blob;
 
-/// Something that happens to what the second world has.
+/// Something that happens to what the second or the third world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
     /// A list moved out of its row.
@@ -32,11 +35,47 @@ pub enum Scene {
     Carried,
     /// An audit recorded what it found.
     Audited,
+    /// A line was appended to a log.
+    Logged,
+    /// Several lines were appended together.
+    LoggedTogether,
+    /// A line was appended when its sender had given it up.
+    LoggedLate,
+    /// A document was put into a container.
+    FiledInContainer,
+    /// A document was put into a folder.
+    FiledInFolder,
+    /// An archived document was replaced by that of a newer version.
+    Refiled,
+    /// A document was deleted: its entity is restored.
+    Restored,
+    /// The same in a folder.
+    RestoredFromFolder,
+    /// An entity moved to another table.
+    MovedAcross,
+    /// A large value was put beside a document.
+    ValueBeside,
+    /// One was dropped.
+    ValueBesideDropped,
+    /// A document was written into a search index.
+    Indexed,
+    /// One was deleted there.
+    Unindexed,
+    /// One was written or deleted there when its sender had given it up.
+    IndexedLate,
+    /// A table by date was created ahead.
+    TableCreated,
+    /// Every row of a table was in files.
+    TableKept,
+    /// A table by date was dropped.
+    TableDropped,
+    /// What followed it was.
+    FollowerDropped,
 }
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 28] = [
         Self::MovedOut,
         Self::CameBack,
         Self::Blocks,
@@ -47,7 +86,34 @@ impl Scene {
         Self::Moved,
         Self::Carried,
         Self::Audited,
+        Self::Logged,
+        Self::LoggedTogether,
+        Self::LoggedLate,
+        Self::FiledInContainer,
+        Self::FiledInFolder,
+        Self::Refiled,
+        Self::Restored,
+        Self::RestoredFromFolder,
+        Self::MovedAcross,
+        Self::ValueBeside,
+        Self::ValueBesideDropped,
+        Self::Indexed,
+        Self::Unindexed,
+        Self::IndexedLate,
+        Self::TableCreated,
+        Self::TableKept,
+        Self::TableDropped,
+        Self::FollowerDropped,
     ];
+
+    /// Whether it is to be seen in a world.
+    pub fn belongs_to(self, world: World) -> bool {
+        match world {
+            World::Company => false,
+            World::Patterns => (self as usize) <= Self::Audited as usize,
+            World::Archives => matches!(self, Self::Uploaded | Self::Dropped) || (self as usize) > Self::Audited as usize,
+        }
+    }
 
     /// Its words.
     pub const fn name(self) -> &'static str {
@@ -62,6 +128,24 @@ impl Scene {
             Self::Moved => "an entity moved to another key",
             Self::Carried => "an entity was told what its team says",
             Self::Audited => "an audit recorded what it found",
+            Self::Logged => "a line was appended to a log",
+            Self::LoggedTogether => "several lines were appended together",
+            Self::LoggedLate => "a line was appended late",
+            Self::FiledInContainer => "a document was put into a container",
+            Self::FiledInFolder => "a document was put into a folder",
+            Self::Refiled => "a document was replaced by that of a newer version",
+            Self::Restored => "a restored document was deleted from its container",
+            Self::RestoredFromFolder => "a restored document was deleted from its folder",
+            Self::MovedAcross => "an entity moved to another table",
+            Self::ValueBeside => "a large value was put beside a document",
+            Self::ValueBesideDropped => "a large value beside a document was dropped",
+            Self::Indexed => "a document was written into a search index",
+            Self::Unindexed => "a document was deleted from a search index",
+            Self::IndexedLate => "a document was written into a search index late",
+            Self::TableCreated => "a table by date was created ahead",
+            Self::TableKept => "every row of a table by date was in files",
+            Self::TableDropped => "a table by date was dropped",
+            Self::FollowerDropped => "a table that follows one by date was dropped",
         }
     }
 }
@@ -95,15 +179,90 @@ impl Scenes {
 pub(super) struct Audience {
     /// Rows whose lists lie in blobs.
     elsewhere: BTreeSet<Address>,
+    /// How long logs are, by name.
+    logs: BTreeMap<String, usize>,
+    /// Documents of archives, by container or folder.
+    filed: BTreeSet<(String, String)>,
+    /// Whose scenes are counted.
+    pub(super) world: World,
     pub(super) scenes: Scenes,
 }
 
 impl Audience {
     /// Takes in the changes of one operation.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
+        if self.world == World::Archives {
+            return self.archives(execution);
+        }
         for change in execution.changes {
             for scene in self.seen(execution, change).into_iter().flatten() {
                 self.scenes.0[scene as usize] += 1;
+            }
+        }
+    }
+
+    fn archives(&mut self, execution: &Execution<'_>) {
+        let worker = execution.caller >= WORKERS;
+        for change in execution.changes.iter().filter(|_| worker) {
+            let (first, second) = match change {
+                Change::Row { table, row: Some(row), .. } => {
+                    let from = row.entity.text("ek_source").filter(|_| row.entity.text("ek_view").is_none());
+                    let across = from.is_some_and(|from| !from.starts_with(&format!("[\"{table}\"")));
+                    (across.then_some(Scene::MovedAcross), None)
+                }
+                Change::Blob { container, name, blob } => self.blob(execution, container.as_str(), name.as_str(), blob.as_ref()),
+                Change::File { place, content } if place.dir == FOLDER => {
+                    let address = (FOLDER.to_owned(), place.name.to_string());
+                    (Some(self.document(&address, content.is_some(), [Scene::FiledInFolder, Scene::RestoredFromFolder])), None)
+                }
+                Change::File { place, .. } => (place.name.as_str().ends_with("/complete.json").then_some(Scene::TableKept), None),
+                Change::Document { document, .. } => {
+                    let seen = if document.is_some() { Scene::Indexed } else { Scene::Unindexed };
+                    (Some(seen), execution.late.then_some(Scene::IndexedLate))
+                }
+                Change::Table { exists: true, .. } => (Some(Scene::TableCreated), None),
+                Change::Table { table, exists: false } => {
+                    let own = table.as_str().starts_with("Attempts");
+                    (Some(if own { Scene::TableDropped } else { Scene::FollowerDropped }), None)
+                }
+                _ => (None, None),
+            };
+            for scene in [first, second].into_iter().flatten() {
+                self.scenes.0[scene as usize] += 1;
+            }
+        }
+    }
+
+    fn blob(&mut self, execution: &Execution<'_>, container: &str, name: &str, blob: Option<&Blob>) -> (Option<Scene>, Option<Scene>) {
+        let exists = blob.is_some();
+        match container {
+            "logs" if execution.operation.name == "Append Block" => {
+                let length = blob.map_or(0, |blob| blob.content.len());
+                let before = self.logs.insert(name.to_owned(), length).unwrap_or(0);
+                let new = blob.and_then(|blob| blob.content.get(before..)).unwrap_or_default();
+                let together = new.split_inclusive(|byte| *byte == b'\n').nth(1).is_some();
+                let seen = if together { Scene::LoggedTogether } else { Scene::Logged };
+                (Some(seen), execution.late.then_some(Scene::LoggedLate))
+            }
+            "papers" if execution.operation.name != "Set Blob Metadata" => {
+                (Some(self.document(&(container.to_owned(), name.to_owned()), exists, [Scene::FiledInContainer, Scene::Restored])), None)
+            }
+            "large" => (Some(if exists { Scene::Uploaded } else { Scene::Dropped }), None),
+            "old-attempts" => (name.ends_with("/complete.json").then_some(Scene::TableKept), None),
+            _ => (None, None),
+        }
+    }
+
+    /// A document, or a large value beside one.
+    fn document(&mut self, place: &(String, String), exists: bool, [filed, restored]: [Scene; 2]) -> Scene {
+        match (place.1.contains("%values/"), exists) {
+            (true, true) => Scene::ValueBeside,
+            (true, false) => Scene::ValueBesideDropped,
+            (false, true) if !self.filed.insert(place.clone()) => Scene::Refiled,
+            (false, true) => filed,
+            (false, false) => {
+                self.filed.remove(place);
+                restored
             }
         }
     }

@@ -206,7 +206,7 @@ impl Stage {
     pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
-        if operation.writes && operation.what.service() == Service::Table {
+        if operation.writes && operation.what.service() != Service::Queue {
             let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
             books.sent.insert(operation.number, sent);
         }

@@ -162,9 +162,9 @@ impl Tally {
         Fault::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
     }
 
-    /// What runs of the second world should have seen, and none has.
-    pub fn never_seen(&self) -> Vec<Scene> {
-        Scene::ALL.into_iter().filter(|scene| self.scenes.of(*scene) == 0).collect()
+    /// What runs of a world should have seen, and none has.
+    pub fn never_seen(&self, world: World) -> Vec<Scene> {
+        Scene::ALL.into_iter().filter(|scene| scene.belongs_to(world) && self.scenes.of(*scene) == 0).collect()
     }
 
     /// The run in the middle, of each figure by itself.

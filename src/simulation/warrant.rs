@@ -54,7 +54,7 @@ impl History {
 
     fn warrants_deletion(&self, event: &Event<'_>, before: &Known, (author, asked): (&Author, &Asked), ledger: &Ledger) -> bool {
         match (event.table, asked.op) {
-            (SOURCE, "delete") => ledger.may_have_deleted(author, before.etag.as_deref(), before.written.1),
+            (SOURCE, "delete") => ledger.may_have_deleted(author, before.etag.as_deref(), (before.written.1, before.by.as_deref())),
             (SOURCE, "archive") => self.known(TARGET, event.key).is_some_and(|kept| kept.present && kept.content == before.content),
             (SOURCE, "move") => asked.to.as_ref().is_some_and(|to| self.has_brought(&author.message, (SOURCE, to), &before.content, 0)),
             (TARGET, "restore") => self.has_brought(&author.message, (SOURCE, event.key), &before.content, before.written.0),
@@ -155,7 +155,7 @@ fn allows(asked: &Asked, before: &Known) -> bool {
 }
 
 /// The runs on whose behalf a request was sent, in words.
-fn for_whom(authors: &[Author], ledger: &Ledger) -> String {
+pub(super) fn for_whom(authors: &[Author], ledger: &Ledger) -> String {
     let each = authors.iter().map(|author| format!("{author:?}: {:?}", ledger.asked(&author.message)));
     format!("[{}]", each.collect::<Vec<_>>().join("; "))
 }

@@ -1,17 +1,22 @@
 //! Which world is simulated. What differs from one to the other is data: the catalog, what the client does, what is throttled, and
 //! who judges in the end; everybody else is the same.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::{SignedDuration, Timestamp};
+
+use super::archives::ArchiveHistory;
 use super::client::Step;
 use super::climate::{self, Climate, Lane};
+use super::history::History;
 use super::oracle::{self, Judgement, Tables};
-use super::patterns;
+use super::{archives, patterns};
 use super::{company, company_script};
 use crate::catalog::Catalog;
-use crate::model::{Entity, EntityKey};
-use crate::ports::{Blob, Service};
+use crate::model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
+use crate::ports::{Blob, FilePlace, Service};
 
 /// Which world is simulated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,22 +26,25 @@ pub enum World {
     Company,
     /// What lies elsewhere: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
     Patterns,
+    /// What leaves: logs, documents and files of archived entities, tables by date; and documents of a search index.
+    Archives,
 }
 
 /// A world that nobody knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no world {0:?}: company or patterns")]
+#[error("there is no world {0:?}: company, patterns or archives")]
 pub struct NoWorld(String);
 
 impl World {
     /// Every world.
-    pub const ALL: [Self; 2] = [Self::Company, Self::Patterns];
+    pub const ALL: [Self; 3] = [Self::Company, Self::Patterns, Self::Archives];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Company => "company",
             Self::Patterns => "patterns",
+            Self::Archives => "archives",
         }
     }
 
@@ -44,7 +52,7 @@ impl World {
     pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
         match self {
             Self::Company => company_script::employees(seed),
-            Self::Patterns => Vec::new(),
+            Self::Patterns | Self::Archives => Vec::new(),
         }
     }
 
@@ -53,6 +61,7 @@ impl World {
         match self {
             Self::Company => &climate::LANES,
             Self::Patterns => &patterns::LANES,
+            Self::Archives => &archives::LANES,
         }
     }
 
@@ -61,6 +70,7 @@ impl World {
         match self {
             Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
             Self::Patterns => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob)],
+            Self::Archives => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob), Some(Service::Search)],
         }
     }
 }
@@ -86,6 +96,8 @@ pub(super) enum Setting {
     Company(company::Shape),
     /// The patterns.
     Patterns(patterns::Shape),
+    /// The archives.
+    Archives(archives::ArchivesShape),
 }
 
 /// What lies in the account in the end.
@@ -94,32 +106,48 @@ pub(super) struct Seen {
     pub(super) tables: Tables,
     /// Blobs, by container and name.
     pub(super) blobs: Blobs,
+    /// Where files lie.
+    pub(super) files: Vec<FilePlace>,
+    /// The documents of the search index.
+    pub(super) documents: BTreeMap<DocumentKey, SinkDocument>,
 }
 
 /// Blobs, by container and name.
-pub(super) type Blobs = std::collections::BTreeMap<(String, String), Blob>;
+pub(super) type Blobs = BTreeMap<(String, String), Blob>;
 
 impl Setting {
     pub(super) fn of(world: World, seed: u64, climate: &Climate) -> Self {
         match world {
             World::Company => Self::Company(climate.shape),
             World::Patterns => Self::Patterns(patterns::Shape::of(seed)),
+            World::Archives => Self::Archives(archives::ArchivesShape::of(seed, climate.storm)),
         }
     }
 
-    /// Every table, footprints included.
+    /// Every table that has no date, footprints included.
     pub(super) const fn tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &company::TABLES,
             Self::Patterns(_) => &patterns::TABLES,
+            Self::Archives(_) => &archives::TABLES,
         }
     }
 
-    /// Whether clients write entities themselves, and not by jobs alone.
+    /// Every table by date that there is in the beginning.
+    pub(super) const fn dated_tables(&self) -> &'static [&'static str] {
+        match self {
+            Self::Company(_) | Self::Patterns(_) => &[],
+            Self::Archives(_) => &archives::ATTEMPTS,
+        }
+    }
+
+    /// Whether clients write employees themselves, and not by jobs alone.
     pub(super) const fn has_clients_that_write(&self) -> bool {
         match self {
             Self::Company(_) => true,
             Self::Patterns(shape) => shape.has_clients_that_write(),
+            // They do, but none of these is an employee.
+            Self::Archives(_) => false,
         }
     }
 
@@ -127,7 +155,7 @@ impl Setting {
     pub(super) const fn has_last_writer(&self) -> bool {
         match self {
             Self::Company(shape) => shape.last_writer,
-            Self::Patterns(_) => false,
+            Self::Patterns(_) | Self::Archives(_) => false,
         }
     }
 
@@ -136,6 +164,16 @@ impl Setting {
         match self {
             Self::Company(_) => &[],
             Self::Patterns(_) => &patterns::CONTAINERS,
+            Self::Archives(_) => &archives::CONTAINERS,
+        }
+    }
+
+    /// The search index, and its fields.
+    #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+    pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
+        match self {
+            Self::Company(_) | Self::Patterns(_) => None,
+            Self::Archives(_) => Some((CollectionName::new(archives::INDEX).expect("a name"), &archives::FIELDS)),
         }
     }
 
@@ -144,6 +182,7 @@ impl Setting {
         match self {
             Self::Company(_) => vec![("Departments", company::department())],
             Self::Patterns(_) => Vec::new(),
+            Self::Archives(_) => archives::founded(),
         }
     }
 
@@ -151,6 +190,7 @@ impl Setting {
         match self {
             Self::Company(shape) => company::catalog(*shape),
             Self::Patterns(shape) => patterns::catalog(*shape),
+            Self::Archives(shape) => archives::catalog(*shape),
         }
     }
 
@@ -159,14 +199,33 @@ impl Setting {
         match self {
             Self::Company(_) => company_script::steps(seed, climate),
             Self::Patterns(shape) => patterns::steps(seed, climate, *shape),
+            Self::Archives(shape) => archives::steps(seed, climate, *shape),
         }
     }
 
-    /// Judges what lies there in the end.
-    pub(super) fn judge(&self, seen: &Seen, excused: &patterns::Excused<'_>) -> Result<Judgement, String> {
+    /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
+    pub(super) fn history(&self, steps: &[Step], queues_off: SignedDuration) -> Option<Box<ArchiveHistory>> {
+        match self {
+            Self::Company(_) | Self::Patterns(_) => None,
+            Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(archives::said(steps), *shape, queues_off))),
+        }
+    }
+
+    /// Judges what lies there in the end, at this time.
+    pub(super) fn judge(
+        &self,
+        seen: &Seen,
+        excused: &patterns::Excused<'_>,
+        history: &History,
+        now: Timestamp,
+    ) -> Result<Judgement, String> {
         match self {
             Self::Company(shape) => oracle::judge(&seen.tables, *shape),
             Self::Patterns(shape) => patterns::judge(seen, *shape, excused),
+            Self::Archives(shape) => match &history.archives {
+                Some(history) => archives::judge(seen, *shape, history, now),
+                None => Err("nobody has judged what became of the entities".to_owned()),
+            },
         }
     }
 }

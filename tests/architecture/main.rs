@@ -52,7 +52,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ),
     ("app", &EVERYTHING),
     ("main", &EVERYTHING),
-    ("simulation", &["model", "settings", "catalog", "ports", "reconcile", "worker", "adapters"]),
+    ("simulation", &["model", "settings", "catalog", "ports", "reconcile", "retention", "worker", "adapters"]),
     ("bin", &["ports", "adapters", "simulation"]),
 ];
 

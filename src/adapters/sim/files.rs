@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 
-use super::world::{Inner, SimWorld};
+use super::witness::Change;
+use super::world::{Inner, SimWorld, State};
 use crate::adapters::files::version;
 use crate::model::ETag;
 use crate::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, What};
@@ -47,6 +48,22 @@ fn refused(inner: &Inner, name: &'static str, place: &FilePlace, class: ErrorCla
     inner.error(class, name, what(place), message)
 }
 
+impl State {
+    fn put_file(&mut self, place: FilePlace, content: Bytes) -> File {
+        self.changed(|| Change::File { place: place.clone(), content: Some(content.clone()) });
+        self.files.put(place, content)
+    }
+
+    /// Whether there was one.
+    fn remove_file(&mut self, place: &FilePlace) -> bool {
+        let removed = self.files.kept.remove(place).is_some();
+        if removed {
+            self.changed(|| Change::File { place: place.clone(), content: None });
+        }
+        removed
+    }
+}
+
 impl SimWorld {
     /// Where files lie as it is now, read by nobody: for those who judge a run.
     #[must_use]
@@ -75,7 +92,7 @@ impl FileStore for SimWorld {
                 }
                 (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => {}
             }
-            Ok(state.files.put(target, content).etag)
+            Ok(state.put_file(target, content).etag)
         });
         written.await
     }
@@ -87,7 +104,7 @@ impl FileStore for SimWorld {
             Some((file, _)) if file.etag != wanted => {
                 Err(refused(inner, DELETE, &target, ErrorClass::Precondition, "the file is at another version"))
             }
-            Some(_) => Ok(state.files.kept.remove(&target).is_some()),
+            Some(_) => Ok(state.remove_file(&target)),
         });
         deleted.await
     }
@@ -117,7 +134,7 @@ impl FileStore for SimWorld {
             if state.files.kept.contains_key(&target) {
                 return Err(refused(inner, WRITE, &target, ErrorClass::Conflict, "the file exists already"));
             }
-            state.files.put(target, content);
+            state.put_file(target, content);
             Ok(ETag::token(state.files.marks))
         });
         written.await
@@ -128,7 +145,7 @@ impl FileStore for SimWorld {
         let renewed = self.send(RENEW, what(place), true, move |state, inner| match state.files.at(&target, &mark).cloned() {
             None => Err(refused(inner, RENEW, &target, ErrorClass::Precondition, "the file is another one")),
             Some(file) => {
-                state.files.put(target, file.content);
+                state.put_file(target, file.content);
                 Ok(ETag::token(state.files.marks))
             }
         });
@@ -144,7 +161,7 @@ impl FileStore for SimWorld {
             if state.files.at(&target, &mark).is_none() {
                 return Err(refused(inner, DELETE, &target, ErrorClass::Precondition, "the file is another one"));
             }
-            Ok(state.files.kept.remove(&target).is_some())
+            Ok(state.remove_file(&target))
         });
         removed.await
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
+use super::witness::Change;
 use super::world::{SimWorld, State};
 use crate::model::{CollectionName, DocumentKey, SinkDocument};
 use crate::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError, What, Written};
@@ -68,7 +69,11 @@ impl Sink for SimWorld {
                 let what = || What::Document(name.clone(), write.key.clone());
                 collection.write(write).map_err(|message| inner.error(ErrorClass::Permanent, WRITE, what(), message))
             };
-            Ok(writes.iter().map(one).collect())
+            let written: Written = writes.iter().map(one).collect();
+            for (DocumentWrite { key, document }, _) in writes.into_iter().zip(&written).filter(|(_, written)| written.is_ok()) {
+                state.changed(|| Change::Document { collection: name.clone(), key, document });
+            }
+            Ok(written)
         });
         written.await
     }

@@ -252,7 +252,8 @@ impl TableStore for SimWorld {
             let canonical = name.canonical().into_owned();
             let new = !state.tables.0.contains_key(&canonical);
             if new {
-                state.tables.0.insert(canonical, Table { name, rows: BTreeMap::new() });
+                state.tables.0.insert(canonical, Table { name: name.clone(), rows: BTreeMap::new() });
+                state.changed(|| Change::Table { table: name, exists: true });
             }
             Ok(new)
         });
@@ -262,7 +263,15 @@ impl TableStore for SimWorld {
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
         let name = table.clone();
         let deleted = self.send("Delete Table", What::Table(table.clone()), true, move |state, _| {
-            Ok(state.tables.0.remove(&*name.canonical()).is_some())
+            let dropped = state.tables.0.remove(&*name.canonical());
+            let existed = dropped.is_some();
+            if let Some(Table { name, rows }) = dropped {
+                for key in rows.into_keys() {
+                    state.changed(|| Change::Row { table: name.clone(), key, row: None });
+                }
+                state.changed(|| Change::Table { table: name, exists: false });
+            }
+            Ok(existed)
         });
         deleted.await
     }

@@ -1,10 +1,11 @@
 //! Who sees what the world does.
 
+use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::OperationInfo;
-use crate::model::{BlobName, ContainerName, EntityKey, QueueName, Row, TableName};
-use crate::ports::{Blob, ErrorClass};
+use crate::model::{BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName, Row, SinkDocument, TableName};
+use crate::ports::{Blob, ErrorClass, FilePlace};
 
 /// Sees every operation that is executed, also one that arrives long after its sender gave up. Called before
 /// anybody else sees what has changed, and must not call the world.
@@ -50,6 +51,29 @@ pub enum Change {
         name: BlobName,
         /// What it is now; nothing where it was deleted.
         blob: Option<Blob>,
+    },
+    /// A file.
+    File {
+        /// Where it lies.
+        place: FilePlace,
+        /// What it holds now; nothing where it was removed.
+        content: Option<Bytes>,
+    },
+    /// A document of another store.
+    Document {
+        /// Its collection.
+        collection: CollectionName,
+        /// Its key.
+        key: DocumentKey,
+        /// What it says now; nothing where it was deleted.
+        document: Option<SinkDocument>,
+    },
+    /// A table was created, or dropped; its rows are told of before.
+    Table {
+        /// The table.
+        table: TableName,
+        /// Whether it exists now.
+        exists: bool,
     },
     /// A message was put.
     Put {
