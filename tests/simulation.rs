@@ -19,12 +19,19 @@ const SEEDS: u64 = 300;
 /// How many seeds of the second world it runs.
 const PATTERNS: u64 = 60;
 
+/// How many seeds of the third world it runs.
+const ARCHIVES: u64 = 150;
+
 fn seed(seed: u64) -> Report {
     run(&Request { seed, ..Request::default() })
 }
 
 fn patterns(seed: u64) -> Report {
     run(&Request { world: World::Patterns, seed, ..Request::default() })
+}
+
+fn archives(seed: u64) -> Report {
+    run(&Request { world: World::Archives, seed, ..Request::default() })
 }
 
 fn all_is_well(report: &Report) {
@@ -65,6 +72,19 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
 }
 
 #[test]
+fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_was() {
+    let mut tally = Tally::default();
+    for n in 0..ARCHIVES {
+        let report = archives(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_seen(World::Archives), [], "these things never happened");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
 fn what_was_wrong_once_is_right_now() {
     for n in FOUND {
         all_is_well(&seed(n));
@@ -82,5 +102,6 @@ fn the_same_seed_gives_the_same_run() {
     }
     for n in 1_000..1_010 {
         assert_eq!(patterns(n).hash, patterns(n).hash, "seed {n} of the patterns");
+        assert_eq!(archives(n).hash, archives(n).hash, "seed {n} of the archives");
     }
 }
