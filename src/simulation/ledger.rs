@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::archives::Later;
 pub(super) use super::asked::{Asked, Expectation, Guard};
 use super::climate::JOBS;
+use super::entry::{Delivered, LedgerEntry, Run, noted};
 use super::history::History;
 use super::oracle::escaped;
 use super::stage::WORKERS;
@@ -27,51 +28,6 @@ const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
 /// The tables whose primaries a worker may queue a sync of.
 const SYNCED: [&str; 3] = ["Employees", "FormerEmployees", "Teams"];
-
-/// A message.
-#[derive(Debug)]
-struct Entry {
-    expectation: Expectation,
-    enqueued: Timestamp,
-    text: String,
-    free: u64,
-    deliveries: Vec<Delivered>,
-    /// Its own last run that ended well: how it ended.
-    ended: Option<Outcome>,
-    /// Its own runs under way.
-    running: Vec<Run>,
-    /// Of a delete job: the deliveries for which a primary was deleted.
-    acted: Vec<u32>,
-    /// Runs that panicked.
-    panics: u32,
-    poisoned: bool,
-    gone: bool,
-    ttl: Ttl,
-    /// It is gone since its time was over.
-    expired: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Delivered {
-    tick: u64,
-    caller: u32,
-    /// Attempts so far, this one included: runs that began and whose end nothing tells of.
-    attempts: u64,
-    /// A run of it began, or the message says so.
-    began: bool,
-    /// Released in order, and written off.
-    released: bool,
-    /// Something happened that explains why it counts.
-    explained: bool,
-}
-
-/// A run under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
-    caller: u32,
-    /// Which delivery it belongs to, from 1.
-    delivery: u32,
-}
 
 /// A run on whose behalf a request was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +54,7 @@ pub(super) type Which<'a> = (&'a str, &'a str, u32);
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// By queue and id.
-    messages: BTreeMap<(String, String), Entry>,
+    messages: BTreeMap<(String, String), LedgerEntry>,
     /// What the next messages from outside are.
     expected: VecDeque<(Expectation, Ttl)>,
     /// When the last sync that ended well began, by worker and primary.
@@ -177,7 +133,7 @@ impl Ledger {
                     } else {
                         self.rechecks += 1;
                     }
-                    let entry = Entry {
+                    let entry = LedgerEntry {
                         expectation,
                         enqueued: execution.at,
                         text: text.clone(),
@@ -326,19 +282,19 @@ impl Ledger {
     }
 
     /// When a message was enqueued, by the clock of the tables, as far as a row's time can tell.
-    fn enqueued_before(&self, entry: &Entry) -> Timestamp {
+    fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         entry.enqueued.saturating_sub(self.clocks_apart).unwrap_or(entry.enqueued)
     }
 
     /// A message, and those in which its sender has put the same job.
     fn same_job(&self, id: &str) -> Vec<&str> {
-        let job = |entry: &Entry| job::decode_object(&entry.text).ok()?.get("id").cloned();
+        let job = |entry: &LedgerEntry| job::decode_object(&entry.text).ok()?.get("id").cloned();
         let of_this = self.entry(id).and_then(job);
-        let same = |entry: &Entry| of_this.is_some() && job(entry) == of_this;
+        let same = |entry: &LedgerEntry| of_this.is_some() && job(entry) == of_this;
         self.messages.iter().filter(|((_, other), entry)| other == id || same(entry)).map(|((_, other), _)| other.as_str()).collect()
     }
 
-    fn entry(&self, id: &str) -> Option<&Entry> {
+    fn entry(&self, id: &str) -> Option<&LedgerEntry> {
         self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
     }
 
@@ -559,56 +515,5 @@ fn sent_by_worker(text: &str) -> Result<Expectation, String> {
             Ok(Expectation::Job(Asked::sync(table, primary.key)))
         }
         other => Err(format!("a worker has queued {other:?}")),
-    }
-}
-
-/// How many deliveries a message says to write off, and how many runs it says began in the others.
-fn noted(text: &str, id: &str) -> (u64, u64) {
-    let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
-    note.map_or((0, 0), |note| (u64::from(note.free), u64::from(note.begun)))
-}
-
-impl Entry {
-    fn is(&self, about: &EntityKey, wanted: &str) -> bool {
-        matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
-    }
-
-    /// Whether it has an end.
-    const fn is_mortal(&self) -> bool {
-        matches!(self.ttl, Ttl::After(_))
-    }
-
-    /// The n-th delivery, from 1. A run that a redelivered sync shares is told of its number, which may be beyond the message's own.
-    fn delivery(&mut self, number: u32) -> Option<&mut Delivered> {
-        let last = self.deliveries.len().checked_sub(1)?;
-        self.deliveries.get_mut(usize::try_from(number).ok()?.checked_sub(1)?.min(last))
-    }
-
-    fn explain(&mut self, whose: impl Fn(&Delivered) -> bool) {
-        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
-            delivery.explained = true;
-        }
-    }
-
-    fn updated(&mut self, text: &str, id: &str) {
-        if *text == self.text {
-            return;
-        }
-        let (_, begun_before) = noted(&self.text, id);
-        text.clone_into(&mut self.text);
-        let (free, begun) = noted(text, id);
-        let Some(last) = self.deliveries.last_mut() else { return };
-        last.began |= begun > begun_before;
-        if free > self.free {
-            self.free = free;
-            last.released = true;
-        }
-    }
-
-    /// Whether enough runs began that count, each for a reason. `late`: the poison message arrived when its sender had given it
-    /// up, and maybe written the delivery off.
-    fn is_exhausted(&self, max: usize, late: bool) -> bool {
-        let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
-        counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
     }
 }

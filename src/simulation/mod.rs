@@ -59,6 +59,7 @@ pub mod company;
 mod company_script;
 mod content;
 mod crew;
+mod entry;
 pub mod explore;
 mod fault;
 mod hash;
