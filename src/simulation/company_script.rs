@@ -69,7 +69,7 @@ fn departments(seed: u64, climate: &Climate, keys: &[EntityKey], deeds: usize) -
         let Ok(department) = EntityKey::new(pk.as_str(), "department") else { continue };
         let founded = pk.as_str() == "Sales";
         let mut at = draw.moment(climate.storm / 2);
-        for turn in 0..1 + draw.below(4) {
+        for turn in 0..=draw.below(4) {
             let comes = founded == (turn % 2 == 1);
             let first = turn == 0 && !founded;
             let action = if comes {

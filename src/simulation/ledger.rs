@@ -123,7 +123,7 @@ impl Ledger {
                     let expectation = match queue.as_str() {
                         JOBS if from_worker => Some((sent_by_worker(text)?, Ttl::Never)),
                         JOBS => self.expected.pop_front(),
-                        _ => self.expected_recheck(),
+                        _ => Some(self.expected_recheck()),
                     };
                     let (expectation, ttl) = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if from_worker && queue.as_str() == JOBS {
@@ -190,9 +190,9 @@ impl Ledger {
     }
 
     /// A recheck comes from a worker, or from the operator who requeues it.
-    fn expected_recheck(&mut self) -> Option<(Expectation, Ttl)> {
+    fn expected_recheck(&mut self) -> (Expectation, Ttl) {
         let requeued = self.expected.pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
-        Some(requeued.unwrap_or((Expectation::Recheck, Ttl::Never)))
+        requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
     }
 
     /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again, and each run

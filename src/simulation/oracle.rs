@@ -27,8 +27,20 @@ pub struct Judgement {
 /// A text as it stands in a key: what Azure forbids there, and `%`, as the codes of its bytes.
 pub(super) fn escaped(text: &str) -> String {
     let forbidden = |c: char| matches!(c, '%' | '/' | '\\' | '#' | '?') || c.is_control();
-    let code = |c: char| c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
-    text.chars().map(|c| if forbidden(c) { code(c) } else { c.to_string() }).collect()
+    let mut key = String::new();
+    for c in text.chars() {
+        if forbidden(c) {
+            key.extend(c.encode_utf8(&mut [0; 4]).bytes().flat_map(|byte| ['%', hex(byte >> 4), hex(byte & 15)]));
+        } else {
+            key.push(c);
+        }
+    }
+    key
+}
+
+/// A hexadecimal digit.
+fn hex(digit: u8) -> char {
+    char::from_digit(u32::from(digit), 16).unwrap_or_default().to_ascii_uppercase()
 }
 
 fn own(row: &Row) -> Properties {

@@ -81,7 +81,9 @@ fn every_planted_bug_is_caught_from_the_first_seed_on() {
             caught.is_none()
         })
         .collect();
-    UNMET.iter().for_each(|(bug, needs)| println!("| {bug:?} | not met: {needs} |"));
+    for (bug, needs) in UNMET {
+        println!("| {bug:?} | not met: {needs} |");
+    }
     assert!(LEFT_TO_THE_SEARCH.iter().all(|bug| FOUND.iter().any(|(found, ..)| found == bug)));
     assert!(missed.is_empty(), "not caught within {MOST} seeds: {missed:?}");
 }

@@ -146,9 +146,8 @@ impl History {
 /// Whether a job may write over what is there for the first time.
 fn allows(asked: &Asked, before: &Known) -> bool {
     match (asked.op, &asked.guard) {
-        ("restore" | "move", _) => !before.present,
         ("put", Some(Guard::Match(wanted))) => before.etag.as_ref() == Some(wanted),
-        ("put", Some(Guard::Absent)) => !before.present,
+        ("restore" | "move", _) | ("put", Some(Guard::Absent)) => !before.present,
         ("put", Some(Guard::Newer(new))) => before.version.is_none_or(|old| old < *new),
         _ => true,
     }

@@ -41,7 +41,7 @@ fn bodies(stage: &Stage, name: &str) -> Vec<String> {
         .sim
         .messages(&queue(name))
         .iter()
-        .map(|message| body::decode(&message.text).map_or(message.text.clone(), |body| body.text))
+        .map(|message| body::decode(&message.text).map_or_else(|_| message.text.clone(), |body| body.text))
         .collect()
 }
 
