@@ -257,8 +257,6 @@ async fn one_fault_at_any_operation_is_survived_where_it_may_be_repeated_and_tol
             let surfaces = *kind == Kind::Surfaces && fault.class(*kind) == ErrorClass::Ambiguous;
             let well = match &result {
                 Ok(()) => !surfaces && line.sent() == 2,
-                // What was got comes again by itself: nothing is in doubt for long.
-                Err(error) if *name == "get messages" => surfaces && error.class == ErrorClass::Transient { retry_after: None },
                 Err(error) => surfaces && error.class == ErrorClass::Ambiguous && line.sent() == 1,
             };
             if !well {
