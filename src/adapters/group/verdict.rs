@@ -61,10 +61,10 @@ impl Shared {
 
     /// The error of one of them, as it would have been had it been sent alone.
     pub(super) fn about(&self, operation: &'static str, what: What) -> StoreError {
-        let mut error = StoreError::new(self.error.class, operation, (*self.error.subject).clone(), &*self.error.message);
+        let mut error = self.error.told_again();
+        error.operation = operation;
         error.subject.what = what;
-        error.status = self.error.status;
-        error.code.clone_from(&self.error.code);
+        error.index = None;
         error.cause = self.cause.clone().map(Cause::from);
         error
     }
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::model::{AccountName, EntityKey, Key, TableName};
-    use crate::ports::Subject;
+    use crate::ports::{Subject, Withheld};
 
     fn error(class: ErrorClass) -> StoreError {
         let what = What::Partition(TableName::new("Employees").unwrap(), Key::new("Sales").unwrap());
@@ -142,5 +142,12 @@ mod tests {
             assert_eq!((own.class, own.status, own.operation), (ErrorClass::Ambiguous, Some(500), "Delete Entity"));
             assert_eq!(own.source().unwrap().to_string(), "the request 7");
         }
+    }
+
+    #[test]
+    fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
+        let held = error(ErrorClass::Throttled { retry_after: None }).not_sent(Withheld::Held, "LaneHeld");
+        let own = Shared::new(held).about("Get Entity", entity());
+        assert_eq!((own.withheld, own.code.as_deref()), (Some(Withheld::Held), Some("LaneHeld")));
     }
 }
