@@ -119,6 +119,9 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
         }
         command => {
             let loaded = load(&cli.global, out, warns(&command))?;
+            if reads(&command) {
+                stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
+            }
             let parts = Parts::open(loaded, log)?;
             tokio::select! {
                 biased;
@@ -164,7 +167,7 @@ fn request(global: &Global) -> Request {
     // A variable that is set to nothing, as templates of containers do, names nothing.
     let folder = global.config.clone().filter(|folder| !folder.as_os_str().is_empty());
     let profile = global.profile.clone().filter(|profile| !profile.is_empty());
-    Request::of_process(folder, profile, global.set.clone())
+    Request { account_check: Some(stores::check), ..Request::of_process(folder, profile, global.set.clone()) }
 }
 
 /// Whether a command says what the configuration is warned about.
@@ -177,6 +180,22 @@ enum Warnings {
 /// Those that put a catalog into force say it; one that looks something up would only repeat it.
 const fn warns(command: &Command) -> Warnings {
     if matches!(command, Command::Migrate(_)) { Warnings::Said } else { Warnings::Unsaid }
+}
+
+/// Whether a command only reads what is there, so that a store that is not there is a mistake and none is created.
+const fn reads(command: &Command) -> bool {
+    match command {
+        Command::Get(_) | Command::Lookup(_) | Command::Logs(_) | Command::Plan(_) | Command::Audit(_) | Command::Poison(_) => true,
+        Command::Run(_)
+        | Command::Demo(_)
+        | Command::Submit(_)
+        | Command::Backfill(_)
+        | Command::Migrate(_)
+        | Command::Config(_)
+        | Command::Schema(_)
+        | Command::Completions(_)
+        | Command::Docs(_) => false,
+    }
 }
 
 /// Loads the configuration.

@@ -12,6 +12,8 @@ use crate::adapters::files::SharedFiles;
 use crate::adapters::retry::Schedule;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::wear::{Grouping, wear, wear_sink};
+use crate::cli::{AbsentStore, UsageError};
+use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, RetryPolicy, Settings, SinkSettings};
@@ -149,6 +151,34 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, S
             Ok((azure::connect(azure).map_err(|source| StoreOpenError::Connect { account: name(), source })?, place))
         }
     }
+}
+
+/// Refuses where a command that only reads would create an embedded store.
+pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
+    for AccountSettings { name, kind } in &settings.accounts {
+        let AccountKind::Embedded { path } = kind else { continue };
+        if path.exists() {
+            continue;
+        }
+        let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+        let path = path.display();
+        if let Folder::Usual(folder) = folder
+            && !folder.is_dir()
+        {
+            return Err(UsageError::new(format!(
+                "there is neither a configuration folder {} nor the store {path} of the built-in defaults, and nothing was created: go to the folder that your configuration is in, or name it with --config",
+                std::path::absolute(folder).unwrap_or_else(|_| folder.clone()).display()
+            ))
+            .into());
+        }
+        return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
+    }
+    Ok(())
+}
+
+/// Whether an account can be opened, as far as can be said without asking the service.
+pub(super) fn check(name: &AccountName, auth: &AzureAuth) -> Result<(), String> {
+    azure_account(name.clone(), auth).map(drop).map_err(|error| error.to_string())
 }
 
 fn azure_account(name: AccountName, auth: &AzureAuth) -> Result<AzureAccount, SettingsError> {

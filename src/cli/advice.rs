@@ -1,6 +1,6 @@
 //! What to do about an error, where the program can know.
 
-use super::exit::store_error;
+use super::exit::{AbsentStore, store_error};
 use crate::migrations::MigrationError;
 use crate::ports::{ErrorClass, Missing, StoreError};
 
@@ -9,6 +9,9 @@ pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(store) = store_error(cause) {
             return of_store(store);
+        }
+        if cause.is::<AbsentStore>() {
+            return Some("`evenkeel migrate up` creates what the catalog declares, and so does a worker at its start".to_owned());
         }
         match cause.downcast_ref::<MigrationError>() {
             Some(MigrationError::Record { .. }) => Some("use the newest evenkeel that ever ran on this account".to_owned()),

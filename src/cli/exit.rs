@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::client::ClientError;
 use crate::config::ConfigErrors;
 use crate::migrations::MigrationError;
+use crate::model::AccountName;
 use crate::ports::{ErrorClass, StoreError};
 use crate::worker::WorkerError;
 
@@ -49,7 +50,7 @@ impl Exit {
     /// The exit code that an error deserves: decided by the errors in its chain, the outermost first.
     pub fn of(error: &anyhow::Error) -> Self {
         for cause in error.chain() {
-            if cause.is::<UsageError>() || cause.is::<ConfigErrors>() {
+            if cause.is::<UsageError>() || cause.is::<AbsentStore>() || cause.is::<ConfigErrors>() {
                 return Self::Usage;
             }
             if let Some(store) = store_error(cause) {
@@ -107,6 +108,16 @@ impl UsageError {
     }
 }
 
+/// An embedded store that was to be read and is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the store {path} of [accounts.{account}] does not exist, and was not created to be read")]
+pub struct AbsentStore {
+    /// The account.
+    pub account: AccountName,
+    /// Its file.
+    pub path: String,
+}
+
 /// The failure of something that was asked of the client: misuse of it is misuse of the command.
 pub(super) fn misused(error: ClientError) -> anyhow::Error {
     if error.is_misuse() { UsageError::new(error.to_string()).into() } else { error.into() }
@@ -115,7 +126,6 @@ pub(super) fn misused(error: ClientError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::AccountName;
     use crate::ports::{Missing, Service, Subject, What};
     use anyhow::Context as _;
 

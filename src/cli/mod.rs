@@ -33,5 +33,5 @@ mod whole_tables;
 
 pub use args::{Cli, Command, Global};
 pub use context::Context;
-pub use exit::{Exit, UsageError};
+pub use exit::{AbsentStore, Exit, UsageError};
 pub use output::{Format, Output, Tone};

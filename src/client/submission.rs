@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Client, ClientError};
-use crate::catalog::{Catalog, TableRef};
+use crate::catalog::{ArchiveTarget, Catalog, TableRef};
 use crate::model::audit::Audit;
 use crate::model::backfill::{Backfill, BackfillScope};
 use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
@@ -134,7 +134,13 @@ fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
         Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
         Job::DropTable(job) => dated_table(&job.table, catalog),
         Job::Carry(carry) => known_view(&carry.view, catalog),
-        Job::Archive { archive, .. } | Job::Restore { archive, .. } => known_archive(archive, catalog),
+        Job::Archive { archive, .. } => known_archive(archive, catalog),
+        Job::Restore { archive, .. } => match catalog.archives.get(archive).map(|archive| &archive.target) {
+            Some(ArchiveTarget::Log(_)) => {
+                Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
+            }
+            _ => known_archive(archive, catalog),
+        },
         Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) | Job::Audit(Audit { table, .. }) => known_table(table, catalog),
         Job::Backfill(Backfill { scope: BackfillScope::View(view), .. }) => known_view(view, catalog),
     }
@@ -190,7 +196,7 @@ fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Archive, ArchiveTarget};
+    use crate::catalog::{Archive, LogTarget};
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -206,6 +212,16 @@ mod tests {
         let name = ViewName::new("former_employees").unwrap();
         let archive = Archive { name: name.clone(), source: table("Employees"), target: ArchiveTarget::Table(table("FormerEmployees")) };
         catalog.archives.insert(name, Arc::new(archive));
+        let name = ViewName::new("the_log").unwrap();
+        let target = ArchiveTarget::Log(LogTarget {
+            account: AccountName::main(),
+            container: "logs".parse().unwrap(),
+            path: crate::model::log::LogPath::parse("logs/%Y/%m/%d/%H00").unwrap(),
+            time: None,
+            spread: 1,
+            roll_at: 64 << 20,
+        });
+        catalog.archives.insert(name.clone(), Arc::new(Archive { name, source: table("Employees"), target }));
         catalog
     }
 
@@ -277,6 +293,7 @@ mod tests {
             (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "rk"),
             (r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#, "it knows Employees, FormerEmployees"),
             (r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#, "it knows former_employees"),
+            (r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#, "`evenkeel logs the_log` reads it"),
         ] {
             let error = prepare(text, None, &settings, &catalog()).unwrap_err();
             assert!(error.contains(word), "{error}");

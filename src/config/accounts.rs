@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
+use super::request::AccountCheck;
 use super::secret::SecretKeys;
 use super::section::{Reported, Section};
 use crate::model::AccountName;
@@ -39,18 +40,18 @@ enum Auth {
 }
 
 /// Reads every account. `None` in place of one with a mistake.
-pub(super) fn read(root: &Section<'_>) -> Vec<(AccountName, Option<AccountSettings>)> {
+pub(super) fn read(root: &Section<'_>, check: Option<AccountCheck>) -> Vec<(AccountName, Option<AccountSettings>)> {
     let mut accounts = Vec::new();
     for (name, section) in root.named("accounts") {
         match AccountName::new(name) {
-            Ok(name) => accounts.push((name.clone(), account(name, &section))),
+            Ok(name) => accounts.push((name.clone(), account(name, &section, check))),
             Err(error) => section.error("", error),
         }
     }
     accounts
 }
 
-fn account(name: AccountName, section: &Section<'_>) -> Option<AccountSettings> {
+fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>) -> Option<AccountSettings> {
     if !section.has("kind") {
         section.error("kind", "missing; expected \"embedded\" or \"azure\"");
     }
@@ -72,7 +73,17 @@ fn account(name: AccountName, section: &Section<'_>) -> Option<AccountSettings> 
         }
         Kind::Azure => {
             refuse_others(section, "kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
-            AccountKind::Azure(azure(section)?)
+            let auth = azure(section)?;
+            if let Some(Err(problem)) = check.map(|check| check(&name, &auth)) {
+                let keys: &[&'static str] = match auth {
+                    AzureAuth::ConnectionString(_) => &CONNECTION_STRING_KEYS,
+                    AzureAuth::Key { .. } => &KEY_KEYS,
+                    AzureAuth::Sas { .. } => &SAS_KEYS,
+                };
+                section.error(given(section, keys), problem);
+                return None;
+            }
+            AccountKind::Azure(auth)
         }
     };
     Some(AccountSettings { name, kind })

@@ -139,7 +139,7 @@ fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
     let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };
     let spread = if to.has("spread") { to.integer("spread", 1..=64) } else { Some(1) };
-    let roll_at = if to.has("roll_at") { to.parsed("roll_at", roll_at) } else { Some(ROLL_AT) };
+    let roll_at = if to.has("roll_at") { to.measure("roll_at", "a size such as \"64MiB\"", "B", roll_at) } else { Some(ROLL_AT) };
     Some(LogTarget {
         account: account.ok()?.unwrap_or_else(AccountName::main),
         container: container?,

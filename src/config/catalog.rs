@@ -66,6 +66,8 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     }
     .filed();
     retention::check(&retentions, &declared);
+    let names = views.iter().map(|view| &view.name).chain(dated_views.iter().map(|view| &view.name));
+    catalog_rules::names_of_their_own(names, &archives);
     catalog_rules::check(&catalog, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);
     dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);

@@ -39,6 +39,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     spilling(tables, views);
     shared_archives(views, archives);
     circles(views);
+    archive_circles(archives);
     likely_typos(catalog, tables, views, archives);
 }
 
@@ -127,16 +128,35 @@ fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
         return;
     }
     let covered = |property: &str| rows.partition_key.covers(&[property]) || rows.row_key.covers(&[property]);
-    let missing: Vec<&str> = ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).collect();
-    if !missing.is_empty() {
-        view.section.warning(
-            "row_key",
-            format!(
-                "two primaries can want one key, since it does not tell their {}; the first one keeps it and the other's job is poisoned. Say on_conflict = \"reject\" if that is meant, \"last_writer\" to let the last one have it, or add what is missing to the key",
-                missing.join(" and ")
-            ),
-        );
+    let named = |property: &&str| rows.partition_key.properties().contains(property) || rows.row_key.properties().contains(property);
+    let (blurred, missing): (Vec<&str>, Vec<&str>) =
+        ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).partition(named);
+    if blurred.is_empty() && missing.is_empty() {
+        return;
     }
+    let mut remedies = Vec::new();
+    if !missing.is_empty() {
+        remedies.push(format!("add {} to the key", missing.join(" and ")));
+    }
+    if let Some(property) = blurred.first() {
+        remedies.push(format!(
+            "name {} so that a reader of the key can tell where it begins and ends, by a filter that keeps all of it in a fixed width (\"{{{property}|hash:64}}\") or alone in one of the two keys",
+            blurred.join(" and ")
+        ));
+    }
+    let [missing, blurred] = [missing, blurred].map(|properties| properties.join(" and "));
+    let why = match (missing.as_str(), blurred.as_str()) {
+        (missing, "") => format!("it does not tell their {missing}"),
+        ("", blurred) => format!("their {blurred} cannot be told from it for certain"),
+        (missing, blurred) => format!("it does not tell their {missing}, and their {blurred} not for certain"),
+    };
+    view.section.warning(
+        "row_key",
+        format!(
+            "two primaries can want one key, since {why}; the first one keeps it and the other's job is poisoned. Say on_conflict = \"reject\" if that is meant, \"last_writer\" to let the last one have it, or {}",
+            remedies.join(", and ")
+        ),
+    );
 }
 
 /// Says where a partition key sends every new row to one partition, which takes 2,000 entities a second (Azure scalability targets).
@@ -376,6 +396,54 @@ fn circles(views: &[ViewDraft<'_>]) {
                     "the views go round in a circle: what {} copies into {} is copied back into {}",
                     view.name, reached[0], view.source
                 ),
+            );
+        }
+    }
+}
+
+/// Archives that lead back to where they began: what the last one archives is again a primary of the first. The way back is a
+/// `restore` job.
+fn archive_circles(archives: &[ArchiveDraft<'_>]) {
+    for archive in archives {
+        // Each archive that is reached, and the one before it on the way.
+        let mut reached: Vec<(&ArchiveDraft<'_>, Option<usize>)> = vec![(archive, None)];
+        let mut at = 0;
+        while let Some((last, _)) = reached.get(at).copied() {
+            let target = last.table();
+            if at > 0 && target == Some(&archive.source) {
+                break;
+            }
+            for next in archives.iter().filter(|next| Some(&next.source) == target) {
+                if !reached.iter().any(|(passed, _)| passed.name == next.name) {
+                    reached.push((next, Some(at)));
+                }
+            }
+            at += 1;
+        }
+        let back = std::iter::successors(reached.get(at), |(_, before)| reached.get((*before)?));
+        let mut way: Vec<String> =
+            back.filter(|(_, before)| before.is_some()).map(|(last, _)| format!("{:?}", last.name.as_str())).collect();
+        if !way.is_empty() {
+            way.reverse();
+            archive.to.error(
+                "table",
+                format!(
+                    "the archives go round in a circle: what leaves {} comes back into it by {}; the way out of an archive is a restore job",
+                    archive.source,
+                    way.join(", then ")
+                ),
+            );
+        }
+    }
+}
+
+/// One word must not mean two things: `lookup` takes a view or an archive.
+pub(super) fn names_of_their_own<'a>(views: impl Iterator<Item = &'a ViewName>, archives: &[ArchiveDraft<'_>]) {
+    for name in views {
+        for archive in archives.iter().filter(|archive| archive.name == *name) {
+            archive.section.warning(
+                "",
+                format!("a view is called {name} as well, so that `evenkeel lookup {name}` finds the view's rows and never the archive's; expected another name"),
             );
         }
     }

@@ -1,6 +1,6 @@
 //! Which layers there are, lowest first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use super::origin::{Layer, Origin, Origins};
 use super::request::{Folder, Request};
 use super::source::{Values, is_segment};
 use super::tree::{Kind, Node};
+use super::unread;
 
 /// What names of environment variables that set a key begin with. `EVENKEEL_PROFILE` and the like do not.
 const PREFIX: &str = "EVENKEEL__";
@@ -22,13 +23,16 @@ const MAX_SEGMENTS: usize = 8;
 pub(super) struct Layers<'a> {
     pub(super) values: Vec<Values>,
     pub(super) findings: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
     pub(super) origins: &'a mut Origins,
+    /// The files that they came from.
+    read: BTreeSet<PathBuf>,
 }
 
 impl<'a> Layers<'a> {
     /// Everything below the environment: built-in defaults and files.
     pub(super) fn of_files(request: &Request, origins: &'a mut Origins) -> Self {
-        let mut layers = Self { values: Vec::new(), findings: Vec::new(), origins };
+        let mut layers = Self { values: Vec::new(), findings: Vec::new(), warnings: Vec::new(), origins, read: BTreeSet::new() };
         let (folder, named) = match &request.folder {
             Folder::Named(folder) => (folder, true),
             Folder::Usual(folder) => (folder, false),
@@ -39,14 +43,14 @@ impl<'a> Layers<'a> {
         }
         let defaults = layers.toml(defaults::DEFAULT, Layer::Default, "built-in default.toml");
         layers.values.push(if found { defaults.without(&defaults::CATALOG_SECTIONS) } else { defaults });
-        if found {
-            layers.file_if_there(&folder.join("default.toml"));
-        }
+        let at = layers.values.len();
+        let default = (found && layers.file_if_there(&folder.join("default.toml"))).then_some(at);
         if let Some(profile) = request.profile.as_deref().filter(|profile| !profile.is_empty()) {
             layers.profile(profile, folder);
         }
         if found {
-            layers.catalog(&folder.join("catalog"));
+            layers.catalog(&folder.join("catalog"), default);
+            layers.warnings = unread::warnings(folder, &layers.read);
         }
         layers
     }
@@ -87,6 +91,7 @@ impl<'a> Layers<'a> {
             return false;
         }
         let name = path.display().to_string();
+        self.read.insert(path.to_owned());
         match read(path) {
             Ok(text) => {
                 let values = self.toml(&text, Layer::File, &name);
@@ -100,8 +105,8 @@ impl<'a> Layers<'a> {
         true
     }
 
-    /// Reads `catalog/*.toml` in the order of their names. What two of them declare is declared twice.
-    fn catalog(&mut self, folder: &Path) {
+    /// Reads `catalog/*.toml` in the order of their names. `default` is where the values of `default.toml` are.
+    fn catalog(&mut self, folder: &Path, default: Option<usize>) {
         if !folder.is_dir() {
             return;
         }
@@ -119,8 +124,14 @@ impl<'a> Layers<'a> {
         for path in &paths {
             self.file_if_there(path);
         }
+        self.declared_twice(default, first);
+    }
+
+    /// What `default.toml` and the files of the catalog declare more than once: none of them is laid over another.
+    fn declared_twice(&mut self, default: Option<usize>, first: usize) {
         let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
-        for values in &self.values[first..] {
+        let files = default.and_then(|at| self.values.get(at)).into_iter().chain(&self.values[first..]);
+        for values in files {
             for section in defaults::CATALOG_SECTIONS {
                 for (name, value) in values.names_in(section) {
                     let Some(origin) = self.origins.get(value.origin()) else { continue };

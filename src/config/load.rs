@@ -35,15 +35,15 @@ pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
     if layers.findings.is_empty() {
         layers.add_assignments(request, &below);
     }
-    let Layers { values, findings, .. } = layers;
+    let Layers { values, findings, warnings, .. } = layers;
     if !findings.is_empty() {
-        return Err(ConfigErrors { errors: findings, warnings: Vec::new() });
+        return Err(ConfigErrors { errors: findings, warnings });
     }
     let tree = match merge(&values, &origins) {
         Ok(tree) => tree,
-        Err(message) => return Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings: Vec::new() }),
+        Err(message) => return Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings }),
     };
-    read(request, &tree)
+    read(request, &tree, warnings)
 }
 
 /// Merges layers with the `config` crate.
@@ -56,10 +56,10 @@ fn merge(layers: &[Values], origins: &Origins) -> Result<BTreeMap<String, Node>,
     }
 }
 
-fn read(request: &Request, tree: &BTreeMap<String, Node>) -> Result<Loaded, ConfigErrors> {
+fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) -> Result<Loaded, ConfigErrors> {
     let cx = Context::new(&request.environment);
     let root = Section::new(&cx, String::new(), tree, None);
-    let accounts = accounts::read(&root);
+    let accounts = accounts::read(&root, request.account_check);
     let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();
     if !names.contains(&AccountName::main()) {
         root.error("accounts", "missing; expected [accounts.main], the account used where none is named");
@@ -75,6 +75,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>) -> Result<Loaded, Conf
     let queues = queues.into_iter().map(|draft| draft.queue).collect();
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
+    warnings.extend(unread);
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
     sort(&mut errors);

@@ -3,6 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::model::AccountName;
+use crate::settings::AzureAuth;
+
+/// Says whether an account can be opened with what is said of it, without asking the service. The error holds no secret.
+pub type AccountCheck = fn(&AccountName, &AzureAuth) -> Result<(), String>;
+
 /// The configuration folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folder {
@@ -29,6 +35,8 @@ pub struct Request {
     pub environment: BTreeMap<String, String>,
     /// `key=value` from the command line, such as `worker.lease=90s`.
     pub overrides: Vec<String>,
+    /// What the store's adapter says of credentials and endpoints; where absent, they are looked at when the store is opened.
+    pub account_check: Option<AccountCheck>,
 }
 
 impl Request {
@@ -36,6 +44,6 @@ impl Request {
     pub fn of_process(folder: Option<PathBuf>, profile: Option<String>, overrides: Vec<String>) -> Self {
         let environment =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
-        Self { folder: folder.map(Folder::Named).unwrap_or_default(), profile, environment, overrides }
+        Self { folder: folder.map(Folder::Named).unwrap_or_default(), profile, environment, overrides, account_check: None }
     }
 }

@@ -163,13 +163,28 @@ impl<'a> Section<'a> {
 
     /// A duration that must be there, within bounds.
     pub(super) fn duration(&self, key: &'static str, bounds: RangeInclusive<Duration>) -> Option<Duration> {
-        let duration = self.required(key, "a duration such as \"90s\"", parse_duration)?;
+        let duration = self.measure(key, "a duration such as \"60s\"", "s", parse_duration)?;
         if bounds.contains(&duration) {
             return Some(duration);
         }
         let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
         self.error(key, format!("expected {least} to {most}, found {}", duration_text(duration)));
         None
+    }
+
+    /// A quantity with its unit, as text, that must be there. A bare number is told what it lacks.
+    pub(super) fn measure<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        unit: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        if let Some(Node { kind: Kind::Integer(number), .. }) = self.node(key) {
+            self.error(key, format!("expected {expected}, found the number {number} without a unit; did you mean \"{number}{unit}\"?"));
+            return None;
+        }
+        self.required(key, expected, parse)
     }
 
     /// An integer that must be there, within bounds.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use config::{ConfigError, Map, Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
+use super::duplicate::{Again, Lines};
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 
@@ -12,6 +13,9 @@ use super::origin::{Layer, Origin, Origins};
 const MAX_DEPTH: usize = 16;
 /// Most dots in one line that is no comment, checked before the text is parsed: the parser nests a table for each.
 const MAX_DOTS: usize = 1_000;
+
+/// What the parser says of a key or a table that is there already.
+const DUPLICATE: &str = "duplicate key";
 
 /// A layer, ready to be merged.
 #[derive(Debug, Clone)]
@@ -49,9 +53,23 @@ impl Values {
             return (Self(Map::new()), vec![Finding::new(Some(&origin), "", format!("more than {MAX_DOTS} dots in one line"))]);
         }
         let (table, errors) = DeTable::parse_recoverable(text);
+        let lines = Lines::of(text);
+        // The header of a table that is declared twice: its keys are twice there, too, and that is told once.
+        let mut twice = None;
         for error in errors {
             let origin = reader.origin(&error.span().unwrap_or(0..0));
-            reader.findings.push(Finding::new(Some(&origin), "", format!("not TOML: {}", error.message())));
+            let line = origin.line.unwrap_or(1);
+            let (key, message) = match lines.again(line).filter(|_| error.message() == DUPLICATE) {
+                Some(again) if twice.is_some() && again.header == twice && !again.is_header => continue,
+                Some(Again { header, key, first, is_header }) => {
+                    if is_header {
+                        twice = header;
+                    }
+                    (key, format!("declared before, in {name}:{first}"))
+                }
+                None => (String::new(), format!("not TOML: {}", error.message())),
+            };
+            reader.findings.push(Finding::new(Some(&origin), key, message));
         }
         let mut values = Map::new();
         if reader.findings.is_empty() {
@@ -76,6 +94,12 @@ impl Values {
             Some(ValueKind::Table(table)) => table.iter().collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// The sections that a text has, as far as it can be read.
+    pub(super) fn sections(text: &str) -> Vec<String> {
+        let (table, _) = DeTable::parse_recoverable(text);
+        table.get_ref().keys().map(|key| key.get_ref().to_string()).collect()
     }
 
     /// Without some sections.

@@ -9,6 +9,8 @@ use crate::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
 use crate::model::{AccountName, TableName, ViewName};
 use crate::settings::{AccountKind, AzureAuth};
 
+mod accidents;
+
 /// A folder with some files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -1080,7 +1082,7 @@ proptest! {
     fn arbitrary_files_variables_and_flags_never_panic(text in prop_oneof![any::<String>(), tokens()], catalog in tokens(), name in "[A-Z0-9_.é]{0,20}", value in any::<String>(), flag in "[a-z0-9.\\[\\]=_-]{0,24}") {
         let folder = folder(&[("default.toml", &text), ("catalog/c.toml", &catalog)]);
         let environment = [(format!("EVENKEEL__{name}"), value)].into_iter().collect();
-        let request = Request { folder: Folder::Named(folder.path().to_owned()), profile: None, environment, overrides: vec![flag] };
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, overrides: vec![flag], ..Request::default() };
         let result = load(&request);
         let _ = (check_text(&result), check_json(&result));
         if let Ok(loaded) = &result {

@@ -65,7 +65,11 @@ pub(super) fn large_entity(section: &Section<'_>, accounts: &[AccountName]) -> O
         section.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));
     }
     let properties = if section.has("properties") { large_properties(section) } else { Some(BTreeSet::new()) };
-    let threshold = if section.has("threshold") { section.parsed("threshold", parse_size) } else { Some(DEFAULT_THRESHOLD) };
+    let threshold = if section.has("threshold") {
+        section.measure("threshold", "a size such as \"32KiB\"", "B", parse_size)
+    } else {
+        Some(DEFAULT_THRESHOLD)
+    };
     let spill = section.truth("spill") == Some(true);
     Some(KindDraft::LargeEntity { account: account.ok()?, container: container?, properties: properties?, threshold: threshold?, spill })
 }

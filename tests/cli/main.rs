@@ -27,3 +27,4 @@ mod searching;
 mod stale;
 mod strangers;
 mod traces;
+mod wrong_folder;

@@ -197,10 +197,24 @@ fn slug(text: &str) -> String {
     slug
 }
 
-/// Checks a strftime format by writing a date with it.
+/// What other languages' formats write for a part of a date, and the directive for it. Longer ones first.
+const PATTERNS: [(&str, &str); 8] =
+    [("yyyy", "%Y"), ("YYYY", "%Y"), ("yy", "%y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S")];
+
+/// Checks a strftime format by writing two dates with it, which differ in each of their parts: a format that makes the same of both
+/// tells no date from another.
 pub(super) fn check_date_format(format: &str) -> Result<(), String> {
-    let sample = EdmDateTime::parse("2026-11-20T15:00:00Z").map_err(|error| error.to_string())?;
-    format_date(format, sample).map(|_| ())
+    let written = |moment: &str| {
+        let moment = EdmDateTime::parse(moment).map_err(|error| error.to_string())?;
+        format_date(format, moment)
+    };
+    let (one, other) = (written("2026-11-20T15:00:00Z")?, written("1984-02-05T04:03:02.123Z")?);
+    if one != other {
+        return Ok(());
+    }
+    let meant = PATTERNS.iter().fold(format.to_owned(), |meant, (pattern, directive)| meant.replace(pattern, directive));
+    let hint = if meant == format { String::new() } else { format!("; did you mean date:{meant}?") };
+    Err(format!("no directive such as %Y tells one date from another, so that every value would become {one:?}{hint}"))
 }
 
 fn format_date(format: &str, moment: EdmDateTime) -> Result<String, String> {

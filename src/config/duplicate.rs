@@ -1,0 +1,74 @@
+//! Where a table or a key of a TOML text stands for the first time, for what stands twice.
+
+/// The lines of a text.
+pub(super) struct Lines<'a>(Vec<&'a str>);
+
+/// A line whose table or key is declared before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Again {
+    /// The number of the header line that it belongs to, or is.
+    pub(super) header: Option<usize>,
+    /// The line is that header.
+    pub(super) is_header: bool,
+    /// The full name of the table or key.
+    pub(super) key: String,
+    /// The line of the first one, from 1.
+    pub(super) first: usize,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        Self(text.lines().collect())
+    }
+
+    /// What a line (from 1) declares again; nothing where no earlier line is found that declares it.
+    pub(super) fn again(&self, line: usize) -> Option<Again> {
+        let at = line.checked_sub(1).filter(|at| *at < self.0.len())?;
+        let header = (0..=at).rev().find(|at| table(self.0[*at]).is_some());
+        let named = header.and_then(|at| table(self.0[at]));
+        if let (Some(name), true) = (&named, header == Some(at)) {
+            let first = (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name))?;
+            return Some(Again { header, is_header: true, key: name.clone(), first: first + 1 });
+        }
+        let key = key(self.0[at])?;
+        // In the same table, which may have begun further above where its header stands twice.
+        let begins = named.as_ref().map_or(0, |name| (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name)).unwrap_or(0));
+        let first = (begins..at).find(|at| self::key(self.0[*at]).as_ref() == Some(&key));
+        let full = named.map_or_else(|| key.clone(), |name| format!("{name}.{key}"));
+        // Without one of its own, the table is what stands twice (`[a.b]` after `a.b.c = 1`).
+        Some(Again { header, is_header: false, key: full, first: first.unwrap_or(begins) + 1 })
+    }
+}
+
+/// The name that a line gives to the table it begins.
+fn table(line: &str) -> Option<String> {
+    let rest = line.trim_start().strip_prefix('[')?;
+    let rest = rest.strip_prefix('[').unwrap_or(rest);
+    Some(plain(&rest[..rest.find(']')?]))
+}
+
+/// The key that a line sets.
+fn key(line: &str) -> Option<String> {
+    let name = plain(line.split_once('=')?.0);
+    (!name.is_empty() && !name.starts_with('#')).then_some(name)
+}
+
+/// A name without blanks and quotes.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_one_is_found_whatever_blanks_and_quotes_there_are() {
+        let lines = Lines::of("a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n");
+        let again = |line| lines.again(line).unwrap();
+        assert_eq!(again(4), Again { header: Some(3), is_header: true, key: "views.v".to_owned(), first: 2 });
+        assert_eq!(again(5), Again { header: Some(3), is_header: false, key: "views.v.kind".to_owned(), first: 3 });
+        assert_eq!(lines.again(2), None);
+        assert_eq!((lines.again(0), lines.again(99)), (None, None));
+    }
+}

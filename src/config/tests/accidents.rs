@@ -1,0 +1,145 @@
+//! Accidents: what people write that means something else than they think, or nothing.
+
+use super::*;
+
+/// The warnings of a folder's files, without the folder.
+fn warned(files: &[(&str, &str)]) -> Vec<String> {
+    let folder = folder(files);
+    let prefix = format!("{}/", folder.path().display());
+    load(&request(folder.path())).unwrap().warnings.iter().map(|warning| warning.to_string().replace(&prefix, "")).collect()
+}
+
+fn has(findings: &[String], parts: &[&str]) {
+    assert!(findings.iter().any(|finding| parts.iter().all(|part| finding.contains(part))), "{parts:?} is not in {findings:#?}");
+}
+
+#[test]
+fn a_date_format_without_a_directive_is_refused_with_the_one_that_was_meant() {
+    for (format, meant) in
+        [("yyyy-MM-dd", "date:%Y-%m-%d?"), ("yyyyMMddHHmmss", "date:%Y%m%d%H%M%S?"), ("today", "\"today\""), ("%%", "\"%\"")]
+    {
+        let found = mistakes(&VIEW.replace("{RowKey}", &format!("{{At|date:{format}}}_{{RowKey}}")));
+        has(&found, &["default.toml:7: views.v.row_key: ", "no directive", meant]);
+    }
+    assert!(load_text(&VIEW.replace("{RowKey}", "{At|date:%S%Y%m%d}_{RowKey}")).is_ok());
+}
+
+#[test]
+fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
+    let lease = mistakes("[worker]\nlease = 60\n");
+    assert_eq!(
+        lease,
+        ["default.toml:2: worker.lease: expected a duration such as \"60s\", found the number 60 without a unit; did you mean \"60s\"?"]
+    );
+    has(
+        &mistakes("[worker]\nstorage_retry = { min = 50, base = \"100ms\", max = \"5s\", attempts = 6 }"),
+        &["worker.storage_retry.min", "50s"],
+    );
+}
+
+#[test]
+fn a_view_declared_twice_in_one_file_is_one_mistake_that_names_both_places() {
+    assert_eq!(
+        mistakes(&format!("{VIEW}{VIEW}")),
+        ["default.toml:9: views.v: declared before, in default.toml:2"].map(|text| text.to_owned())
+    );
+    let once_more = format!("{VIEW}[worker]\nlease = \"60s\"\nlease = \"70s\"\n{VIEW}");
+    assert_eq!(
+        mistakes(&once_more),
+        [
+            "default.toml:10: worker.lease: declared before, in default.toml:9",
+            "default.toml:12: views.v: declared before, in default.toml:2"
+        ]
+    );
+}
+
+#[test]
+fn a_view_declared_in_the_default_file_and_in_the_catalog_is_one_mistake_too() {
+    let folder = folder(&[("default.toml", VIEW), ("catalog/a.toml", VIEW)]);
+    let error = load(&request(folder.path())).unwrap_err();
+    assert_eq!(error.errors.len(), 1, "{error}");
+    assert!(
+        error.to_string().contains("a.toml:2: views.v: declared before, in ") && error.to_string().ends_with("default.toml:2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
+    let found = warned(&[
+        ("default.toml", ""),
+        ("bookings.toml", VIEW),
+        ("catalogue/guests.toml", "[archives.a]"),
+        ("catalog/sub/rooms.toml", "[tables.Rooms]"),
+        ("catalog/menus.tml", "[retention.old]\nnot TOML"),
+        ("production.toml", "[worker]\nlease = \"90s\""),
+        ("catalog/..data/hidden.toml", VIEW),
+        ("catalog/.hidden/hidden.toml", VIEW),
+        ("dashboard.json", "[views.v]"),
+    ]);
+    assert_eq!(found.len(), 4, "{found:#?}");
+    for (file, place) in [
+        ("bookings.toml: ", "expected it at catalog/bookings.toml (or give --profile bookings"),
+        ("catalogue/guests.toml: ", "expected it at catalog/guests.toml"),
+        ("catalog/sub/rooms.toml: ", "expected it at catalog/rooms.toml"),
+        ("catalog/menus.tml: ", "expected it at catalog/menus.toml"),
+    ] {
+        has(&found, &[file, "is not read and declares [", place]);
+    }
+}
+
+#[test]
+fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
+    let folder = folder(&[("default.toml", ""), ("bookings.toml", VIEW), ("catalog/a.toml", "[tables.Rooms]")]);
+    let profile = Request { profile: Some("bookings".to_owned()), ..request(folder.path()) };
+    assert_eq!(load(&profile).unwrap().warnings, []);
+    has(&warned(&[("default.tml", "[worker]")]), &["default.tml: is not read", "expected it at default.toml"]);
+}
+
+#[test]
+fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is() {
+    let found = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{Email}"))]);
+    has(&found, &["it does not tell their PartitionKey and RowKey;", "or add PartitionKey and RowKey to the key"]);
+    let cut = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{RowKey}_{PartitionKey}"))]);
+    has(&cut, &["cannot be told from it for certain", "{PartitionKey|hash:64}"]);
+    assert!(!cut.iter().any(|warning| warning.contains("to the key") || warning.contains("does not tell")), "{cut:#?}");
+    let both = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{RowKey|lower}"))]);
+    has(&both, &["it does not tell their PartitionKey, and their RowKey not for certain", "add PartitionKey to the key, and name RowKey"]);
+}
+
+#[test]
+fn archives_that_lead_back_to_where_they_began_are_refused_however_long_the_way() {
+    let archive = |name: &str, from: &str, to: &str| {
+        format!("[archives.{name}]\nsource = \"{from}\"\nto = {{ kind = \"table\", table = \"{to}\" }}\n")
+    };
+    let two = mistakes(&(archive("out", "Aaa", "Bbb") + &archive("back", "Bbb", "Aaa")));
+    assert_eq!(two.len(), 2, "{two:#?}");
+    has(&two, &["archives.out.to.table", "what leaves Aaa comes back into it by \"back\"", "restore job"]);
+    let three =
+        mistakes(&(archive("a", "Aaa", "Bbb") + &archive("b", "Bbb", "Ccc") + &archive("c", "Ccc", "Aaa") + &archive("d", "Ddd", "Eee")));
+    assert_eq!(three.len(), 3, "{three:#?}");
+    has(&three, &["archives.a.to.table", "\"b\", then \"c\""]);
+    let chain = load_text(&(archive("a", "Aaa", "Bbb") + &archive("b", "Bbb", "Ccc")));
+    assert!(chain.is_ok());
+}
+
+#[test]
+fn a_view_and_an_archive_of_one_name_are_worth_a_warning() {
+    let text = format!("{VIEW}[archives.v]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"Former\" }}\n");
+    has(&warnings(&text), &["archives.v: a view is called v as well", "`evenkeel lookup v`"]);
+}
+
+#[test]
+fn credentials_are_checked_by_the_one_who_opens_the_account() {
+    fn refuse(_: &AccountName, auth: &AzureAuth) -> Result<(), String> {
+        match auth {
+            AzureAuth::ConnectionString(_) => Err("no key".to_owned()),
+            AzureAuth::Key { .. } | AzureAuth::Sas { .. } => Ok(()),
+        }
+    }
+    let folder = folder(&[("default.toml", "[accounts.main]\nkind = \"azure\"\nconnection_string_env = \"C\"\n")]);
+    let environment = with_environment(request(folder.path()), &[("C", "AccountName=contoso")]);
+    assert!(load(&environment).is_ok());
+    let error = load(&Request { account_check: Some(refuse), ..environment }).unwrap_err().to_string();
+    assert!(error.contains("default.toml:3: accounts.main.connection_string_env: no key"), "{error}");
+}

@@ -1,0 +1,84 @@
+//! Commands where there is nothing to read, and accounts that nothing opens.
+
+use std::process::{Command, Stdio};
+
+use crate::place::{PROGRAM, Place, json_lines, says, stderr, stdout};
+
+const READING: [&[&str]; 7] = [
+    &["get", "Employees", "a", "b"],
+    &["lookup", "employees_by_email", "PartitionKey=a", "Email=b"],
+    &["plan", "Employees", "a", "b"],
+    &["audit"],
+    &["poison", "list"],
+    &["poison", "requeue", "--all"],
+    &["poison", "discard", "--all", "--yes"],
+];
+
+#[test]
+fn reading_in_a_wrong_folder_says_so_and_creates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in READING {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().current_dir(folder.path()).args(args).stdin(Stdio::null());
+        let ended = assert_cmd::Command::from_std(command).assert().code(2);
+        says(&stderr(&ended), &["there is neither a configuration folder", "nothing was created", "--config"]);
+        assert_eq!(stdout(&ended), "");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn reading_a_store_that_was_never_made_says_what_makes_it() {
+    let place = Place::new();
+    says(&stderr(&place.run(&["poison", "list"]).code(2)), &["[accounts.main] does not exist", "`evenkeel migrate up` creates"]);
+    assert!(!place.store().exists());
+    place.run(&["migrate", "up"]).success();
+    says(&stderr(&place.run(&["poison", "list"]).success()), &["No poisoned messages."]);
+}
+
+#[test]
+fn an_account_that_nothing_opens_is_refused_before_anything_is_asked() {
+    let place = Place::new();
+    for (account, problem) in [
+        ("connection_string_env = \"SECRET\"\n", "AccountKey or SharedAccessSignature is missing"),
+        ("auth = \"key\"\nname = \"contoso\"\nkey_env = \"SECRET\"\n", "the account key is not Base64"),
+        ("auth = \"sas\"\nname = \"contoso\"\nsas_env = \"SECRET\"\n", "not a query string with a sig= in it"),
+    ] {
+        place.configure(&format!("[accounts.main]\nkind = \"azure\"\n{account}"));
+        for args in [&["config", "check"][..], &["run", "--no-http"], &["migrate", "status"]] {
+            let mut command = place.command(args);
+            command.env("SECRET", "AccountName=s3cret");
+            let ended = assert_cmd::Command::from_std(command).assert().code(2);
+            let said = format!("{}{}", stdout(&ended), stderr(&ended));
+            says(&said, &["default.toml:", "accounts.main.", problem]);
+            assert!(!said.contains("s3cret"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_catalog_file_that_is_not_read_is_named_by_check_and_by_run() {
+    let place = Place::new();
+    std::fs::create_dir(place.folder().join("catalogue")).unwrap();
+    std::fs::write(place.folder().join("catalogue/guests.toml"), "[tables.Guests]\n").unwrap();
+    says(
+        &stdout(&place.run(&["config", "check"]).success()),
+        &["warning: ", "catalogue/guests.toml: is not read", "catalog/guests.toml", "warnings"],
+    );
+    let checked = &json_lines(&place.run(&["--json", "config", "check"]).success())[0];
+    assert!(
+        checked["warnings"].as_array().unwrap().iter().any(|warning| warning["file"].as_str().unwrap().ends_with("catalogue/guests.toml")),
+        "{checked}"
+    );
+    says(&stderr(&place.run(&["run", "--until-idle=0.1", "--no-http"]).success()), &["warning: ", "catalogue/guests.toml: is not read"]);
+}
+
+#[test]
+fn a_restore_from_a_log_is_refused_before_it_is_sent() {
+    let place = Place::new();
+    place.add("[archives.the_log]\nsource = \"Employees\"\nto = { kind = \"append_blob\", container = \"logs\" }\n");
+    place.run(&["migrate", "up"]).success();
+    let restore = r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#;
+    says(&stderr(&place.run(&["submit", restore]).code(1)), &["the_log is a log", "`evenkeel logs the_log`"]);
+    assert_eq!(place.work()["poisoned"], 0);
+}
