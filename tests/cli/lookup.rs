@@ -124,3 +124,62 @@ fn a_list_in_a_blob_and_one_that_outgrew_its_row_give_their_members() {
     let members: Vec<[String; 3]> = serde_json::from_str(list[0]["Members"].as_str().unwrap()).unwrap();
     assert!(members.iter().map(|[_, rk, _]| rk).eq(&expected) && members[7][2] == note);
 }
+
+#[test]
+fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_from_there() {
+    let place = Place::new();
+    place.add(
+        "[views.by_team]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"table\"\ntable = \"Teams\"\npartition_key = \"team\"\nrow_key = \"{Team}\"\n\
+         member = [\"{PartitionKey}\", \"{RowKey}\"]\nproperty = \"Members\"\n\
+         [views.in_blobs]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"blob\"\ncontainer = \"teams\"\nname = \"team_{Team}\"\n\
+         member = [\"{PartitionKey}\", \"{RowKey}\"]\n\
+         [views.headcount]\nkind = \"aggregate\"\nsource = \"Employees\"\ngroup_table = \"Headcounts\"\npartition_key = \"team\"\nrow_key = \"{Team}\"\nset = { Headcount = \"count()\" }",
+    );
+    place.run(&["migrate", "up"]).success();
+    let job = |n: u32| {
+        let team = ["Blues", "Greens", "Reds"][n as usize % 3];
+        format!(
+            "{{\"op\":\"put\",\"table\":\"Employees\",\"entity\":{{\"PartitionKey\":\"Sales\",\"RowKey\":\"{n:02}\",\"Team\":\"{team}\"}}}}\n"
+        )
+    };
+    place.run_with(&["submit", "-"], (0..36).map(job).collect::<String>()).success();
+    assert_eq!(place.work()["done"], json!(36));
+
+    let look = |args: &[&str]| {
+        let mut found = json_lines(&place.run(&[&["--json", "lookup"], args].concat()).success());
+        let summary = found.pop().unwrap();
+        (found.iter().map(|row| row["RowKey"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), summary)
+    };
+    let of = |first: u32| (first..36).step_by(3).map(|n| format!("{n:02}")).collect::<Vec<_>>();
+    for view in ["by_team", "in_blobs", "headcount"] {
+        // Entities cost a request each beside that of the list.
+        let (found, summary) = look(&[view, "Team=Blues", "--top", "2", "--entities"]);
+        assert_eq!((found.as_slice(), &summary["requests"]), (&of(0)[..2], &json!(3)), "{view}: {summary}");
+        let token = summary["continuation"].as_str().unwrap();
+        let (rest, summary) = look(&[view, "Team=Blues", "--entities", "--continue", token]);
+        assert_eq!(rest, of(0)[2..], "{view}");
+        assert!(summary.get("continuation").is_none(), "{view}: {summary}");
+    }
+    let (found, summary) = look(&["by_team", "Team=Blues", "--top", "2"]);
+    assert_eq!((found.len(), &summary["requests"]), (2, &json!(1)));
+    let (found, summary) = look(&["headcount", "Team>=A", "--top", "2"]);
+    assert_eq!((found.as_slice(), &summary["requests"]), (&["Blues".to_owned(), "Greens".to_owned()][..], &json!(1)));
+
+    // Over several lists, whichever way they are cut.
+    let all: Vec<String> = (0..3).flat_map(of).collect();
+    for top in ["1", "5", "12", "13", "35", "36", "37"] {
+        let (mut found, mut token) = (Vec::new(), None::<String>);
+        loop {
+            let mut args = vec!["by_team", "Team>=A", "--top", top];
+            args.extend(token.iter().flat_map(|token| ["--continue", token.as_str()]));
+            let (part, summary) = look(&args);
+            assert!(part.len() <= top.parse::<usize>().unwrap());
+            found.extend(part);
+            token = summary["continuation"].as_str().map(str::to_owned);
+            if token.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, all, "{top} at a time");
+    }
+}

@@ -3,58 +3,50 @@
 use crate::catalog::{BlobLists, IndexEntity, View};
 use crate::client::{ClientError, lists};
 use crate::model::template::Template;
-use crate::model::{BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName};
+use crate::model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use crate::ports::Account;
 
-/// The members of these lists, in order, each as a row: its texts under the names of their templates. Such a row has the
-/// primary's keys. Returns the requests that it took, too: a list may lie in a blob.
-pub(super) async fn rows(
-    found: Vec<Row>,
+/// A member of a list of this view as a row: its texts under the names of their templates, and its primary's keys.
+pub(super) fn of_list(member: &Member, list: &Row, table: &TableName, index: &IndexEntity) -> Result<Row, ClientError> {
+    let entity = row(member, Some(&list.entity.key), &index.member)
+        .ok_or_else(|| broken(format!("{table}{} has the member {member}, which is none of this view", list.entity.key)))?;
+    Ok(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp })
+}
+
+/// The primary of a contribution to a group, as a row of nothing but its keys: they are the first two texts.
+pub(super) fn of_group(member: &Member, group: &Row, table: &TableName) -> Result<Row, ClientError> {
+    let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
+    let key = key.ok_or_else(|| broken(format!("{table}{} has the member {member}, which tells no primary", group.entity.key)))?;
+    Ok(Row { entity: Entity::new(key), etag: group.etag.clone(), timestamp: group.timestamp })
+}
+
+/// Up to `top` members of a list in a blob after this one, each as a row, and the last of them where there are more. Their versions
+/// are their tokens.
+pub(super) async fn in_blob(
+    view: &View,
+    blobs: &BlobLists,
+    name: &BlobName,
     account: &Account,
-    table: &TableName,
-    index: &IndexEntity,
-) -> Result<(Vec<Row>, u64), ClientError> {
-    let (mut rows, mut requests) = (Vec::new(), 0);
-    for list in found {
-        let site = Site::Row { table: table.clone(), key: list.entity.key.clone() };
-        let (members, took) = lists::of_row(account, &site, &list.entity).await?;
-        requests += took;
-        for member in members.members.into_keys() {
-            let entity = row(&member, Some(&list.entity.key), &index.member)
-                .ok_or_else(|| broken(format!("{site} has the member {member}, which is none of this view")))?;
-            rows.push(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp });
-        }
-    }
-    Ok((rows, requests))
-}
-
-/// The keys of the primaries that are in these groups, in order. The first two texts of a contribution are those keys.
-pub(super) async fn keys(groups: &[Row], account: &Account, table: &TableName) -> Result<(Vec<EntityKey>, u64), ClientError> {
-    let (mut keys, mut requests) = (Vec::new(), 0);
-    for group in groups {
-        let site = Site::Row { table: table.clone(), key: group.entity.key.clone() };
-        let (members, took) = lists::of_row(account, &site, &group.entity).await?;
-        requests += took;
-        for member in members.members.into_keys() {
-            let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
-            keys.push(key.ok_or_else(|| broken(format!("{site} has the member {member}, which tells no primary")))?);
-        }
-    }
-    Ok((keys, requests))
-}
-
-/// The members of a list in a blob, each as a row. Their versions are their tokens.
-pub(super) async fn in_blob(view: &View, blobs: &BlobLists, name: &BlobName, account: &Account) -> Result<Vec<Row>, ClientError> {
-    let Some((of, list)) = lists::in_blob(account, &blobs.container, name).await? else { return Ok(Vec::new()) };
+    after: Option<&Member>,
+    top: usize,
+) -> Result<(Vec<Row>, Option<Member>), ClientError> {
+    let Some((of, list)) = lists::in_blob(account, &blobs.container, name).await? else { return Ok((Vec::new(), None)) };
     let site = format!("{}/{name}", blobs.container);
     if of != view.name {
         return Err(broken(format!("{site} is a list of the view {of}, and not of {}", view.name)));
     }
-    let row = |(member, token)| match row(&member, None, &blobs.member) {
+    let row = |(member, token): (&Member, ETag)| match row(member, None, &blobs.member) {
         Some(entity) => Ok(Row { entity, etag: token, timestamp: None }),
         None => Err(broken(format!("{site} has the member {member}, which is none of this view"))),
     };
-    list.members.into_iter().map(row).collect()
+    let mut left = list.members.into_iter().filter(|(member, _)| after.is_none_or(|after| member > after));
+    let (mut rows, mut last) = (Vec::new(), None);
+    for (member, token) in left.by_ref().take(top) {
+        rows.push(row((&member, token))?);
+        last = Some(member);
+    }
+    let more = left.next().is_some();
+    Ok((rows, last.filter(|_| more)))
 }
 
 fn broken(what: impl Into<String>) -> ClientError {

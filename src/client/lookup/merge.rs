@@ -18,26 +18,63 @@ pub(super) struct Found {
     pub(super) requests: u64,
 }
 
-/// Reads up to `top` rows of these ranges, merged in the order of what follows their prefixes.
-pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<Position>, top: u32) -> Result<Found, StoreError> {
-    let mut cursors: Vec<Cursor<'_>> = ranges.iter().zip(from).map(|(range, position)| Cursor::new(range, position)).collect();
-    // All at once: there are at most as many as a template has buckets.
-    try_join_all(cursors.iter_mut().map(|cursor| cursor.fill(reading))).await?;
-    let mut rows = Vec::new();
-    let mut last = None;
-    while rows.len() < top as usize {
-        // Not behind the last row: who wants ten does not pay for the page that follows.
-        if let Some(last) = last {
-            let cursor: &mut Cursor<'_> = &mut cursors[last];
+/// Several ranges that are read as one, row by row.
+pub(super) struct Merge<'a> {
+    cursors: Vec<Cursor<'a>>,
+    /// The cursor that the last row came from, and where it stood before.
+    last: Option<(usize, Position)>,
+}
+
+impl<'a> Merge<'a> {
+    /// Reads the first page of each range, all at once: there are at most as many as a template has buckets.
+    pub(super) async fn start(reading: &Reading<'_>, ranges: &'a [KeyRange], from: Vec<Position>) -> Result<Self, StoreError> {
+        let mut cursors: Vec<Cursor<'a>> = ranges.iter().zip(from).map(|(range, position)| Cursor::new(range, position)).collect();
+        try_join_all(cursors.iter_mut().map(|cursor| cursor.fill(reading))).await?;
+        Ok(Self { cursors, last: None })
+    }
+
+    /// The next row, in the order of what follows the ranges' prefixes. A page is not read before a row of it is asked for: who
+    /// wants ten does not pay for the page that follows.
+    pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<Row>, StoreError> {
+        if let Some((last, _)) = self.last.take() {
+            let cursor: &mut Cursor<'_> = &mut self.cursors[last];
             cursor.fill(reading).await?;
         }
-        let Some(least) = least(&cursors) else { break };
-        rows.extend(cursors[least].take());
-        last = Some(least);
+        let Some(least) = least(&self.cursors) else { return Ok(None) };
+        self.last = Some((least, self.cursors[least].position()));
+        Ok(self.cursors[least].take())
     }
-    let positions: Vec<Position> = cursors.iter().map(Cursor::position).collect();
-    let requests = cursors.iter().map(|cursor| cursor.requests).sum();
-    Ok(Found { rows, positions: positions.iter().any(|position| !position.ended).then_some(positions), requests })
+
+    /// Where each range stands; nothing where all have ended.
+    pub(super) fn positions(&self) -> Option<Vec<Position>> {
+        let positions: Vec<Position> = self.cursors.iter().map(Cursor::position).collect();
+        positions.iter().any(|position| !position.ended).then_some(positions)
+    }
+
+    /// Where each range stood before the last row: from there it comes first again.
+    pub(super) fn positions_before_last(&self) -> Vec<Position> {
+        let before = |(at, cursor): (usize, &Cursor<'_>)| match &self.last {
+            Some((last, before)) if *last == at => before.clone(),
+            _ => cursor.position(),
+        };
+        self.cursors.iter().enumerate().map(before).collect()
+    }
+
+    /// Requests sent.
+    pub(super) fn requests(&self) -> u64 {
+        self.cursors.iter().map(|cursor| cursor.requests).sum()
+    }
+}
+
+/// Reads up to `top` rows of these ranges.
+pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<Position>, top: u32) -> Result<Found, StoreError> {
+    let mut merge = Merge::start(reading, ranges, from).await?;
+    let mut rows = Vec::new();
+    while rows.len() < top as usize {
+        let Some(row) = merge.next(reading).await? else { break };
+        rows.push(row);
+    }
+    Ok(Found { rows, positions: merge.positions(), requests: merge.requests() })
 }
 
 /// The cursor whose next row comes first; of equals the first.

@@ -67,7 +67,7 @@ impl Client {
 }
 
 impl Lookup<'_> {
-    /// Most rows; 1,000 where nothing is said. (Of lists: most lists.)
+    /// Most rows; 1,000 where nothing is said. Of lists these are members, of groups that are followed to their entities the entities.
     #[must_use]
     pub const fn top(mut self, top: u32) -> Self {
         self.top = top;

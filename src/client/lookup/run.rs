@@ -6,18 +6,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::cursor::{Reading, What, page_rows};
+use super::merge::Merge;
 use super::query::{Lookup, LookupResult};
-use super::token::{Position, Token};
+use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::catalog::{Archive, ArchiveTarget, OnConflict, SearchIndex, SecondaryIndex, TableRef, View, ViewKind};
-use crate::client::ClientError;
+use crate::client::{ClientError, lists};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::Primary;
 use crate::model::sink;
 use crate::model::template::Template;
-use crate::model::{Entity, EntityKey, Row, Site};
+use crate::model::{Entity, EntityKey, Member, Row, Site, TableName};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
-use crate::ports::Account;
 use crate::shared::Owned;
 use crate::wide;
 
@@ -68,9 +68,12 @@ impl Lookup<'_> {
         let (mut found, keys) = match &view.kind {
             ViewKind::BlobLists(lists) => {
                 let name = lookup::blob(view, lists, &self.terms)?;
-                let rows = members::in_blob(view, lists, &name, self.client.account(&lists.account)?).await?;
+                let after = self.from(0)?.inside.map(|inside| inside.member);
+                let account = self.client.account(&lists.account)?;
+                let (rows, more) = members::in_blob(view, lists, &name, account, after.as_ref(), self.top as usize).await?;
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
-                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
+                let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
+                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation }, keys)
             }
             ViewKind::SearchIndex(search) => {
                 let rows: Vec<Row> = self.in_search(view, search).await?.into_iter().collect();
@@ -113,12 +116,58 @@ impl Lookup<'_> {
     /// What a view's rows say, and the keys of the primaries that they belong to.
     async fn in_rows(&self, view: &View) -> Result<(LookupResult, Vec<EntityKey>), ClientError> {
         let plan = lookup::plan(view, &self.terms)?;
-        let mut found = self.read(&plan, What::View(view), self.copy_select(view)).await?;
-        let account = self.client.account(&plan.table.account)?;
-        let (rows, keys, requests) = derived(view, account, &plan.table, std::mem::take(&mut found.rows)).await?;
-        found.rows = rows;
-        found.requests += requests;
+        let table = &plan.table.table;
+        let found = match &view.kind {
+            ViewKind::IndexEntity(index) => self.in_lists(view, &plan, |member, list| members::of_list(member, list, table, index)).await?,
+            ViewKind::Aggregate(_) if self.entities => {
+                self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
+            }
+            _ => self.read(&plan, What::View(view), self.copy_select(view)).await?,
+        };
+        let keys = primaries(view, table, &found.rows)?;
         Ok((found, keys))
+    }
+
+    /// The members of the lists in the ranges of a plan, in order, each as the row that is made of it. What lies outside of a list's
+    /// row is read only of lists that members are wanted of.
+    async fn in_lists(
+        &self,
+        view: &View,
+        plan: &LookupPlan,
+        as_row: impl Fn(&Member, &Row) -> Result<Row, ClientError>,
+    ) -> Result<LookupResult, ClientError> {
+        let Token { ranges: from, mut inside, .. } = self.from(plan.ranges.len())?;
+        let (account, top) = (self.client.account(&plan.table.account)?, self.top as usize);
+        let reading = Reading {
+            what: What::View(view),
+            table: &plan.table,
+            tables: account.tables.as_ref(),
+            select: None,
+            page: page_rows(self.top),
+        };
+        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let mut merge = Merge::start(&reading, &plan.ranges, from).await.map_err(failed)?;
+        let (mut rows, mut requests, mut rest) = (Vec::new(), 0, None);
+        while rows.len() < top && rest.is_none() {
+            let Some(list) = merge.next(&reading).await.map_err(failed)? else { break };
+            let key = &list.entity.key;
+            let site = Site::Row { table: plan.table.table.clone(), key: key.clone() };
+            let (found, took) = lists::of_row(account, &site, &list.entity).await?;
+            requests += took;
+            let after = inside.take().filter(|inside| inside.list.as_ref() == Some(key)).map(|inside| inside.member);
+            let mut left = found.members.into_keys().filter(|member| after.as_ref().is_none_or(|after| member > after));
+            let mut last = None;
+            for member in left.by_ref().take(top - rows.len()) {
+                rows.push(as_row(&member, &list)?);
+                last = Some(member);
+            }
+            if let (Some(member), Some(_)) = (last, left.next()) {
+                rest = Some(self.token(merge.positions_before_last()).inside(Inside { list: Some(key.clone()), member }));
+            }
+        }
+        let rest = rest.or_else(|| merge.positions().map(|positions| self.token(positions)));
+        let requests = requests + merge.requests();
+        Ok(LookupResult { rows, class: plan.class, requests, continuation: rest.map(|token| token.encode()) })
     }
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
@@ -156,16 +205,26 @@ impl Lookup<'_> {
 
     /// Reads the ranges of a plan.
     async fn read(&self, plan: &LookupPlan, what: What<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
-        let from = match &self.after {
-            Some(text) => Token::decode(text, &self.place(), &self.terms, plan.ranges.len())?.ranges,
-            None => vec![Position::default(); plan.ranges.len()],
-        };
+        let from = self.from(plan.ranges.len())?.ranges;
         let tables = self.client.account(&plan.table.account)?.tables.as_ref();
         let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top) };
         let found = merge::read(&reading, &plan.ranges, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
-        let continuation = found.positions.map(|positions| Token::new(&self.place(), &self.terms, positions).encode());
+        let continuation = found.positions.map(|positions| self.token(positions).encode());
         Ok(LookupResult { rows: found.rows, class: plan.class, requests: found.requests, continuation })
+    }
+
+    /// Where to begin: where an earlier lookup ended, else at the start of each range.
+    fn from(&self, ranges: usize) -> Result<Token, ClientError> {
+        match &self.after {
+            Some(text) => Token::decode(text, &self.place(), &self.terms, ranges),
+            None => Ok(self.token(vec![Position::default(); ranges])),
+        }
+    }
+
+    /// Where a later lookup goes on.
+    fn token(&self, positions: Vec<Position>) -> Token {
+        Token::new(&self.place(), &self.terms, positions)
     }
 
     /// What a continuation belongs to beside its terms.
@@ -202,29 +261,19 @@ fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError>
     Ok(View { name: archive.name.clone(), source: archive.source.clone(), when: None, kind, on_conflict: OnConflict::Reject })
 }
 
-/// What a view's rows say, the keys of the primaries that they belong to, and the requests that it took.
-async fn derived(view: &View, account: &Account, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, Vec<EntityKey>, u64), ClientError> {
+/// The keys of the primaries that the rows of a view belong to.
+fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityKey>, ClientError> {
     Ok(match &view.kind {
-        ViewKind::SecondaryIndex(_) => {
-            let keys = rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect();
-            (rows, keys, 0)
-        }
+        ViewKind::SecondaryIndex(_) => rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect(),
         ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {
-            let site = |key: &EntityKey| Site::Row { table: table.table.clone(), key: key.clone() };
+            let site = |key: &EntityKey| Site::Row { table: table.clone(), key: key.clone() };
             let owned = rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
             let owned = owned.collect::<Result<Vec<Option<Owned>>, _>>().map_err(|error| ClientError::Broken(error.to_string()))?;
-            (rows, owned.into_iter().flatten().map(|owned| owned.primary.key).collect(), 0)
+            owned.into_iter().flatten().map(|owned| owned.primary.key).collect()
         }
-        ViewKind::Aggregate(_) => {
-            let (keys, requests) = members::keys(&rows, account, &table.table).await?;
-            (rows, keys, requests)
-        }
+        // Members, under their primaries' keys.
+        ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => rows.iter().map(|row| row.entity.key.clone()).collect(),
         // It has no rows, and no plan.
-        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => (Vec::new(), Vec::new(), 0),
-        ViewKind::IndexEntity(index) => {
-            let (rows, requests) = members::rows(rows, account, &table.table, index).await?;
-            let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
-            (rows, keys, requests)
-        }
+        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => Vec::new(),
     })
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::client::ClientError;
-use crate::model::EntityKey;
+use crate::model::{EntityKey, Member};
 use crate::patterns::lookup::Term;
 use crate::ports::Continuation;
 
@@ -17,6 +17,20 @@ pub(super) struct Token {
     lookup: String,
     /// One per range of its plan, in order.
     pub(super) ranges: Vec<Position>,
+    /// The list that was read in part: the next row, or the blob.
+    #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
+    pub(super) inside: Option<Inside>,
+}
+
+/// Where in a list a lookup ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Inside {
+    /// The row of the list; nothing for a list that is a blob.
+    #[serde(default, rename = "l", skip_serializing_if = "Option::is_none")]
+    pub(super) list: Option<EntityKey>,
+    /// The last member that was taken.
+    #[serde(rename = "m")]
+    pub(super) member: Member,
 }
 
 /// Where one range stood.
@@ -35,7 +49,12 @@ pub(super) struct Position {
 
 impl Token {
     pub(super) fn new(place: &str, terms: &[Term], ranges: Vec<Position>) -> Self {
-        Self { lookup: fingerprint(place, terms), ranges }
+        Self { lookup: fingerprint(place, terms), ranges, inside: None }
+    }
+
+    /// As a token that goes on inside a list.
+    pub(super) fn inside(self, inside: Inside) -> Self {
+        Self { inside: Some(inside), ..self }
     }
 
     pub(super) fn encode(&self) -> String {
@@ -79,5 +98,8 @@ mod tests {
         assert!(Token::decode(&token.encode(), view, &["LastName^=L".parse().unwrap()], 2).is_err());
         assert!(Token::decode(&token.encode(), view, &terms, 3).is_err());
         assert!(Token::decode("nonsense", view, &terms, 2).is_err());
+        let inside = Inside { list: Some(EntityKey::new("p", "r").unwrap()), member: Member(vec!["한".to_owned()]) };
+        let token = token.inside(inside);
+        assert_eq!(Token::decode(&token.encode(), view, &terms, 2).unwrap(), token);
     }
 }
