@@ -48,6 +48,7 @@ mod stuck;
 mod times;
 mod tuning;
 mod turns;
+mod walked;
 
 #[cfg(test)]
 mod testing;
@@ -61,3 +62,4 @@ pub use run::{Mode, Worker, WorkerError, WorkerParts};
 pub use source::Carries;
 pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
 pub use tuning::{Tuned, Tuning};
+pub use walked::Walked;

@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::examine::Examined;
 use super::settle::Settled;
 use super::source::{Carries, Source};
+use super::walked::Walked;
 use crate::model::cause;
 use crate::model::job::Primary;
 use crate::model::{QueueName, ViewName};
@@ -100,6 +101,8 @@ pub struct Delivered {
     pub error: Option<String>,
     /// The views whose items are not as they should be because of that; at most 64 of them.
     pub views: Vec<ViewName>,
+    /// How far it is, where it goes over a whole table and has more to do.
+    pub walked: Option<Walked>,
     /// The message's id.
     pub message_id: String,
     /// The client's own name for the job.
@@ -158,6 +161,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),
+        walked: examined.work.as_ref().ok().zip(end.outcome()).and_then(|(work, outcome)| Walked::of(work, outcome)),
         message_id: cause::shortened(&message.id, TEXT_BYTES),
         id: examined.id.clone(),
         traceparent: examined.traceparent.clone(),

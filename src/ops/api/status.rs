@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Api, Problem};
 use crate::model::QueueName;
-use crate::ops::board::{Board, Costs, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow};
+use crate::ops::board::{Board, Costs, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow};
 
 /// Views on one page.
 const VIEWS: usize = 100;
@@ -36,6 +36,8 @@ pub(crate) struct Status {
     pub(crate) view_count: usize,
     /// The first hundred views; `/api/v1/views` has the others.
     pub(crate) views: Vec<ViewNow>,
+    /// Backfill and audit jobs that this worker did a part of and that have more to do.
+    pub(crate) walks: Vec<WalkNow>,
     /// Every storage service that is used.
     pub(crate) storage: Vec<StorageNow>,
     /// The three partitions or queues that were asked for most in the last hour; `/api/v1/partitions` has more.
@@ -81,6 +83,7 @@ pub(crate) fn status_of(board: &Board) -> Status {
         poisoned: poisoned.collect(),
         view_count: board.view_count(),
         views: board.views(None, VIEWS),
+        walks: board.walks(),
         storage: board.storage(),
         hottest: board.hottest(HOTTEST),
         costs: board.costs(),
@@ -104,7 +107,10 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
         last_seconds_ago: last,
     };
     let open = board.open_circuits();
+    let walks =
+        board.walks().into_iter().map(|walk| Task { name: walk.to_string(), state: "goes on", last_seconds_ago: Some(walk.seconds_ago) });
     receivers
+        .chain(walks)
         .chain([
             regular("backlog: measures what the queues hold", measured),
             regular("slots: ten seconds of figures at a time", sampled.map(|ago| ago.as_secs_f64())),

@@ -13,6 +13,7 @@ use super::poison::PoisonCounts;
 use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
 use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
 use super::view::{ViewNow, ViewSeries};
+use super::walks::{WalkNow, Walks};
 use super::{SLOT, count, keep};
 use tokio::sync::Notify;
 
@@ -60,6 +61,7 @@ pub struct Board {
     queues: Mutex<BTreeMap<QueueName, QueueSeries>>,
     views: Mutex<BTreeMap<ViewName, ViewSeries>>,
     storage: Mutex<StorageSeries>,
+    walks: Mutex<Walks>,
     poison: Mutex<PoisonCounts>,
     hot: Mutex<HotSeries>,
     costs: Mutex<CostSeries>,
@@ -84,6 +86,7 @@ impl Board {
             queues: Mutex::default(),
             views: Mutex::default(),
             storage: Mutex::default(),
+            walks: Mutex::default(),
             poison: Mutex::default(),
             recount: Notify::new(),
             audits: Notify::new(),
@@ -262,6 +265,11 @@ impl Board {
         lock(&self.journal).find(filter, most)
     }
 
+    /// Jobs about whole tables that are under way here.
+    pub fn walks(&self) -> Vec<WalkNow> {
+        lock(&self.walks).now(self.parts.clock.now())
+    }
+
     /// Poisoned messages of all queues; nothing until they were counted.
     pub fn poisoned(&self) -> Option<u64> {
         lock(&self.poison).total()
@@ -311,6 +319,7 @@ impl Observer for Board {
                 None => queues.entry(delivery.queue.clone()).or_default().ended(number, &delivery),
             }
         }
+        lock(&self.walks).ended(&delivery);
         match delivery.ending {
             Ending::Done | Ending::Skipped => lock(&self.costs).finished(delivery.trail.billed),
             Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),

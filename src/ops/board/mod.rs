@@ -24,6 +24,7 @@ mod poison;
 mod queue;
 mod storage;
 mod view;
+mod walks;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -37,6 +38,7 @@ pub use journal::{Change, JobFilter, JobRecord, StepRecord};
 pub use queue::{QueueNow, QueueSlot};
 pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;
+pub use walks::WalkNow;
 
 use std::time::Duration;
 

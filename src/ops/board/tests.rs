@@ -37,6 +37,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
         step: None,
         error: None,
         views: Vec::new(),
+        walked: None,
         message_id: message_id.to_owned(),
         id: None,
         traceparent: None,
