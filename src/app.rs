@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
-use crate::cli::{self, Cli, Command, Context, Exit, Format, Global, Output};
+use crate::cli::{self, Cli, Command, Context, Exit, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
 use crate::ops::api::{self, ApiParts};
@@ -54,6 +54,12 @@ use stores::Opened;
 /// How often poison queues are counted for the board.
 const BOARD_EVERY: Duration = Duration::from_secs(15);
 
+/// How long a command that was interrupted may take to end in order.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// How long one part of a walk over a table takes that somebody waits for.
+const WATCHED_PART: Duration = Duration::from_secs(1);
+
 /// How long changes that operators began are waited for at the end.
 const LAST_CHANGES: Duration = Duration::from_secs(10);
 
@@ -67,8 +73,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
         }
     };
-    let format = if cli.global.json { Format::Json } else { Format::Text };
-    let mut out = Output::standard(format, cli.global.quiet > 0);
+    let mut out = Output::standard(&cli.global);
     let ended = start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
     ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
 }
@@ -123,13 +128,30 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
                 stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
             }
             let parts = Parts::open(loaded, log)?;
+            let mut ended = Box::pin(one_shot(&command, &parts, out));
+            tokio::select! {
+                biased;
+                () = signals::interrupted() => {}
+                ended = &mut ended => return ended,
+            }
+            if !ends_in_order(&command) {
+                return Ok(Exit::Interrupted);
+            }
+            // What it has done so far it says itself; a second signal ends it at once.
+            parts.context.stop.cancel();
             tokio::select! {
                 biased;
                 () = signals::interrupted() => Ok(Exit::Interrupted),
-                ended = Box::pin(one_shot(&command, &parts, out)) => ended,
+                ended = ended => ended,
+                () = tokio::time::sleep(LAST_WORDS) => Ok(Exit::Interrupted),
             }
         }
     }
+}
+
+/// Whether a command that is interrupted ends by itself, with what it has done so far.
+const fn ends_in_order(command: &Command) -> bool {
+    matches!(command, Command::Backfill(_) | Command::Audit(_) | Command::Submit(_) | Command::Poison(_))
 }
 
 /// The commands that ask the stores and end.
@@ -148,13 +170,13 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
         }
         Command::Backfill(args) => {
             let context = parts.recorded_context().await?;
-            let engine = parts.engine(Arc::clone(&context.catalog));
+            let engine = parts.watched_engine(Arc::clone(&context.catalog));
             let ready = async |out: &mut Output| parts.without_older_workers(out).await;
             cli::backfill::backfill(args, &context, &engine, ready, out).await
         }
         Command::Audit(args) => {
             let context = parts.recorded_context().await?;
-            cli::audit::audit(args, &context, &parts.engine(Arc::clone(&context.catalog)), out).await
+            cli::audit::audit(args, &context, &parts.watched_engine(Arc::clone(&context.catalog)), out).await
         }
         Command::Run(_) | Command::Demo(_) | Command::Schema(_) | Command::Completions(_) | Command::Docs(_) | Command::Config(_) => {
             Ok(Exit::Usage)
@@ -230,8 +252,13 @@ impl Parts {
         let config = Arc::new(RwLock::new(config::show_json(&loaded)));
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
-        let context =
-            Context { settings: Arc::new(loaded.settings), catalog: Arc::new(loaded.catalog), stores: opened.stores.clone(), clock };
+        let context = Context {
+            settings: Arc::new(loaded.settings),
+            catalog: Arc::new(loaded.catalog),
+            stores: opened.stores.clone(),
+            clock,
+            stop: CancellationToken::new(),
+        };
         for view in context.catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
@@ -239,7 +266,7 @@ impl Parts {
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
-        let Context { settings, catalog, stores, clock } = &self.context;
+        let Context { settings, catalog, stores, clock, .. } = &self.context;
         Ok(Migrator::new(stores.clone(), settings, Arc::clone(catalog), Arc::clone(clock))?)
     }
 
@@ -318,18 +345,27 @@ impl Parts {
             end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
             self.changes.close();
             if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {
-                tracing::warn!("a change of poisoned messages was not waited for: those that it holds show again within five minutes");
+                tracing::warn!("a change of poisoned messages was not waited for: those that it holds show again within two minutes");
             }
         }
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(Engine::new(EngineParts {
+        Arc::new(Engine::new(self.engine_parts(catalog)))
+    }
+
+    /// An engine for somebody who waits: walks over tables tell often how far they are.
+    fn watched_engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
+        Arc::new(Engine::new(self.engine_parts(catalog)).in_parts_of(WATCHED_PART))
+    }
+
+    fn engine_parts(&self, catalog: Arc<Catalog>) -> EngineParts {
+        EngineParts {
             stores: self.context.stores.clone(),
             catalog,
             clock: Arc::clone(&self.context.clock),
             chance: Arc::clone(&self.chance),
             recheck_after: self.context.settings.worker.recheck_after,
-        }))
+        }
     }
 }

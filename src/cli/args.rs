@@ -40,6 +40,9 @@ pub struct Global {
     /// Write results for machines: one JSON value, or one per line
     #[arg(long, global = true)]
     pub json: bool,
+    /// Show how far a long command is, also where standard error is no terminal: a line now and then
+    #[arg(long, global = true)]
+    pub progress: bool,
     /// Say more (repeat for still more)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,

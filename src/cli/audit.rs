@@ -44,8 +44,8 @@ pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &m
         return whole_tables::submit(&tables, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
     }
     let mut exit = Exit::Done;
-    for table in &tables {
-        let cursor = one(table, args, context, engine, out).await?;
+    for (at, table) in tables.iter().enumerate() {
+        let (cursor, interrupted) = one(table, args, context, engine, out).await?;
         let drift = match &args.view {
             Some(view) => cursor.drift.get(view.as_str()).copied().unwrap_or(0),
             None => cursor.drifted(),
@@ -55,7 +55,11 @@ pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &m
         } else if cursor.failed > 0 && exit == Exit::Done {
             exit = Exit::Failed;
         }
-        tell(table, &cursor, drift, args.repair, out)?;
+        tell(table, &cursor, drift, args.repair, interrupted, out)?;
+        if interrupted {
+            whole_tables::say_what_is_left("audit", table, &tables[at + 1..], out)?;
+            return Ok(Exit::Interrupted);
+        }
     }
     Ok(exit)
 }
@@ -65,26 +69,37 @@ fn job(table: &TableName, repair: bool) -> Value {
     if repair { json!({"op": "audit", "table": table, "repair": true}) } else { json!({"op": "audit", "table": table}) }
 }
 
-async fn one(table: &TableName, args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<AuditCursor> {
+/// Compares one table, to its end or until that is interrupted: how far it came, and whether it was.
+async fn one(
+    table: &TableName,
+    args: &AuditArgs,
+    context: &Context,
+    engine: &Engine,
+    out: &mut Output,
+) -> anyhow::Result<(AuditCursor, bool)> {
     let delivery = whole_tables::delivery(&job(table, args.repair), args.queue.as_ref(), context)?;
-    let bar = whole_tables::progress(table, out);
-    let mut cursor = AuditCursor::default();
+    let mut progress = whole_tables::progress(table, context, out).await;
+    let (mut cursor, mut interrupted) = (AuditCursor::default(), false);
     loop {
+        if context.stop.is_cancelled() {
+            interrupted = true;
+            break;
+        }
         let done = cursor.primaries;
         let part = engine.audit(&Audit { table: table.clone(), repair: args.repair, cursor: cursor.clone() }, &delivery).await;
         let part = part.with_context(|| format!("comparing the items of the primaries of {table}: {done} were compared; begin anew"))?;
         let Some(part) = part else { break };
         cursor = part.cursor;
-        bar.set_position(cursor.primaries);
+        progress.set(cursor.primaries, out)?;
         for finding in part.findings.iter().filter(|finding| args.view.as_ref().is_none_or(|view| *view == finding.item.view)) {
-            bar.suspend(|| show(finding, out))?;
+            progress.suspend(|| show(finding, out))?;
         }
         if part.ended {
             break;
         }
     }
-    bar.finish_and_clear();
-    Ok(cursor)
+    progress.end();
+    Ok((cursor, interrupted))
 }
 
 fn show(finding: &Finding, out: &mut Output) -> anyhow::Result<()> {
@@ -98,16 +113,21 @@ fn show(finding: &Finding, out: &mut Output) -> anyhow::Result<()> {
     }
 }
 
-fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, out: &mut Output) -> anyhow::Result<()> {
+fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, interrupted: bool, out: &mut Output) -> anyhow::Result<()> {
     let AuditCursor { primaries, rows, repaired, failed, .. } = cursor;
     if out.format() == Format::Json {
-        return Ok(out.value(
-            &json!({"table": table, "primaries": primaries, "rows": rows, "drift": drift, "repaired": repaired, "failed": failed}),
-        )?);
+        let mut value =
+            json!({"table": table, "primaries": primaries, "rows": rows, "drift": drift, "repaired": repaired, "failed": failed});
+        if interrupted {
+            value["interrupted"] = true.into();
+        }
+        return Ok(out.value(&value)?);
     }
     let compared = format!("{table}: {} primaries and {} derived rows compared", HumanCount(*primaries), HumanCount(*rows));
     let mended = if *repaired > 0 { format!(", {} items repaired", HumanCount(*repaired)) } else { String::new() };
     let verdict = match drift {
+        0 if interrupted => out.tone(Tone::Warning, "nothing was wrong until it was interrupted"),
+        drift if interrupted => out.tone(Tone::Bad, format_args!("{} items are wrong, and then it was interrupted", HumanCount(drift))),
         0 => out.tone(Tone::Good, "nothing is wrong"),
         drift => out.tone(Tone::Bad, format_args!("{} items are wrong", HumanCount(drift))),
     };

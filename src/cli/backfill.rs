@@ -45,6 +45,9 @@ struct Done<'a> {
     items: usize,
     /// Primaries that could not be brought in step.
     failed: u64,
+    /// Whether that is not all of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
 }
 
 /// Brings every primary of some tables in step, here or as jobs; here as soon as `ready` says that anything may be derived.
@@ -63,15 +66,26 @@ pub async fn backfill(
     let catalog = &context.catalog;
     let derives = |source: &TableRef| catalog.has_views(source) || catalog.ranges_over(source).next().is_some();
     if tables.iter().filter_map(|table| catalog.table(table)).any(derives) {
-        ready(out).await?;
+        tokio::select! {
+            biased;
+            () = context.stop.cancelled() => {
+                out.complain("Interrupted before anything was done.")?;
+                return Ok(Exit::Interrupted);
+            }
+            ended = ready(&mut *out) => ended?,
+        }
     }
     let mut exit = Exit::Done;
-    for table in &tables {
+    for (at, table) in tables.iter().enumerate() {
         let done = one(table, args.queue.as_ref(), context, engine, out).await?;
         if done.failed > 0 {
             exit = Exit::Failed;
         }
         tell(&done, out)?;
+        if done.interrupted {
+            whole_tables::say_what_is_left("backfill", table, &tables[at + 1..], out)?;
+            return Ok(Exit::Interrupted);
+        }
     }
     Ok(exit)
 }
@@ -86,13 +100,17 @@ async fn one<'a>(
     queue: Option<&QueueName>,
     context: &Context,
     engine: &Engine,
-    out: &Output,
+    out: &mut Output,
 ) -> anyhow::Result<Done<'a>> {
     let delivery = whole_tables::delivery(&job(table), queue, context)?;
-    let bar = whole_tables::progress(table, out);
+    let mut progress = whole_tables::progress(table, context, out).await;
     let mut cursor = BackfillCursor::default();
-    let mut items = 0;
+    let (mut items, mut interrupted) = (0, false);
     loop {
+        if context.stop.is_cancelled() {
+            interrupted = true;
+            break;
+        }
         let done = cursor.done;
         let part = engine.backfill(&Backfill { scope: BackfillScope::Table(table.clone()), cursor: cursor.clone() }, &delivery).await;
         let part = part
@@ -100,22 +118,23 @@ async fn one<'a>(
         let Some(part) = part else { break };
         items += part.summary.changes.len();
         cursor = part.cursor;
-        bar.set_position(cursor.done);
+        progress.set(cursor.done, out)?;
         if part.ended {
             break;
         }
     }
-    bar.finish_and_clear();
-    Ok(Done { table, primaries: cursor.done, items, failed: cursor.failed })
+    progress.end();
+    Ok(Done { table, primaries: cursor.done, items, failed: cursor.failed, interrupted })
 }
 
 fn tell(done: &Done<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(done)?);
     }
-    let Done { table, primaries, items, failed } = done;
+    let Done { table, primaries, items, failed, interrupted } = done;
+    let so_far = if *interrupted { out.tone(Tone::Warning, ", then it was interrupted") } else { String::new() };
     out.line(format_args!(
-        "{table}: {} primaries in step, {} items written or deleted",
+        "{table}: {} primaries in step, {} items written or deleted{so_far}",
         HumanCount(*primaries),
         HumanCount(*items as u64)
     ))?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::catalog::{Catalog, TableRef, View};
 use crate::client::Client;
 use crate::model::{AccountName, TableName, ViewName};
@@ -21,6 +23,9 @@ pub struct Context {
     pub stores: Stores,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Cancelled when the user wants the command to end: one that has done something says what, and ends with
+    /// [`Exit::Interrupted`](super::Exit::Interrupted).
+    pub stop: CancellationToken,
 }
 
 impl Context {

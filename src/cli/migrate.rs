@@ -190,7 +190,13 @@ mod tests {
         let world = world(Arc::new(Starting { clock, takes: Duration::from_secs(20) }));
         let catalog = catalog(&[("name", "{Name}")]);
         let stores = Stores::new([(crate::model::AccountName::main(), world.account())].into());
-        let context = Context { settings: Arc::new(settings(Vec::new())), catalog: Arc::clone(&catalog), stores, clock: Arc::new(clock) };
+        let context = Context {
+            settings: Arc::new(settings(Vec::new())),
+            catalog: Arc::clone(&catalog),
+            stores,
+            clock: Arc::new(clock),
+            stop: tokio_util::sync::CancellationToken::new(),
+        };
         let paper = Paper::default();
         let mut out = Output::to(Box::new(std::io::sink()), Box::new(paper.clone()), Format::Text);
         let (done, ended) = patiently(UpArgs { retire: false, wait }, &migrator(&world, &catalog), &context, &mut out).await;

@@ -8,13 +8,17 @@ use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
 
+use super::args::Global;
+use super::progress::Showing;
+
 /// Where results go.
 pub struct Output {
     out: Stream,
     aside: Stream,
     format: Format,
     quiet: bool,
-    live: bool,
+    verbose: bool,
+    progress: Showing,
 }
 
 /// One of the two streams.
@@ -48,22 +52,36 @@ pub enum Tone {
 }
 
 impl Output {
-    /// The process's standard output and standard error.
-    pub fn standard(format: Format, quiet: bool) -> Self {
+    /// The process's standard output and standard error, as the global options ask for them.
+    pub fn standard(global: &Global) -> Self {
+        let Global { json, verbose, quiet, progress, .. } = global;
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let (format, quiet) = (if *json { Format::Json } else { Format::Text }, *quiet > 0);
+        let live = io::stderr().is_terminal() && !quiet && format == Format::Text;
         Self {
             out: Stream { writer: Box::new(io::stdout()), colour: !plain && io::stdout().is_terminal() },
             aside: Stream { writer: Box::new(io::stderr()), colour: !plain && io::stderr().is_terminal() },
             format,
             quiet,
-            live: io::stderr().is_terminal() && !quiet && format == Format::Text,
+            verbose: *verbose > 0,
+            progress: match (live, progress) {
+                (true, _) => Showing::Bar,
+                (false, true) => Showing::Lines,
+                (false, false) => Showing::Nothing,
+            },
         }
     }
 
     /// Writers of one's own, without colour.
     pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
         let plain = |writer| Stream { writer, colour: false };
-        Self { out: plain(out), aside: plain(aside), format, quiet: false, live: false }
+        Self { out: plain(out), aside: plain(aside), format, quiet: false, verbose: false, progress: Showing::Nothing }
+    }
+
+    /// With progress shown in this way.
+    #[must_use]
+    pub fn showing(self, progress: Showing) -> Self {
+        Self { progress, ..self }
     }
 
     /// The form that was asked for.
@@ -71,9 +89,14 @@ impl Output {
         self.format
     }
 
-    /// Whether somebody watches standard error, so that a progress bar makes sense.
-    pub const fn live(&self) -> bool {
-        self.live
+    /// How progress is to be shown.
+    pub const fn progress(&self) -> Showing {
+        self.progress
+    }
+
+    /// Whether results for people are to be shown whole, where they are shortened otherwise.
+    pub const fn verbose(&self) -> bool {
+        self.verbose
     }
 
     /// Writes a line of the result.

@@ -6,12 +6,12 @@ use std::pin::pin;
 use anyhow::Context as _;
 use clap::Args;
 use futures::stream::{self, FuturesOrdered, StreamExt as _};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
 
 use self::lines::{Line, Lines};
 use super::output::printable;
+use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::client::{Client, Prepared};
 use crate::model::QueueName;
@@ -46,7 +46,7 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
         let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
         return Err(UsageError::new(format!("no queue {queue} is declared; declared are {}", known.join(", "))).into());
     }
-    let submission = Submission { client: context.client(), queue: args.queue.as_ref(), many: args.job == "-" };
+    let submission = Submission { client: context.client(), queue: args.queue.as_ref(), many: args.job == "-", context };
     if submission.many {
         submission.run(BufReader::new(tokio::io::stdin()), out).await
     } else {
@@ -58,6 +58,7 @@ struct Submission<'a> {
     client: Client,
     queue: Option<&'a QueueName>,
     many: bool,
+    context: &'a Context,
 }
 
 /// A job that was put on a queue, as `--json` tells it.
@@ -78,18 +79,35 @@ struct Refused<'a> {
     error: &'a str,
 }
 
+/// What became of the lines so far.
 #[derive(Default)]
 struct Tally {
     sent: u64,
     refused: u64,
+    /// The last line that was read.
+    last: u64,
+    /// No further line was read, though there may be some.
+    interrupted: bool,
+}
+
+/// How far an interrupted submission came, as `--json` tells it.
+#[derive(Serialize)]
+struct Interrupted {
+    interrupted: bool,
+    sent: u64,
+    refused: u64,
+    /// The line to go on with.
+    next_line: u64,
 }
 
 impl Submission<'_> {
     async fn run(&self, input: impl AsyncBufRead + Unpin, out: &mut Output) -> anyhow::Result<Exit> {
-        let bar = self.progress(out);
+        let mut progress = self.many.then(|| Progress::begin("submit", "lines", None, out, &self.context.clock));
         let mut tally = Tally::default();
-        let ended = self.pump(Lines::new(input), &mut tally, &bar, out).await;
-        bar.finish_and_clear();
+        let ended = self.pump(Lines::new(input), &mut tally, progress.as_mut(), out).await;
+        if let Some(progress) = progress {
+            progress.end();
+        }
         if let Err(error) = ended {
             let before = format!("{} sent before this", counted(tally.sent, "job"));
             return Err(if self.many { error.context(before) } else { error });
@@ -99,6 +117,10 @@ impl Submission<'_> {
             let refused = out.tone(Tone::Bad, format_args!(", {} refused", counted(tally.refused, "line")));
             out.line(format_args!("{sent}{}", if tally.refused > 0 { refused.as_str() } else { "" }))?;
         }
+        if tally.interrupted {
+            self.tell_interrupted(&tally, out)?;
+            return Ok(Exit::Interrupted);
+        }
         Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
     }
 
@@ -107,7 +129,7 @@ impl Submission<'_> {
         &self,
         lines: Lines<impl AsyncBufRead + Unpin>,
         tally: &mut Tally,
-        bar: &ProgressBar,
+        mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
         let lines = stream::unfold(lines, async |mut lines| lines.next().await.transpose().map(|line| (line, lines)));
@@ -119,13 +141,19 @@ impl Submission<'_> {
             tokio::select! {
                 biased;
                 Some((number, result)) = on_their_way.next(), if !on_their_way.is_empty() => {
-                    self.tell(number, result?, tally, bar, out)?;
+                    self.tell(number, result?, tally, progress.as_deref_mut(), out)?;
+                }
+                () = self.context.stop.cancelled(), if more => {
+                    // What is on its way is waited for and told.
+                    more = false;
+                    tally.interrupted = true;
                 }
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
                     match line.transpose().context("reading standard input")? {
                         None => more = false,
-                        Some(Line { text, .. }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => {}
+                        Some(Line { text, number }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
                         Some(Line { number, text }) => {
+                            tally.last = number;
                             let job = text.and_then(|text| self.client.prepare(&text, self.queue).map_err(|error| error.to_string()));
                             on_their_way.push_back(self.send(number, job));
                         }
@@ -154,21 +182,43 @@ impl Submission<'_> {
         line: u64,
         result: Result<(Prepared, String), String>,
         tally: &mut Tally,
-        bar: &ProgressBar,
+        mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> io::Result<()> {
-        bar.inc(1);
-        match result {
-            Ok((job, message_id)) => {
-                tally.sent += 1;
-                self.tell_sent(line, &job, &message_id, out)?;
-                if job.unknown_fields > 0 { bar.suspend(|| self.tell_ignored(line, &job, out)) } else { Ok(()) }
-            }
-            Err(problem) => {
-                tally.refused += 1;
-                bar.suspend(|| self.tell_refused(line, &problem, out))
-            }
+        match &result {
+            Ok(_) => tally.sent += 1,
+            Err(_) => tally.refused += 1,
         }
+        if let Some(progress) = progress.as_deref_mut() {
+            progress.set(tally.sent + tally.refused, out)?;
+        }
+        let mut tell = || match &result {
+            Ok((job, message_id)) => {
+                self.tell_sent(line, job, message_id, out)?;
+                if job.unknown_fields > 0 { self.tell_ignored(line, job, out) } else { Ok(()) }
+            }
+            Err(problem) => self.tell_refused(line, problem, out),
+        };
+        match progress {
+            Some(progress) => progress.suspend(tell),
+            None => tell(),
+        }
+    }
+
+    fn tell_interrupted(&self, tally: &Tally, out: &mut Output) -> io::Result<()> {
+        if !self.many {
+            return Ok(());
+        }
+        let next_line = tally.last + 1;
+        if out.format() == Format::Json {
+            out.value(&Interrupted { interrupted: true, sent: tally.sent, refused: tally.refused, next_line })?;
+        }
+        out.complain(format_args!(
+            "Interrupted after line {}: {} sent, {} refused. To go on: leave out what was read, with `tail -n +{next_line}`",
+            tally.last,
+            counted(tally.sent, "job"),
+            counted(tally.refused, "line")
+        ))
     }
 
     fn tell_sent(&self, line: u64, job: &Prepared, message_id: &str, out: &mut Output) -> io::Result<()> {
@@ -194,17 +244,6 @@ impl Submission<'_> {
         let start = if self.many { format!("line {line}") } else { "not sent".to_owned() };
         let start = out.aside_tone(Tone::Bad, start);
         out.complain(format_args!("{start}: {}", printable(problem)))
-    }
-
-    fn progress(&self, out: &Output) -> ProgressBar {
-        if !self.many || !out.live() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} lines, {per_sec}, {elapsed}") {
-            bar.set_style(style);
-        }
-        bar
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{Context, Exit, Format, Output, UsageError};
+use super::progress::Progress;
+use super::{Context, Exit, Format, Output, Showing, UsageError};
 use crate::catalog::{DatedRef, Source, View};
 use crate::client::Prepared;
 use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
 use crate::ports::all_tables;
-use crate::reconcile::Delivery;
+use crate::reconcile::{Delivery, audited_primaries};
 
 /// The tables whose primaries are meant: one, those of a view, or every one with views. Of a view over a range these are the one's
 /// and the many's, of a view of tables by date all that there are. Views that were retired count as well: what they derived is to go.
@@ -114,14 +114,24 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
     })
 }
 
-/// How far a table is, on a terminal.
-pub(super) fn progress(table: &TableName, out: &Output) -> ProgressBar {
-    if !out.live() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner().with_message(table.to_string());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {human_pos} primaries, {per_sec}, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
+/// How far a table is. How many primaries it has is what its last audit says, where there was one.
+pub(super) async fn progress(table: &TableName, context: &Context, out: &Output) -> Progress {
+    let total = if out.progress() == Showing::Nothing { None } else { audited(table, context).await };
+    Progress::begin(table, "primaries", total, out, &context.clock)
 }
+
+async fn audited(table: &TableName, context: &Context) -> Option<u64> {
+    let account = context.stores.account(&context.catalog.table(table)?.account).ok()?;
+    // What cannot be read is not known: the command itself will say why.
+    audited_primaries(account.tables.as_ref(), table).await.ok()?.filter(|total| *total > 0)
+}
+
+/// Says what is left to do after an interruption: nothing that was done is lost, and each table can be done by itself.
+pub(super) fn say_what_is_left(verb: &str, table: &TableName, later: &[TableName], out: &mut Output) -> anyhow::Result<()> {
+    let later: Vec<&str> = later.iter().map(TableName::as_str).collect();
+    let later = if later.is_empty() { String::new() } else { format!("; not begun: {}", later.join(", ")) };
+    Ok(out.complain(format_args!("To go on: `evenkeel {verb} --table {table}`, which begins anew{later}"))?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ use super::pass::Pass;
 use super::plan::{Look, Write};
 use super::records;
 use super::report::Ahead;
-use super::walk::{AT_ONCE, PART, Place, Walk, place};
+use super::walk::{AT_ONCE, Place, Walk, place};
 use crate::catalog::{Rows, View, ViewKind};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
@@ -194,7 +194,7 @@ impl Run<'_> {
                 }
             }
             (self.cursor.next_pk, self.cursor.next_rk) = next;
-            if clock.monotonic().saturating_sub(began) >= PART {
+            if clock.monotonic().saturating_sub(began) >= self.walk.engine.part {
                 return Ok(false);
             }
         }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
-//! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about [`PART`], then the
+//! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about ten seconds, then the
 //! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
 //! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why.
 //!
@@ -22,7 +22,7 @@ use super::engine::{Engine, Unknown};
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::permanent;
 use super::pass::Pass;
-use super::walk::{AT_ONCE, PART, Primaries, Walk};
+use super::walk::{AT_ONCE, Primaries, Walk};
 use crate::catalog::TableRef;
 use crate::model::EntityKey;
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
@@ -80,7 +80,7 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
             BackfillPart::Primaries if ended => cursor.part = BackfillPart::Footprints,
             BackfillPart::Primaries | BackfillPart::Footprints => {}
         }
-        if walk.engine.clock.monotonic().saturating_sub(began) >= PART {
+        if walk.engine.clock.monotonic().saturating_sub(began) >= walk.engine.part {
             return Ok(BackfillPass { cursor, ended: false, summary });
         }
     }

@@ -16,6 +16,7 @@ use super::pass::Pass;
 use super::report::PlanReport;
 use super::shared::Turns;
 use super::value::VALUES_AT_ONCE;
+use super::walk::PART;
 use super::{archive, audit, backfill, carry, dated, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::Primary;
@@ -53,6 +54,8 @@ pub struct Engine {
     pub(super) turns: Turns,
     /// Large values on their way from blob to blob.
     pub(super) values_at_once: Semaphore,
+    /// How long one part of a walk over a table takes.
+    pub(super) part: Duration,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: Lanes,
     /// What cursors are sealed with, once it was needed.
@@ -92,7 +95,14 @@ impl Engine {
             lanes: Lanes::default(),
             secret: OnceCell::new(),
             values_at_once: Semaphore::new(VALUES_AT_ONCE),
+            part: PART,
         }
+    }
+
+    /// As this one, but walks over tables stop about so often, to tell how far they are.
+    #[must_use]
+    pub fn in_parts_of(self, part: Duration) -> Self {
+        Self { part, ..self }
     }
 
     /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not

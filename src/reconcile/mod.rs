@@ -66,7 +66,7 @@ pub use engine::{Engine, EngineParts};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
 pub use plan::OutdatedCatalog;
 pub use recheck::{Recheck, RecheckError};
-pub use records::{AuditRecord, audit_records};
+pub use records::{AuditRecord, audit_records, audited_primaries};
 pub use report::{PlanReport, TakenItem, UnderivedView};
 pub use waiting::Waits;
 #[cfg(test)]

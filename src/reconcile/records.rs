@@ -11,7 +11,7 @@ use super::execute::Failure;
 use super::failure::{permanent, storage};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::AuditCursor;
-use crate::model::{EdmDateTime, EdmValue, Entity, EntityKey, TableName, ViewName};
+use crate::model::{Comparison, EdmDateTime, EdmValue, Entity, EntityKey, Filter, TableName, ViewName};
 use crate::ports::{Condition, ErrorClass, Query, StoreError, TableOperation, TableStore};
 
 /// When the last audit of a view's source ended, and how many of the view's items it left wrong.
@@ -66,6 +66,20 @@ pub(super) async fn forget(engine: &Engine, source: &TableRef) -> Result<(), Fai
 
 fn count(number: u64) -> EdmValue {
     EdmValue::Int64(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// How many primaries a table had at the end of its last audit; nothing where there was none.
+pub async fn audited_primaries(tables: &dyn TableStore, source: &TableName) -> Result<Option<u64>, StoreError> {
+    let of_source = Filter::compare("PartitionKey", Comparison::Equal, source.as_str());
+    let query = Query { filter: Some(of_source), select: Some(vec!["Primaries".to_owned()]), top: Some(1), continuation: None };
+    let page = match tables.query(&table(), &query).await {
+        Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => return Ok(None),
+        page => page?,
+    };
+    Ok(page.rows.first().and_then(|row| match row.entity.get("Primaries") {
+        Some(EdmValue::Int64(primaries)) => u64::try_from(*primaries).ok(),
+        _ => None,
+    }))
 }
 
 /// What audits found in an account, view by view. Rows that say nothing of the kind are left out.

@@ -318,8 +318,8 @@ impl Play {
     async fn look_after_poison(&self) {
         let account = &self.operator.account;
         let Ok(poison) = PoisonQueue::new(account, &jobs()) else { return };
-        let Ok(entries) = poison.list(&PoisonFilter::default()).await else { return };
-        for entry in entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
+        let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
+        for entry in listed.entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
             let expectation = self.stage.books().ledger.expectation(entry.message.queue.as_str(), &entry.message.message_id);
             if let Some(expectation) = expectation {
                 self.stage.expect(expectation, Ttl::Never);

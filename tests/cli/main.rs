@@ -13,6 +13,7 @@ mod daemon;
 mod demonstration;
 mod endings;
 mod generated;
+mod interrupted;
 mod jobs;
 mod logs;
 mod lookup;

@@ -70,7 +70,7 @@ async fn a_forged_message_is_foreign_and_leads_to_no_blob_and_no_queue() {
     for forgery in forgeries() {
         for discard in [true, false] {
             put(&stage, &message("forged", &forgery)).await;
-            let listed = poison.list(&PoisonFilter::default()).await.unwrap();
+            let listed = poison.list(&PoisonFilter::default()).await.unwrap().entries;
             let [entry] = listed.as_slice() else { panic!("{listed:?}") };
             assert_eq!(entry.message.reason, Reason::Foreign, "{forgery}");
             assert_eq!(entry.message.queue, queue("jobs"), "{forgery}");
@@ -128,6 +128,6 @@ async fn a_blob_that_is_larger_than_any_message_is_not_read() {
     stage.account.blobs.put(&container(BODY_CONTAINER), &name, content, &BlobUpload::default()).await.unwrap();
     put(&stage, &message("m1", &json!({"body_blob": {"container": BODY_CONTAINER, "name": "jobs/m1"}}))).await;
     let poison = PoisonQueue::new(&stage.account, &settings(1, None)).unwrap();
-    let listed = poison.list(&PoisonFilter::default()).await.unwrap();
+    let listed = poison.list(&PoisonFilter::default()).await.unwrap().entries;
     assert!(poison.body(&listed[0].message).await.is_err());
 }

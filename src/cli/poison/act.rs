@@ -22,23 +22,45 @@ pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> a
 }
 
 async fn list(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let found = find(selection, context).await?;
+    let Found { entries: found, hidden, interrupted } = find(selection, context).await?;
     match out.format() {
         Format::Json => found.iter().try_for_each(|(_, entry)| out.value(&show::brief(entry)))?,
         Format::Text => {
-            let rows: Vec<_> = found.iter().map(|(_, entry)| show::row(entry)).collect();
+            let rows: Vec<_> = found.iter().map(|(_, entry)| show::row(entry, out.verbose())).collect();
             out.columns(show::HEADING, &rows)?;
-            if rows.is_empty() {
+            if rows.is_empty() && hidden == 0 && !interrupted {
                 out.say("No poisoned messages.")?;
             }
         }
     }
-    Ok(missing(selection, &found, out)?.unwrap_or(Exit::Done))
+    ended(selection, &found, hidden, interrupted, out)
+}
+
+/// How a command that only looks ends: what it did not see is said.
+fn ended<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], hidden: u64, interrupted: bool, out: &mut Output) -> anyhow::Result<Exit> {
+    say_hidden(hidden, "shown", out)?;
+    if interrupted {
+        out.complain(format_args!("Interrupted: {} messages were read, and there are more.", found.len()))?;
+        return Ok(Exit::Interrupted);
+    }
+    Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
+}
+
+/// Says that there are messages which were not seen.
+fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
+    if hidden > 0 {
+        out.complain(format_args!(
+            "{hidden} more {} hidden at the moment and {} not {done}: another command or operator holds them, for two minutes at most",
+            if hidden == 1 { "is" } else { "are" },
+            if hidden == 1 { "was" } else { "were" },
+        ))?;
+    }
+    Ok(())
 }
 
 async fn show(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "show")?;
-    let found = find(selection, context).await?;
+    let Found { entries: found, hidden, interrupted } = find(selection, context).await?;
     for (position, (queue, entry)) in found.iter().enumerate() {
         let body = queue.body(&entry.message).await.context("reading the body of a poisoned message")?;
         match out.format() {
@@ -49,16 +71,19 @@ async fn show(selection: &Selection, context: &Context, out: &mut Output) -> any
             }
         }
     }
-    Ok(missing(selection, &found, out)?.unwrap_or(Exit::Done))
+    ended(selection, &found, hidden, interrupted, out)
 }
 
 async fn requeue(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "requeue")?;
     let mut handled = Vec::new();
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
+        if context.stop.is_cancelled() {
+            break;
+        }
         handled.push(queue.requeue(&filter(selection)).await.with_context(|| format!("requeueing from {name}-poison"))?);
     }
-    report(selection, &handled, "requeued", out)
+    report(selection, &handled, "requeued", context, out)
 }
 
 async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
@@ -66,13 +91,16 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     chosen(selection, "discard")?;
     if !discard.yes && !confirmed(selection, context, out).await? {
         out.say("Nothing was discarded.")?;
-        return Ok(Exit::Failed);
+        return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
     }
     let mut handled = Vec::new();
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
+        if context.stop.is_cancelled() {
+            break;
+        }
         handled.push(queue.discard(&filter(selection)).await.with_context(|| format!("discarding from {name}-poison"))?);
     }
-    report(selection, &handled, "discarded", out)
+    report(selection, &handled, "discarded", context, out)
 }
 
 /// Asks on the terminal; refuses where nobody is there to answer.
@@ -80,14 +108,21 @@ async fn confirmed(selection: &Selection, context: &Context, out: &mut Output) -
     if !io::stdin().is_terminal() {
         return Err(UsageError::new("discarding cannot be undone: add --yes where nobody can be asked").into());
     }
-    let found = find(selection, context).await?;
+    let found = find(selection, context).await?.entries;
     out.complain(format_args!("{} poisoned messages will be deleted. This cannot be undone. Type yes to go on:", found.len()))?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(answer.trim().eq_ignore_ascii_case("yes"))
+    // On a thread of its own, so that Ctrl-C is an answer as well.
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    tokio::select! {
+        biased;
+        () = context.stop.cancelled() => Ok(false),
+        answer = answer => Ok(answer??.trim().eq_ignore_ascii_case("yes")),
+    }
 }
 
-fn report(selection: &Selection, handled: &[Handled], verb: &str, out: &mut Output) -> anyhow::Result<Exit> {
+fn report(selection: &Selection, handled: &[Handled], verb: &str, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let mut done = 0;
     let mut failed = 0;
     for (entry, reason) in handled.iter().flat_map(|handled| &handled.failed) {
@@ -107,7 +142,18 @@ fn report(selection: &Selection, handled: &[Handled], verb: &str, out: &mut Outp
             Format::Text => out.line(format_args!("{verb} {} ({})", printable(&message.message_id), message.queue))?,
         }
     }
-    if done + failed == 0 && selection.ids.is_empty() {
+    let hidden: u64 = handled.iter().map(|handled| handled.hidden).sum();
+    say_hidden(hidden, verb, out)?;
+    if hidden > 0 && out.format() == Format::Json {
+        out.value(&serde_json::json!({"hidden": hidden}))?;
+    }
+    if context.stop.is_cancelled() {
+        out.complain(format_args!(
+            "Interrupted: {done} messages were {verb}; the others are as they were, and the command can be repeated."
+        ))?;
+        return Ok(Exit::Interrupted);
+    }
+    if done + failed == 0 && hidden == 0 && selection.ids.is_empty() {
         out.say(format_args!("Nothing to be {verb}: no poisoned message fits."))?;
     }
     for reason in handled.iter().filter_map(|handled| handled.cut_short.as_ref()) {
@@ -118,16 +164,27 @@ fn report(selection: &Selection, handled: &[Handled], verb: &str, out: &mut Outp
         handled.iter().flat_map(|one| one.done.iter().chain(one.failed.iter().map(|(entry, _)| entry))).collect();
     let absent = unknown(selection, &entries);
     complain_of(&absent, out)?;
-    Ok(if failed > 0 || !absent.is_empty() { Exit::Failed } else { Exit::Done })
+    Ok(if failed > 0 || hidden > 0 || !absent.is_empty() { Exit::Failed } else { Exit::Done })
 }
 
-/// The messages that are meant, with the queue object that reads their bodies.
-async fn find(selection: &Selection, context: &Context) -> anyhow::Result<Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>> {
-    let mut found = Vec::new();
+/// The messages that are meant.
+struct Found {
+    /// Each with the queue object that reads its body.
+    entries: Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>,
+    /// About how many others are hidden at the moment.
+    hidden: u64,
+    /// There are more, which were not looked at.
+    interrupted: bool,
+}
+
+async fn find(selection: &Selection, context: &Context) -> anyhow::Result<Found> {
+    let mut found = Found { entries: Vec::new(), hidden: 0, interrupted: false };
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
         let queue = std::sync::Arc::new(queue);
-        let entries = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
-        found.extend(entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
+        let listed = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
+        found.entries.extend(listed.entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
+        found.hidden += listed.hidden;
+        found.interrupted |= listed.interrupted;
     }
     Ok(found)
 }
@@ -136,7 +193,7 @@ fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(Q
     let mut queues = Vec::new();
     for queue in context.settings.queues.iter().filter(|queue| named.is_none_or(|named| queue.name == *named)) {
         let account = context.stores.account(&queue.account)?;
-        queues.push((queue.name.clone(), PoisonQueue::new(account, queue)?));
+        queues.push((queue.name.clone(), PoisonQueue::new(account, queue)?.until(&context.stop)));
     }
     match named {
         Some(named) if queues.is_empty() => {

@@ -64,16 +64,16 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     text
 }
 
-/// Longest error in a list, in characters: one that names two rows and their owner fits.
-const ERROR: usize = 240;
+/// Longest error in a list, in characters, unless it is to be shown whole: one that names a row and its owner fits.
+const ERROR: usize = 160;
 
 /// The columns of a list.
 pub(super) const HEADING: [&str; 6] = ["QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "ERROR"];
 
 /// A row of a list.
-pub(super) fn row(entry: &PoisonEntry) -> [String; 6] {
+pub(super) fn row(entry: &PoisonEntry, whole: bool) -> [String; 6] {
     let message = &entry.message;
-    let error: String = message.error.chars().take(ERROR).collect();
+    let error: String = message.error.chars().take(if whole { usize::MAX } else { ERROR }).collect();
     let cut = if error.len() < message.error.len() { "…" } else { "" };
     [
         message.queue.to_string(),

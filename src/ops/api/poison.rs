@@ -245,7 +245,7 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             Change::Requeue => queue.requeue(filter).await,
             Change::Discard => queue.discard(filter).await,
         };
-        let Handled { done, failed, cut_short } = handled.map_err(|error| Problem::store("handling a poison queue", &error))?;
+        let Handled { done, failed, cut_short, hidden } = handled.map_err(|error| Problem::store("handling a poison queue", &error))?;
         for PoisonEntry { message, .. } in done {
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
@@ -257,6 +257,9 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         for (PoisonEntry { message, .. }, error) in failed {
             tracing::warn!(queue = %message.queue, message_id = message.message_id, error, "audit: poisoned message not handled");
             report.failed.push(Failed { message_id: message.message_id, error });
+        }
+        if hidden > 0 {
+            tracing::warn!(queue = %settings.name, hidden, "audit: poisoned messages not looked at: another operator holds them at the moment");
         }
         if let Some(error) = cut_short {
             tracing::warn!(queue = %settings.name, error, "audit: the rest of the poison queue was not looked at");

@@ -11,12 +11,14 @@
 //!
 //! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] is what the command line does with a poison queue.
 
+mod list;
 mod message;
 mod queue;
 mod send;
 mod shown;
 mod walk;
 
+pub use list::Listed;
 #[cfg(test)]
 pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};

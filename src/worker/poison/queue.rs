@@ -1,14 +1,11 @@
-//! Working through a poison queue: list, requeue, discard.
-//!
-//! A service only shows the first 32 messages without hiding them. So a longer queue is got page by page, each
-//! message hidden for five minutes, and what is not wanted is made visible again; were the program to die, all
-//! reappears by itself.
+//! A poison queue, and what is done to one of its messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use tokio_util::sync::CancellationToken;
 
 use super::walk::Action;
 use super::{PoisonMessage, Reason};
@@ -17,8 +14,6 @@ use crate::model::{AccountName, Job, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
 
-/// How long messages stay hidden while the queue is worked through.
-pub(super) const HIDDEN: Duration = Duration::from_mins(5);
 /// Bytes of the longest body: a message's text, each character of it as UTF-8.
 const BODY_BYTES: u64 = 4 * limits::QUEUE_TEXT_BYTES as u64;
 /// Requests under way at once.
@@ -35,6 +30,8 @@ pub struct PoisonQueue {
     /// The operations that those may carry; all where absent.
     allow: Option<BTreeSet<String>>,
     pub(super) poison: QueueName,
+    /// Ends a listing or a walk early, in order.
+    pub(super) stop: CancellationToken,
 }
 
 /// One poisoned message, with all its copies.
@@ -62,8 +59,10 @@ pub struct Handled {
     pub done: Vec<PoisonEntry>,
     /// Those that were not, or not wholly, each with the reason.
     pub failed: Vec<(PoisonEntry, String)>,
-    /// Why the rest of the queue was not looked at, where the store failed half-way.
+    /// Why the rest of the queue was not looked at, where the store failed half-way or the walk was ended early.
     pub cut_short: Option<String>,
+    /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
+    pub hidden: u64,
 }
 
 /// A poisoned message, and what is needed to delete or show it again.
@@ -97,17 +96,15 @@ impl PoisonQueue {
             own: shards.into_iter().chain([queue.name.clone()]).collect(),
             allow: queue.allow.clone(),
             poison: queue.name.with_suffix("-poison")?,
+            stop: CancellationToken::new(),
         })
     }
 
-    /// The poisoned messages that are meant, oldest first, each original once.
-    pub async fn list(&self, filter: &PoisonFilter) -> Result<Vec<PoisonEntry>, StoreError> {
-        if let Some(entries) = self.peek_all().await? {
-            return Ok(entries.into_iter().filter(|entry| filter.matches(&entry.message)).collect());
-        }
-        let held = self.hold_all().await?;
-        self.show_again(held.iter().flat_map(|held| &held.copies)).await;
-        Ok(held.into_iter().map(|held| held.entry).filter(|entry| filter.matches(&entry.message)).collect())
+    /// As this one, but what takes a while ends early once `stop` is cancelled: what it has hidden is shown again, and what was done
+    /// is told.
+    #[must_use]
+    pub fn until(self, stop: &CancellationToken) -> Self {
+        Self { stop: stop.clone(), ..self }
     }
 
     /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
@@ -139,16 +136,8 @@ impl PoisonQueue {
         Ok(blob.map(|blob| String::from_utf8_lossy(&blob.content).into_owned()))
     }
 
-    /// All messages, where they can be seen without hiding any.
-    async fn peek_all(&self) -> Result<Option<Vec<PoisonEntry>>, StoreError> {
-        let (entries, total) = self.peek().await?;
-        let seen: usize = entries.iter().map(|entry| entry.copies).sum();
-        // The count includes hidden messages: then somebody else is at work here, and what they hold is missing.
-        Ok((seen as u64 == total).then_some(entries))
-    }
-
     /// The first messages, and how many there are.
-    async fn peek(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+    pub(super) async fn peek(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok((Vec::new(), 0)),
             peeked => peeked?,
@@ -164,28 +153,6 @@ impl PoisonQueue {
             next_visible: peeked.inserted,
         });
         Ok((self.gather(messages).into_iter().map(|held| held.entry).collect(), total))
-    }
-
-    /// Gets all messages; on a failure those got are shown again.
-    async fn hold_all(&self) -> Result<Vec<Held>, StoreError> {
-        let mut got: BTreeMap<String, Message> = BTreeMap::new();
-        loop {
-            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, HIDDEN).await {
-                Ok(page) => page,
-                Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => break,
-                Err(error) => {
-                    self.show_again(got.values()).await;
-                    return Err(error);
-                }
-            };
-            let before = got.len();
-            // One that came again (the queue takes longer than it is hidden) replaces its older receipt.
-            got.extend(page.into_iter().map(|message| (message.id.clone(), message)));
-            if got.len() == before {
-                break;
-            }
-        }
-        Ok(self.gather(got.into_values()))
     }
 
     /// Groups copies by their original, oldest first.

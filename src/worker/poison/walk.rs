@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
-use super::queue::{self, HIDDEN, Held, PARALLEL};
+use super::list::hidden_for;
+use super::queue::{self, Held, PARALLEL};
 use super::{Handled, PoisonFilter, PoisonQueue};
 use crate::model::cause;
 use crate::model::limits;
@@ -37,6 +38,8 @@ struct Walk {
     failed: BTreeSet<String>,
     /// What is to be shown again at the end.
     hidden: BTreeMap<String, Message>,
+    /// Those of them that were put after the walk began.
+    later: BTreeSet<String>,
     handled: Handled,
 }
 
@@ -59,18 +62,32 @@ impl PoisonQueue {
             Err(error) if absent(&error) => return Ok(()),
             count => count?,
         };
+        let hidden = hidden_for(most);
+        // Where the walk takes longer than messages are hidden, those that are not meant come around again, and are hidden again.
+        let mut again = 0;
         while (walk.seen.len() as u64) < most.saturating_add(u64::from(limits::QUEUE_BATCH)) {
-            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, HIDDEN).await {
+            if self.stop.is_cancelled() {
+                walk.handled.cut_short = Some("the command was interrupted".to_owned());
+                return Ok(());
+            }
+            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden).await {
                 Err(error) if absent(&error) => return Ok(()),
                 page => page?,
             };
-            walk.began = walk.began.or_else(|| page.iter().filter_map(|message| message.next_visible.checked_sub(HIDDEN).ok()).max());
+            if page.is_empty() {
+                break;
+            }
+            walk.began = walk.began.or_else(|| page.iter().filter_map(|message| message.next_visible.checked_sub(hidden).ok()).max());
             let before = walk.seen.len();
             walk.seen.extend(page.iter().map(|message| message.id.clone()));
             if walk.seen.len() == before {
-                // Nothing is left, or all of it came around again. A newer receipt replaces the older one.
+                // A newer receipt replaces the older one.
                 walk.hidden.extend(page.into_iter().map(|message| (message.id.clone(), message)));
-                return Ok(());
+                again += 1;
+                if again > most / u64::from(limits::QUEUE_BATCH) {
+                    break;
+                }
+                continue;
             }
             self.handle_page(page, filter, action, walk).await;
             let met = |id: &String| {
@@ -84,12 +101,14 @@ impl PoisonQueue {
                 return Ok(());
             }
         }
+        walk.handled.hidden = most.saturating_sub(walk.seen.len().saturating_sub(walk.later.len()) as u64);
         Ok(())
     }
 
     async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: Action, walk: &mut Walk) {
         let (page, later): (Vec<Message>, Vec<Message>) =
             page.into_iter().partition(|message| walk.began.is_none_or(|began| message.inserted <= began));
+        walk.later.extend(later.iter().map(|message| message.id.clone()));
         let (meant, others): (Vec<Held>, Vec<Held>) = self
             .gather(page.into_iter())
             .into_iter()

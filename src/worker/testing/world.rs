@@ -128,6 +128,6 @@ impl World {
     /// Poison messages as tools show them.
     pub(crate) async fn poisoned(&self) -> Vec<poison::PoisonEntry> {
         let poison = poison::PoisonQueue::new(&self.account(), &self.queue).unwrap();
-        poison.list(&poison::PoisonFilter::default()).await.unwrap()
+        poison.list(&poison::PoisonFilter::default()).await.unwrap().entries
     }
 }

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
 use crate::model::{ContainerName, body};
 use crate::ports::{BlobStore as _, Clock as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
@@ -346,7 +349,7 @@ async fn a_long_poison_queue_is_listed_whole_and_stays_as_it_was() {
     assert_eq!(entries.iter().filter(|entry| entry.message.reason == Reason::Foreign).count(), 1);
     assert_eq!(world.poisoned().await.len(), 101, "all are visible again");
     let one = PoisonFilter { ids: [entries[50].message.message_id.clone()].into(), reason: None };
-    assert_eq!(tool(&world).list(&one).await.unwrap().len(), 1);
+    assert_eq!(tool(&world).list(&one).await.unwrap().entries.len(), 1);
     assert_eq!(tool(&world).discard(&one).await.unwrap().done.len(), 1);
     let foreign = PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() };
     assert_eq!(tool(&world).discard(&foreign).await.unwrap().done.len(), 1);
@@ -420,4 +423,98 @@ async fn a_short_poison_queue_is_listed_without_touching_it() {
     let missing = ContainerName::new("evenkeel-poison").unwrap();
     assert!(world.blobs.delete_container(&missing).await.is_ok_and(|deleted| !deleted), "no container without need");
     tokio::time::sleep(SECOND).await;
+}
+
+/// A world whose poison queue holds so many messages.
+async fn poisoned_with(count: usize) -> World {
+    let world = World::new();
+    for number in 0..count {
+        world.queues.seed(JOBS, &format!("no job {number}"), None);
+    }
+    world.until_idle().await.unwrap();
+    world
+}
+
+/// As another operator does: gets so many messages and holds them.
+async fn hold(world: &World, count: u32) {
+    let queue = crate::model::QueueName::new(POISON).unwrap();
+    assert_eq!(world.account().queues.get(&queue, count, Duration::from_mins(2)).await.unwrap().len(), count as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_is_ended_early_shows_everything_again_at_once() {
+    let world = poisoned_with(100).await;
+    let stop = CancellationToken::new();
+    let tool = tool(&world).until(&stop);
+    let all = PoisonFilter::default();
+    let ended = async {
+        sleep(Duration::from_millis(9)).await;
+        stop.cancel();
+    };
+    let (listed, ()) = tokio::join!(tool.list(&all), ended);
+    let listed = listed.unwrap();
+    assert!(listed.interrupted && (32..100).contains(&listed.entries.len()), "{}", listed.entries.len());
+    assert_eq!(world.poisoned().await.len(), 100, "all are visible again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_dies_hides_what_it_read_for_two_minutes_at_most() {
+    let world = poisoned_with(100).await;
+    let (tool, all) = (tool(&world), PoisonFilter::default());
+    assert!(tokio::time::timeout(Duration::from_millis(9), tool.list(&all)).await.is_err());
+    let hidden = tool.list(&all).await.unwrap().hidden;
+    assert!((32..100).contains(&hidden), "what the first one holds is counted: {hidden}");
+    sleep(Duration::from_secs(34)).await;
+    assert_eq!(tool.list(&all).await.unwrap().entries.len(), 100);
+    let longest = world.queues.calls(Op::Get, POISON).into_iter().map(|call| call.visibility).max().unwrap();
+    assert!(longest <= Duration::from_secs(33), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_operator_holds_is_counted_and_nothing_else_is_hidden_for_it() {
+    let world = poisoned_with(10).await;
+    hold(&world, 3).await;
+    let gets = world.queues.calls(Op::Get, POISON).len();
+    let listed = tool(&world).list(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((listed.entries.len(), listed.hidden, listed.interrupted), (7, 3, false));
+    assert_eq!(world.queues.calls(Op::Get, POISON).len(), gets);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_hidden_while_all_were_requeued_or_discarded_is_counted() {
+    for count in [10, 100] {
+        let world = poisoned_with(count).await;
+        hold(&world, 4).await;
+        let handled = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+        assert_eq!((handled.done.len(), handled.failed.len(), handled.hidden), (count - 4, 0, 4));
+        let rest = tool(&world).discard(&PoisonFilter::default()).await.unwrap();
+        assert_eq!((rest.done.len(), rest.hidden), (0, 4));
+        sleep(Duration::from_mins(3)).await;
+        let rest = tool(&world).discard(&PoisonFilter::default()).await.unwrap();
+        assert_eq!((rest.done.len(), rest.hidden), (4, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_that_is_ended_early_says_so_and_leaves_the_rest_as_it_was() {
+    let world = poisoned_with(100).await;
+    let stop = CancellationToken::new();
+    let (tool, all) = (tool(&world).until(&stop), PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() });
+    let ended = async {
+        sleep(Duration::from_millis(5)).await;
+        stop.cancel();
+    };
+    let (handled, ()) = tokio::join!(tool.discard(&all), ended);
+    assert!(handled.unwrap().cut_short.unwrap().contains("interrupted"));
+    assert_eq!(world.poisoned().await.len(), 100, "all are visible again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_takes_longer_than_messages_are_hidden_sees_them_all() {
+    let world = poisoned_with(200).await;
+    world.queues.latency(Duration::from_secs(8));
+    assert_eq!(world.poisoned().await.len(), 200);
+    let foreign = PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() };
+    assert_eq!(tool(&world).discard(&foreign).await.unwrap().hidden, 0);
+    assert_eq!(tool(&world).discard(&PoisonFilter::default()).await.unwrap().done.len(), 200);
 }

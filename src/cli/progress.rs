@@ -1,0 +1,144 @@
+//! How far a command is: a bar on a terminal, lines on standard error where they were asked for, else nothing.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
+
+use super::Output;
+use crate::ports::Clock;
+
+/// How often the bar is drawn, from the start on.
+const TICK: Duration = Duration::from_millis(200);
+/// Between two lines at least.
+const LEAST: Duration = Duration::from_secs(1);
+/// Between two lines of a command that runs for long.
+const MOST: Duration = Duration::from_secs(10);
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Showing {
+    /// A bar that moves.
+    Bar,
+    /// A line now and then.
+    Lines,
+    /// Not at all.
+    Nothing,
+}
+
+/// How far a command is.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    lines: Option<Lines>,
+}
+
+/// When the next line is due.
+struct Lines {
+    clock: Arc<dyn Clock>,
+    label: String,
+    things: &'static str,
+    total: Option<u64>,
+    began: Duration,
+    due: Duration,
+}
+
+impl Progress {
+    /// From now on. `total` is about how many things there are, where that is known.
+    pub(super) fn begin(label: impl fmt::Display, things: &'static str, total: Option<u64>, out: &Output, clock: &Arc<dyn Clock>) -> Self {
+        match out.progress() {
+            Showing::Nothing => Self { bar: ProgressBar::hidden(), lines: None },
+            Showing::Lines => {
+                let began = clock.monotonic();
+                let lines = Lines { clock: Arc::clone(clock), label: label.to_string(), things, total, began, due: began + LEAST };
+                Self { bar: ProgressBar::hidden(), lines: Some(lines) }
+            }
+            Showing::Bar => {
+                let (bar, of) = match total {
+                    Some(total) => (ProgressBar::new(total), " of about {human_len}"),
+                    None => (ProgressBar::new_spinner(), ""),
+                };
+                let template = format!("{{spinner}} {{msg}}: {{human_pos}}{of} {things}, {{rate}}, {{elapsed}}");
+                if let Ok(style) = ProgressStyle::with_template(&template) {
+                    bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                        // What cannot be written is not shown.
+                        let _ = write!(text, "{:.0}/s", state.per_sec());
+                    }));
+                }
+                bar.set_message(label.to_string());
+                bar.enable_steady_tick(TICK);
+                Self { bar, lines: None }
+            }
+        }
+    }
+
+    /// So many are done.
+    pub(super) fn set(&mut self, done: u64, out: &mut Output) -> io::Result<()> {
+        self.bar.set_position(done);
+        match self.lines.as_mut().and_then(|lines| lines.line(done)) {
+            Some(line) => {
+                out.complain(line)?;
+                out.flush()
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes something while the bar is out of the way.
+    pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
+    }
+
+    /// Takes the bar away.
+    pub(super) fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Lines {
+    /// The line, where one is due.
+    fn line(&mut self, done: u64) -> Option<String> {
+        let now = self.clock.monotonic();
+        if now < self.due {
+            return None;
+        }
+        let passed = now.saturating_sub(self.began);
+        self.due = now + (passed / 10).clamp(LEAST, MOST);
+        let of = self.total.map(|total| format!(" of about {}", HumanCount(total))).unwrap_or_default();
+        Some(format!("{}: {}{of} {}, {} s", self.label, HumanCount(done), self.things, passed.as_secs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::system::SystemClock;
+    use crate::cli::Format;
+    use crate::cli::output::tests::Paper;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_is_told_within_a_second_and_then_less_and_less_often() {
+        let (clock, paper) = (Arc::new(SystemClock::new()) as Arc<dyn Clock>, Paper::default());
+        let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text).showing(Showing::Lines);
+        let mut progress = Progress::begin("Employees", "primaries", Some(2_000), &out, &clock);
+        for tenth in 1..=600_u64 {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            progress.set(tenth * 10, &mut out).unwrap();
+        }
+        let text = paper.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "Employees: 100 of about 2,000 primaries, 1 s");
+        assert!((15..40).contains(&lines.len()), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_told_where_nobody_asked() {
+        let (clock, paper) = (Arc::new(SystemClock::new()) as Arc<dyn Clock>, Paper::default());
+        let mut out = Output::to(Box::new(io::sink()), Box::new(paper.clone()), Format::Text);
+        let mut progress = Progress::begin("Employees", "primaries", None, &out, &clock);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        progress.set(10, &mut out).unwrap();
+        assert_eq!(paper.text(), "");
+    }
+}

@@ -1,0 +1,89 @@
+//! Listing a poison queue.
+//!
+//! A service shows the first 32 messages without hiding them, and that is how a short queue is read. A longer one is got page by
+//! page, each message hidden for as short a time as the whole may take, and shown again at the end: an end that comes early, too.
+//! Were the program to die, all would reappear by itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::queue::Held;
+use super::{PoisonEntry, PoisonFilter, PoisonQueue};
+use crate::model::limits;
+use crate::ports::{ErrorClass, Message, Missing, StoreError};
+
+/// How long messages stay hidden at least while the queue is worked through.
+const HIDDEN: Duration = Duration::from_secs(30);
+/// How much longer for each message in the queue: a page of 32 takes a second at most.
+const HIDDEN_MORE: Duration = Duration::from_millis(30);
+/// How long they stay hidden at most.
+const HIDDEN_MOST: Duration = Duration::from_mins(2);
+
+/// How long messages stay hidden while a queue of so many is worked through.
+pub(super) fn hidden_for(messages: u64) -> Duration {
+    let more = HIDDEN_MORE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
+    // Whole seconds are what a queue counts in.
+    Duration::from_secs(HIDDEN.saturating_add(more).min(HIDDEN_MOST).as_secs())
+}
+
+/// What a poison queue holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The messages that are meant, oldest first, each original once.
+    pub entries: Vec<PoisonEntry>,
+    /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
+    pub hidden: u64,
+    /// The listing was ended early: there are more.
+    pub interrupted: bool,
+}
+
+impl PoisonQueue {
+    /// The poisoned messages that are meant. A queue of up to 32 messages is left untouched.
+    pub async fn list(&self, filter: &PoisonFilter) -> Result<Listed, StoreError> {
+        let (front, total) = self.peek().await?;
+        let seen = copies(&front);
+        // Fewer than could be shown: what is missing is hidden, and holding the others would not bring it back.
+        if seen < u64::from(limits::QUEUE_BATCH) || total <= seen {
+            return Ok(Listed { entries: meant(front, filter), hidden: total.saturating_sub(seen), interrupted: false });
+        }
+        let (held, interrupted) = self.hold_all(total).await?;
+        self.show_again(held.iter().flat_map(|held| &held.copies)).await;
+        let entries: Vec<PoisonEntry> = held.into_iter().map(|held| held.entry).collect();
+        let hidden = if interrupted { 0 } else { total.saturating_sub(copies(&entries)) };
+        Ok(Listed { entries: meant(entries, filter), hidden, interrupted })
+    }
+
+    /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
+    async fn hold_all(&self, total: u64) -> Result<(Vec<Held>, bool), StoreError> {
+        let mut got: BTreeMap<String, Message> = BTreeMap::new();
+        // Twice each: where a page takes longer than it may, the first ones come around again.
+        let most_pages = 2 * (total / u64::from(limits::QUEUE_BATCH) + 1);
+        for _ in 0..most_pages {
+            if self.stop.is_cancelled() {
+                return Ok((self.gather(got.into_values()), true));
+            }
+            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden_for(total)).await {
+                Ok(page) => page,
+                Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => break,
+                Err(error) => {
+                    self.show_again(got.values()).await;
+                    return Err(error);
+                }
+            };
+            if page.is_empty() {
+                break;
+            }
+            // One that came again replaces its older receipt.
+            got.extend(page.into_iter().map(|message| (message.id.clone(), message)));
+        }
+        Ok((self.gather(got.into_values()), false))
+    }
+}
+
+fn copies(entries: &[PoisonEntry]) -> u64 {
+    entries.iter().map(|entry| entry.copies as u64).sum()
+}
+
+fn meant(entries: Vec<PoisonEntry>, filter: &PoisonFilter) -> Vec<PoisonEntry> {
+    entries.into_iter().filter(|entry| filter.matches(&entry.message)).collect()
+}
