@@ -92,7 +92,7 @@ struct Tally {
 
 /// How far an interrupted submission came, as `--json` tells it.
 #[derive(Serialize)]
-struct Interrupted {
+struct CutShort {
     interrupted: bool,
     sent: u64,
     refused: u64,
@@ -141,7 +141,7 @@ impl Submission<'_> {
             tokio::select! {
                 biased;
                 Some((number, result)) = on_their_way.next(), if !on_their_way.is_empty() => {
-                    self.tell(number, result?, tally, progress.as_deref_mut(), out)?;
+                    self.tell(number, &result?, tally, progress.as_deref_mut(), out)?;
                 }
                 () = self.context.stop.cancelled(), if more => {
                     // What is on its way is waited for and told.
@@ -180,19 +180,19 @@ impl Submission<'_> {
     fn tell(
         &self,
         line: u64,
-        result: Result<(Prepared, String), String>,
+        result: &Result<(Prepared, String), String>,
         tally: &mut Tally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> io::Result<()> {
-        match &result {
+        match result {
             Ok(_) => tally.sent += 1,
             Err(_) => tally.refused += 1,
         }
         if let Some(progress) = progress.as_deref_mut() {
             progress.set(tally.sent + tally.refused, out)?;
         }
-        let mut tell = || match &result {
+        let mut tell = || match result {
             Ok((job, message_id)) => {
                 self.tell_sent(line, job, message_id, out)?;
                 if job.unknown_fields > 0 { self.tell_ignored(line, job, out) } else { Ok(()) }
@@ -211,7 +211,7 @@ impl Submission<'_> {
         }
         let next_line = tally.last + 1;
         if out.format() == Format::Json {
-            out.value(&Interrupted { interrupted: true, sent: tally.sent, refused: tally.refused, next_line })?;
+            out.value(&CutShort { interrupted: true, sent: tally.sent, refused: tally.refused, next_line })?;
         }
         out.complain(format_args!(
             "Interrupted after line {}: {} sent, {} refused. To go on: leave out what was read, with `tail -n +{next_line}`",

@@ -88,7 +88,12 @@ pub(super) async fn submit(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    for table in tables {
+    for (at, table) in tables.iter().enumerate() {
+        if context.stop.is_cancelled() {
+            let left: Vec<&str> = tables[at..].iter().map(TableName::as_str).collect();
+            out.complain(format_args!("Interrupted after {at} of {} jobs; not sent: {}", tables.len(), left.join(", ")))?;
+            return Ok(Exit::Interrupted);
+        }
         let job = prepared(&job(table), queue, context)?;
         let sent = context.client().send(&job).await?;
         match out.format() {

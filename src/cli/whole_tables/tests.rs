@@ -141,3 +141,15 @@ async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says
     assert!(aside[before..].contains(" of about 400 primaries, "), "{aside}");
     assert!(!out.contains("interrupted") && !aside.contains("To go on"), "{out}{aside}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_were_not_sent_any_more_are_named() {
+    let stage = Stage::new().await;
+    stage.context.stop.cancel();
+    let args = AuditArgs { table: None, view: None, repair: false, submit: true, queue: None };
+    let ended = audit(&args, &stage.context, &stage.engine, &mut stage.out(Format::Text)).await.unwrap();
+    assert_eq!(
+        (ended, stage.texts()),
+        (Exit::Interrupted, [String::new(), "Interrupted after 0 of 1 jobs; not sent: Employees\n".to_owned()])
+    );
+}

@@ -39,10 +39,7 @@ fn a_number_without_a_unit_is_told_the_unit_it_lacks() {
 
 #[test]
 fn a_view_declared_twice_in_one_file_is_one_mistake_that_names_both_places() {
-    assert_eq!(
-        mistakes(&format!("{VIEW}{VIEW}")),
-        ["default.toml:9: views.v: declared before, in default.toml:2"].map(|text| text.to_owned())
-    );
+    assert_eq!(mistakes(&format!("{VIEW}{VIEW}")), ["default.toml:9: views.v: declared before, in default.toml:2"]);
     let once_more = format!("{VIEW}[worker]\nlease = \"60s\"\nlease = \"70s\"\n{VIEW}");
     assert_eq!(
         mistakes(&once_more),
