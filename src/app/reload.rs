@@ -16,6 +16,7 @@ use super::{Parts, announce_view};
 use crate::catalog::Catalog;
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
+use crate::telemetry::AUDIT;
 use crate::worker::{Tuned, Tuning};
 
 /// Keys that are taken over; those that end with a point with everything below them.
@@ -53,7 +54,7 @@ impl Reload<'_> {
         let (merged, taken, waiting) = merge(&in_force, &shown, grown);
         *in_force = merged;
         drop(in_force);
-        tracing::warn!(taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");
+        tracing::warn!(target: AUDIT, taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");
     }
 
     /// Takes over a catalog that grew. Whether it is in force now.

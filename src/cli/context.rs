@@ -77,8 +77,8 @@ impl Context {
 pub(crate) mod tests {
     use super::*;
     use crate::settings::{
-        AccountKind, AccountSettings, Backoff, HttpSettings, LogSettings, MigrateSettings, PollInterval, QueueSettings, RetryPolicy,
-        TraceSettings, WorkerSettings,
+        AccountKind, AccountSettings, Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, QueueSettings,
+        RetryPolicy, TraceSettings, WorkerSettings,
     };
     use std::time::Duration;
 
@@ -100,7 +100,12 @@ pub(crate) mod tests {
                 storage_retry: RetryPolicy { backoff, attempts: 6 },
             },
             queues,
-            http: HttpSettings { listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
+            http: HttpSettings {
+                listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+                token: None,
+                read_token: None,
+                open_reads: OpenReads::Direct,
+            },
             migrate: MigrateSettings {
                 auto: true,
                 owner: crate::model::CatalogOwner::default(),

@@ -27,10 +27,15 @@ impl SecretKeys {
     /// Reads a secret from the first of these keys that has one: those of the latest layer first, and within one
     /// layer the environment variable, then the file, then the value itself. `None` where there is none.
     pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
+        self.find(section).map(|(_, secret)| secret)
+    }
+
+    /// As [`read`](Self::read), with the key that has it, to report at.
+    pub(super) fn find(&self, section: &Section<'_>) -> Option<(&'static str, SecretString)> {
         section.also_known(&[self.env, self.file, self.inline]);
         let mut keys = [self.env, self.file, self.inline];
         keys.sort_by_key(|key| std::cmp::Reverse(section.rank(key)));
-        keys.into_iter().filter(|key| section.has(key)).find_map(|key| self.read_key(section, key)).map(SecretString::from)
+        keys.into_iter().filter(|key| section.has(key)).find_map(|key| Some((key, SecretString::from(self.read_key(section, key)?))))
     }
 
     fn read_key(&self, section: &Section<'_>, key: &'static str) -> Option<String> {

@@ -3,12 +3,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use secrecy::{ExposeSecret as _, SecretString};
+
 use super::secret::SecretKeys;
 use super::section::Section;
 use super::units::duration_text;
 use crate::model::CatalogOwner;
 use crate::model::limits::LATE_REQUEST;
-use crate::settings::{Backoff, HttpSettings, LogSettings, MigrateSettings, PollInterval, RetryPolicy, TraceSettings, WorkerSettings};
+use crate::settings::{
+    Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
+};
+use crate::telemetry::levels;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,7 +21,11 @@ const DAY: Duration = Duration::from_hours(24);
 /// The longest visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
+/// Shortest token, in characters: what everybody on a network may try for years.
+const TOKEN_CHARACTERS: usize = 16;
+
 const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
+const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_token_env", file: "read_token_file" };
 
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
@@ -99,10 +108,17 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
         text.parse::<SocketAddr>()
             .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
     });
-    let token = TOKEN.read(&section);
+    let (token, read_token) = (TOKEN.find(&section), READ_TOKEN.find(&section));
+    let open_reads = section.required("open_reads", "\"direct\", \"proxied\" or \"never\"", |text| match text {
+        "direct" => Ok(OpenReads::Direct),
+        "proxied" => Ok(OpenReads::Proxied),
+        "never" => Ok(OpenReads::Never),
+        other => Err(format!("expected \"direct\", \"proxied\" or \"never\", found {other:?}")),
+    });
     section.finish();
+    let guessable = [&token, &read_token].map(|token| token.as_ref().is_some_and(|(key, token)| is_guessable(&section, key, token)));
     let listen = listen?;
-    if !listen.ip().is_loopback() && token.is_none() {
+    if !listen.ip().to_canonical().is_loopback() && token.is_none() && read_token.is_none() {
         let hint = match section.text("token_env") {
             Some(name) => format!("set the environment variable {name}"),
             None => "name an environment variable with token_env or a file with token_file".to_owned(),
@@ -110,7 +126,24 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
         section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
         return None;
     }
-    Some(HttpSettings { listen, token })
+    if let (Some((_, token)), Some((key, read_token))) = (&token, &read_token)
+        && token.expose_secret() == read_token.expose_secret()
+    {
+        section.error(key, "the operator's token: a token that only reads is another one");
+        return None;
+    }
+    let (open_reads, token, read_token) = (open_reads?, token.map(|(_, token)| token), read_token.map(|(_, token)| token));
+    (!guessable.contains(&true)).then_some(HttpSettings { listen, token, read_token, open_reads })
+}
+
+/// Whether a token is too short; it is reported.
+fn is_guessable(section: &Section<'_>, key: &'static str, token: &SecretString) -> bool {
+    let characters = token.expose_secret().chars().count();
+    if characters < TOKEN_CHARACTERS {
+        let what = format!("a token of {characters} characters can be guessed");
+        section.error(key, format!("{what}: expected at least {TOKEN_CHARACTERS}, such as `openssl rand -hex 32` prints"));
+    }
+    characters < TOKEN_CHARACTERS
 }
 
 /// Reads `[migrate]`.
@@ -127,10 +160,8 @@ pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
 pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
     const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel::worker=debug\"";
     let section = root.section("log")?;
-    let level = section.required("level", EXPECTED, |text| {
-        let known = tracing_subscriber::EnvFilter::builder().parse(text).is_ok();
-        known.then(|| text.to_owned()).ok_or_else(|| format!("expected {EXPECTED}, found {text:?}"))
-    });
+    let level = section
+        .required("level", EXPECTED, |text| levels(text).map(|_| text.to_owned()).map_err(|error| format!("expected {EXPECTED}: {error}")));
     section.finish();
     Some(LogSettings { level: level? })
 }

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::*;
 use crate::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
 use crate::model::{AccountName, TableName, ViewName};
-use crate::settings::{AccountKind, AzureAuth};
+use crate::settings::{AccountKind, AzureAuth, OpenReads};
 
 mod accidents;
 
@@ -132,7 +132,8 @@ fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_ac
 fn the_configurations_that_are_deployed_are_valid() {
     for folder in ["deploy/docker/config", "deploy/kubernetes/common"] {
         let request = request(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
-        let variables = [("AZURE_STORAGE_CONNECTION_STRING", "AccountName=contoso;AccountKey=a2V5"), ("EVENKEEL_TOKEN", "x")];
+        let variables =
+            [("AZURE_STORAGE_CONNECTION_STRING", "AccountName=contoso;AccountKey=a2V5"), ("EVENKEEL_TOKEN", "sixteen-letters-at-least")];
         let result = load(&with_environment(request, &variables));
         assert!(result.is_ok(), "{folder}: {}", check_text(&result));
     }
@@ -161,7 +162,7 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
             ("EVENKEEL__MIGRATE__AUTO", "false"),
             ("EVENKEEL__VIEWS__V__SELECT", "[\"A\",\"B\"]"),
             ("EVENKEEL_PROFILE", "ignored-here"),
-            ("EVENKEEL_TOKEN", "secret"),
+            ("EVENKEEL_TOKEN", "secret-of-sixteen-letters"),
             ("EVENKEEL__HTTP__LISTEN", ""),
         ],
     );
@@ -181,7 +182,7 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
     assert_eq!(queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(), [("jobs-a", 2), ("jobs-b", 3)]);
     assert_eq!(queues[1].allow.as_ref().unwrap().len(), 2);
     assert!(!loaded.settings.migrate.auto);
-    assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret");
+    assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret-of-sixteen-letters");
     let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no secondary index") };
     assert_eq!(index.select.as_deref(), Some(["A".to_owned(), "B".to_owned()].as_slice()));
     let origin = |key: &str| {
@@ -379,10 +380,45 @@ fn an_address_that_others_can_reach_needs_a_token() {
     let errors = mistakes(text);
     assert!(errors[0].contains("needs a token: set the environment variable EVENKEEL_TOKEN"), "{errors:?}");
     let folder = folder(&[("default.toml", text)]);
-    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "x")])).is_ok());
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "sixteen-letters-at-least")])).is_ok());
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_READ_TOKEN", "sixteen-letters-at-least")])).is_ok());
     assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "  ")])).is_err());
     assert!(load_text("[http]\nlisten = \"[::1]:0\"").is_ok());
     assert!(mistakes("[http]\nlisten = \"localhost:9464\"")[0].contains("127.0.0.1:9464"));
+}
+
+#[test]
+fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
+    let of = |text: &str, variables: &[(&str, &str)]| {
+        let folder = folder(&[("default.toml", text)]);
+        load(&with_environment(request(folder.path()), variables)).map_err(|errors| errors.to_string())
+    };
+    for (text, variables) in [
+        ("", [("EVENKEEL_TOKEN", "a")]),
+        ("", [("EVENKEEL_READ_TOKEN", "fifteen-letters")]),
+        ("[http]\ntoken_env = \"MINE\"", [("MINE", "short")]),
+        ("[http]\nread_token = \"short\"", [("OTHER", "")]),
+    ] {
+        let error = of(text, &variables).expect_err("it can be guessed");
+        assert!(error.contains("can be guessed: expected at least 16") && error.contains("openssl rand"), "{error}");
+        assert!(!error.contains("fifteen-letters"), "{error}");
+    }
+    let both = [("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-others!!")];
+    let http = of("", &both).unwrap().settings.http;
+    assert!(http.token.is_some() && http.read_token.is_some() && http.open_reads == OpenReads::Direct);
+    let error = of("", &[("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-letters!")]).unwrap_err();
+    assert!(error.contains("http.read_token_env") && error.contains("the operator's token"), "{error}");
+    assert_eq!(of("[http]\nopen_reads = \"never\"", &[]).unwrap().settings.http.open_reads, OpenReads::Never);
+    assert!(mistakes("[http]\nopen_reads = \"always\"")[0].contains("\"direct\", \"proxied\" or \"never\""));
+}
+
+#[test]
+fn a_misspelt_log_level_is_a_mistake() {
+    for misspelt in ["inof", "info,evenkel::worker=debug", "evenkeel=loud", ""] {
+        let found = mistakes(&format!("[log]\nlevel = {misspelt:?}"));
+        assert!(found[0].contains("log.level") && found[0].contains("error, warn, info, debug, trace, off"), "{misspelt:?}: {found:?}");
+    }
+    assert!(load_text("[log]\nlevel = \"info,evenkeel::worker=debug\"").is_ok());
 }
 
 // --- Accounts and secrets

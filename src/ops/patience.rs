@@ -3,12 +3,15 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+use super::connections::Activity;
 
 /// How long a client may take nothing of what it is sent. One that reads at all, however slowly, is bounded by the age
 /// of its connection.
@@ -17,17 +20,19 @@ const NOTHING_TAKEN: Duration = Duration::from_secs(30);
 /// A connection that ends with an error once its client has taken nothing for half a minute.
 pub(super) struct Patient {
     stream: TcpStream,
+    activity: Arc<Activity>,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
-    pub(super) const fn new(stream: TcpStream) -> Self {
-        Self { stream, waiting: None }
+    pub(super) const fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
+        Self { stream, activity, waiting: None }
     }
 
     fn bounded<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waiting = None;
+            self.activity.heard();
             return written;
         }
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(NOTHING_TAKEN)));
@@ -37,7 +42,11 @@ impl Patient {
 
 impl AsyncRead for Patient {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            self.activity.heard();
+        }
+        read
     }
 }
 

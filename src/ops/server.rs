@@ -14,18 +14,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::Routes;
+use super::connections::{Connections, Place};
 use super::guard::{Guard, Peer};
 use super::patience::Patient;
 use crate::settings::HttpSettings;
 
-/// Most connections at a time: twice the pages that may be live, so that probes get through. Further ones wait in the system's backlog.
-const CONNECTIONS: usize = 512;
 /// How long a client may take to send the head of a request. Longer than the usual 15 s between scrapes, so that
 /// a scraper's connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,14 +68,14 @@ impl Server {
     /// repeat those of [`Routes`].
     pub async fn bind(settings: &HttpSettings, routes: Routes, more: Router) -> Result<Self, ServerError> {
         let wanted = settings.listen;
-        if !wanted.ip().to_canonical().is_loopback() && settings.token.is_none() {
+        if !wanted.ip().to_canonical().is_loopback() && settings.token.is_none() && settings.read_token.is_none() {
             return Err(ServerError::TokenNeeded(wanted));
         }
         let failed = |cause| ServerError::Bind { address: wanted, cause };
         let listener = TcpListener::bind(wanted).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let metrics = routes.metrics.clone();
-        let guard = Guard::new(address, settings.token.as_ref(), Arc::clone(&routes.clock));
+        let guard = Guard::new(address, settings, Arc::clone(&routes.clock));
         let router = routes.router(guard, more);
         Ok(Self { listener, address, router, metrics })
     }
@@ -90,7 +88,7 @@ impl Server {
     /// Serves until `stop`; then accepts nothing more and lets requests under way end, 5 s at most.
     pub async fn serve(self, stop: CancellationToken) {
         tracing::debug!(address = %self.address, "accepting connections");
-        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        let open = Arc::new(Connections::default());
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -100,9 +98,9 @@ impl Server {
                 () = stop.cancelled() => break,
                 _ = upkeep.tick() => self.metrics.run_upkeep(),
                 Some(_) = connections.join_next() => {}
-                accepted = accept(&self.listener, &slots) => match accepted {
-                    Ok((stream, slot)) => {
-                        connections.spawn(converse(stream, self.router.clone(), stop.clone(), slot));
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        connections.spawn(converse(stream, peer, self.router.clone(), stop.clone(), open.admit(peer.ip())));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a connection was not accepted");
@@ -116,31 +114,29 @@ impl Server {
     }
 }
 
-/// Accepts a connection once there is room for one. Dropped in between, it loses nothing.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, slot))
-}
-
 /// Serves one connection to its end.
-async fn converse(stream: TcpStream, router: Router, stop: CancellationToken, _slot: OwnedSemaphorePermit) {
-    let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
+async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken, place: Place) {
+    let peer = Peer(peer.ip().to_canonical());
     let router = TowerToHyperService::new(router);
+    let activity = place.activity();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(peer);
+        let (answering, answer) = (Arc::clone(&activity).answering(), router.call(request));
+        async move {
+            let _answering = answering;
+            answer.await
         }
-        router.call(request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Patient::new(stream)), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, place.activity())), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
+        // Its place is another's by now.
+        () = place.evicted() => return,
         () = stop.cancelled() => None,
         () = tokio::time::sleep(LONGEST_CONNECTION) => None,
     };

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{NotReady, Routes, Server, ServerError, prometheus};
 use crate::adapters::system::SystemClock;
 use crate::model::{AccountName, QueueName};
-use crate::settings::HttpSettings;
+use crate::settings::{HttpSettings, OpenReads};
 
 type Reasons = Arc<Mutex<Vec<NotReady>>>;
 
@@ -38,7 +38,8 @@ fn routes(reasons: &Reasons) -> Routes {
 }
 
 fn settings(listen: &str, token: Option<&str>) -> HttpSettings {
-    HttpSettings { listen: listen.parse().unwrap(), token: token.map(SecretString::from) }
+    let token = token.map(SecretString::from);
+    HttpSettings { listen: listen.parse().unwrap(), token, read_token: None, open_reads: OpenReads::Direct }
 }
 
 async fn started(settings: HttpSettings, more: Router) -> Running {
@@ -180,6 +181,25 @@ async fn what_cannot_be_listened_on_is_named_with_the_setting() {
     let Err(error) = Server::bind(&open, routes(&Reasons::default()), Router::new()).await else { panic!("open to all") };
     assert!(matches!(error, ServerError::TokenNeeded(_)));
     assert!(error.to_string().contains("http.token_env"), "{error}");
+}
+
+#[tokio::test]
+async fn as_many_silent_connections_as_an_address_likes_keep_no_probe_out() {
+    let running = started(settings("127.0.0.1:0", None), Router::new()).await;
+    let mut silent = Vec::new();
+    for number in 0..600 {
+        let mut stream = running.connect().await;
+        if number % 2 == 0 {
+            // Kept alive by a request now and then.
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: e\r\n\r\n").await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let probe = tokio::time::timeout(Duration::from_secs(10), running.get("/healthz", "")).await;
+    assert_eq!(body(&probe.expect("a probe waits for no other connection")), "ok\n");
+    let first = rest(&mut silent[1]).await;
+    assert_eq!(first, "", "the one that was silent longest was closed");
+    running.ends().await;
 }
 
 // With time paused, time passes only when nothing else can happen: these wait for no real second.

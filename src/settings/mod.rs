@@ -177,8 +177,23 @@ pub struct QueueSettings {
 pub struct HttpSettings {
     /// Where health, metrics and the dashboard listen.
     pub listen: SocketAddr,
-    /// Needed for any address but loopback, and for every change.
+    /// The operator's: reads and changes.
     pub token: Option<SecretString>,
+    /// Reads only: for scraping and looking.
+    pub read_token: Option<SecretString>,
+    /// Who reads without a token on loopback. On any other address nobody does.
+    pub open_reads: OpenReads,
+}
+
+/// Who reads without a token on loopback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenReads {
+    /// Whoever connects from this machine, but through no proxy that shows itself.
+    Direct,
+    /// Whoever connects from this machine, through a proxy too: it asks who they are.
+    Proxied,
+    /// Nobody.
+    Never,
 }
 
 /// `[migrate]`

@@ -1,12 +1,13 @@
 //! Logs, on standard error: for people on a terminal, one JSON object per line elsewhere.
 //!
 //! The level comes from `-v` and `-q`, else from `EVENKEEL_LOG`, else from `RUST_LOG`, else it is `info`.
-//! Whatever is asked for, nothing below `INFO` is ever logged from the storage client and the HTTP stack:
+//! Lines of changes that somebody made ([`AUDIT`]) are written whatever the level is. Whatever is asked for, nothing below `INFO` is ever logged from the storage client and the HTTP stack:
 //! at `DEBUG` they print `Authorization` headers and URLs with SAS tokens.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::levels::{LevelsError, levels};
 use super::traces::Traces;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, FilterFn, ParseError, filter_fn};
@@ -20,6 +21,9 @@ use tracing_subscriber::{Layer, Registry};
 /// Beginnings of the targets that may print secrets below `INFO`. (`hyper` covers `hyper_util` and
 /// `hyper_rustls`; `h2` prints header frames.)
 const SECRETIVE: [&str; 5] = ["azure_", "reqwest", "hyper", "h2", "rustls"];
+
+/// The target of lines that tell of a change that somebody made over HTTP, or by a signal. No level silences them.
+pub const AUDIT: &str = "evenkeel::audit";
 
 /// How much the command line asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,14 +69,11 @@ pub enum LoggingError {
         cause: ParseError,
     },
     /// A text that was to become the level is no filter.
-    #[error("{text:?} is not a level (error, warn, info, debug, trace, off) or a filter such as \"info,evenkeel::worker=trace\"")]
-    Level {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        #[source]
-        cause: ParseError,
-    },
+    #[error(transparent)]
+    Level(#[from] LevelsError),
+    /// The text in the program's own variable is no filter.
+    #[error("EVENKEEL_LOG cannot be used")]
+    Own(#[source] LevelsError),
     /// The subscriber is gone.
     #[error("the log level cannot be changed any more")]
     Gone(#[source] reload::Error),
@@ -124,7 +125,7 @@ impl LogControl {
     /// Puts another filter into force: a level, or levels by module.
     pub fn change(&self, text: &str) -> Result<(), LoggingError> {
         let kept = text.get(..FILTER_BYTES).unwrap_or(text);
-        let filter = EnvFilter::builder().parse(kept).map_err(|cause| LoggingError::Level { text: kept.to_owned(), cause })?;
+        let filter = levels(kept)?;
         let shown = filter.to_string();
         (self.0.apply)(filter).map_err(LoggingError::Gone)?;
         *self.0.now.lock().unwrap_or_else(PoisonError::into_inner) = shown;
@@ -172,7 +173,7 @@ fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilte
         -2 => "error",
         -1 => "warn",
         0 => match (&environment.evenkeel_log, &environment.rust_log) {
-            (Some(text), _) => return parse("EVENKEEL_LOG", text),
+            (Some(text), _) => return levels(text).map_err(LoggingError::Own),
             (None, Some(text)) => return parse("RUST_LOG", text),
             (None, None) => "info",
         },
@@ -190,6 +191,11 @@ fn harmless(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= Level::INFO || !(secretive(metadata.target()) || metadata.module_path().is_some_and(secretive))
 }
 
+/// Whether a line tells of a change that somebody made.
+fn is_audit(metadata: &Metadata<'_>) -> bool {
+    metadata.target() == AUDIT && *metadata.level() <= Level::INFO
+}
+
 /// The layer that writes lines in a format to a writer.
 fn layer<S, F, W>(filter: F, format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
@@ -198,7 +204,8 @@ where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     let cap: FilterFn<fn(&Metadata<'_>) -> bool> = filter_fn(harmless);
-    let filter = filter.and(cap);
+    let audit: FilterFn<fn(&Metadata<'_>) -> bool> = filter_fn(is_audit);
+    let filter = filter.or(audit.with_max_level_hint(Level::INFO)).and(cap);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     match format {
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed(),
@@ -280,6 +287,18 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_changes_are_written_whatever_the_level_is() {
+        for level in ["off", "error", "evenkeel::worker=trace", "evenkeel::audit=off"] {
+            let text = logged(EnvFilter::new(level), LogFormat::Json, || {
+                tracing::info!(target: AUDIT, "audit: job submitted");
+                tracing::debug!(target: AUDIT, "below");
+                tracing::info!(target: "evenkeel::ops", "another");
+            });
+            assert!(text.contains("audit: job submitted") && !text.contains("below") && !text.contains("another"), "{level}: {text}");
+        }
+    }
+
+    #[test]
     fn flags_win_over_evenkeel_log_which_wins_over_rust_log() {
         let of = |verbose, quiet, environment: &LogEnvironment| filter(Verbosity { verbose, quiet }, environment).unwrap().to_string();
         assert_eq!(of(0, 0, &environment(None, None)), "info");
@@ -294,7 +313,13 @@ mod tests {
     #[test]
     fn a_filter_that_cannot_be_read_is_named() {
         let error = filter(Verbosity::default(), &environment(Some("evenkeel=loud"), None)).unwrap_err();
-        assert!(error.to_string().starts_with("EVENKEEL_LOG is \"evenkeel=loud\""), "{error}");
+        assert!(error.to_string().contains("EVENKEEL_LOG"), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("\"evenkeel=loud\" is no level") && cause.contains("\"loud\""), "{cause}");
+        let error = filter(Verbosity::default(), &environment(None, Some("mine=loud"))).unwrap_err();
+        assert!(error.to_string().starts_with("RUST_LOG is \"mine=loud\""), "{error}");
+        // Other programs read it too: what it says of their modules is no mistake.
+        assert!(filter(Verbosity::default(), &environment(None, Some("mine=debug,info"))).is_ok());
     }
 
     #[test]

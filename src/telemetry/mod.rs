@@ -9,10 +9,12 @@
 
 pub mod describe;
 pub mod latency;
+mod levels;
 pub mod logging;
 pub mod names;
 pub mod traces;
 pub mod trail;
 
 pub use describe::{announce_account, announce_program, announce_queue, announce_view, describe};
-pub use logging::{LogControl, LoggingError, Verbosity};
+pub use levels::{LevelsError, levels};
+pub use logging::{AUDIT, LogControl, LoggingError, Verbosity};

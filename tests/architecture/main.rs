@@ -29,7 +29,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "model", "settings", "ports", "telemetry"]),
-    ("config", &["model", "settings", "catalog", "patterns"]),
+    ("config", &["model", "telemetry", "settings", "catalog", "patterns"]),
     ("ops", &["model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
     (
         "cli",

@@ -11,7 +11,7 @@ fn play(scenario: &str) {
     assert!(folder.join("node_modules/playwright-core").exists(), "the browser's driver is not installed: run scripts/test");
     let api = Api::start();
     let played = Command::new("node")
-        .args(["dashboard.mjs", scenario, &format!("http://{}", api.address), "s3cret-token"])
+        .args(["dashboard.mjs", scenario, &format!("http://{}", api.address), "s3cret-token-of-tests"])
         .args(std::env::var_os("EVENKEEL_TEST_SCREENSHOTS"))
         .current_dir(&folder)
         .output()

@@ -21,7 +21,7 @@ fn ten_thousand_dead_letters_make_no_page_longer_and_one_of_them_is_requeued_for
     says(&page, &["10,000 in all"]);
 
     let id = api.get("/api/v1/poison").json()["messages"][0]["message_id"].as_str().unwrap().to_owned();
-    let token = "Authorization: Bearer s3cret-token\r\nContent-Type: application/json\r\n";
+    let token = "Authorization: Bearer s3cret-token-of-tests\r\nContent-Type: application/json\r\n";
     let done = api.ask("POST", "/api/v1/poison/discard", token, &format!("{{\"ids\":[\"{id}\"]}}"));
     assert_eq!(done.json()["done"].as_array().unwrap().len(), 1, "{}", done.body);
     let shown_again = requests(&api.get("/metrics").body, "update_message");

@@ -13,7 +13,7 @@ use crate::place::says;
 /// A browser that is signed in: its requests say where they come from.
 fn signed_in(api: &Api) -> String {
     let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n";
-    let answer = api.ask("POST", "/login", form, "token=s3cret-token");
+    let answer = api.ask("POST", "/login", form, "token=s3cret-token-of-tests");
     assert_eq!(answer.status, 303);
     let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
     format!("Cookie: {}\r\n{form}", cookie.split(';').next().unwrap())

@@ -145,3 +145,29 @@ fn a_queue_of_bombs_is_looked_at_and_the_daemon_stays_alive() {
     assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
     assert_eq!(daemon.get("/healthz").0, 200);
 }
+
+#[test]
+fn silent_connections_keep_no_probe_out() {
+    let daemon = Daemon::with(&[]);
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(&daemon.address).unwrap();
+        // None at all, the beginning of a request, or one that was answered and a connection that is kept.
+        match number % 3 {
+            0 => {}
+            1 => write!(stream, "GET /healthz HTTP/1.1\r\nHost: ").unwrap(),
+            _ => write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap(),
+        }
+        stream
+    };
+    let silent: Vec<TcpStream> = (0..700).map(connect).collect();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let mut probe = TcpStream::connect(&daemon.address).unwrap();
+        // Less than the half minute after which silent connections are closed by themselves.
+        probe.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        write!(probe, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).expect("it is answered while they are open");
+        assert!(answer.starts_with("HTTP/1.1 "), "{path}: {answer}");
+    }
+    assert_eq!(silent.len(), 700);
+}

@@ -1,11 +1,13 @@
 //! What is logged.
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Api, Problem};
+use crate::ops::guard::Actor;
+use crate::telemetry::AUDIT;
 
 /// What is logged.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -20,15 +22,14 @@ pub(super) async fn level(State(api): State<Api>) -> Json<Log> {
     Json(Log { level: api.log.filter() })
 }
 
-pub(super) async fn change(State(api): State<Api>, Json(log): Json<Log>) -> Result<Json<Log>, Problem> {
-    set_log(&api, &log.level)?;
+pub(super) async fn change(State(api): State<Api>, Extension(actor): Extension<Actor>, Json(log): Json<Log>) -> Result<Json<Log>, Problem> {
+    set_log(&api, &log.level, &actor)?;
     Ok(Json(Log { level: api.log.filter() }))
 }
 
 /// Changes what is logged.
-pub(crate) fn set_log(api: &Api, level: &str) -> Result<(), Problem> {
+pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), Problem> {
     api.log.change(level).map_err(|error| Problem::unusable(error.to_string()))?;
-    // Told whatever the level is now: it says why what follows is so long, or so short.
-    tracing::warn!(level = api.log.filter(), "audit: log level changed");
+    tracing::warn!(target: AUDIT, level = api.log.filter(), peer = %actor.peer, claimed = actor.claimed(), "audit: log level changed");
     Ok(())
 }

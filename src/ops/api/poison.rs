@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,9 @@ use tokio::time::timeout;
 use super::{Api, Problem};
 use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
+use crate::ops::guard::Actor;
 use crate::settings::QueueSettings;
+use crate::telemetry::AUDIT;
 use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason, SHOWN_BYTES, ShownBody};
 
 /// Bytes of an answer, or of a page, at most.
@@ -148,12 +150,20 @@ pub(super) async fn list(State(api): State<Api>, Query(shown): Query<Shown>) -> 
     front(&api, &shown).await.map(Json)
 }
 
-pub(super) async fn requeue(State(api): State<Api>, Json(selection): Json<Selection>) -> Result<Response, Problem> {
-    answer(change(&api, selection, Change::Requeue).await?)
+pub(super) async fn requeue(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Json(selection): Json<Selection>,
+) -> Result<Response, Problem> {
+    answer(change(&api, selection, Change::Requeue, actor).await?)
 }
 
-pub(super) async fn discard(State(api): State<Api>, Json(selection): Json<Selection>) -> Result<Response, Problem> {
-    answer(change(&api, selection, Change::Discard).await?)
+pub(super) async fn discard(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Json(selection): Json<Selection>,
+) -> Result<Response, Problem> {
+    answer(change(&api, selection, Change::Discard, actor).await?)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what handlers give back")]
@@ -222,7 +232,7 @@ impl Poisoned {
 }
 
 /// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
-pub(crate) async fn change(api: &Api, selection: Selection, change: Change) -> Result<Report, Problem> {
+pub(crate) async fn change(api: &Api, selection: Selection, change: Change, actor: Actor) -> Result<Report, Problem> {
     if selection.ids.is_empty() && !selection.all {
         return Err(Problem::unusable("say which messages: ids, or all"));
     }
@@ -230,7 +240,7 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: Change) -> R
     // Found before anything is begun: a mistake is told at once.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
-    let mut under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change).await });
+    let mut under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
     match timeout(PATIENCE, &mut under_way).await {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => Err(Problem::not_yet(format!("the change ended half-way: {error}"))),
@@ -238,7 +248,8 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: Change) -> R
     }
 }
 
-async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: Change) -> Result<Report, Problem> {
+async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: Change, actor: &Actor) -> Result<Report, Problem> {
+    let (peer, claimed) = (actor.peer, actor.claimed());
     let mut report = Report::default();
     for (settings, queue) in queues(api, queue)? {
         let handled = match change {
@@ -249,20 +260,27 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         for PoisonEntry { message, .. } in done {
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
-                Change::Requeue => tracing::info!(%queue, message_id, %reason, "audit: poisoned message requeued"),
-                Change::Discard => tracing::info!(%queue, message_id, %reason, "audit: poisoned message discarded"),
+                Change::Requeue => {
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message requeued")
+                }
+                Change::Discard => {
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message discarded")
+                }
             }
             report.done.push(message_id);
         }
         for (PoisonEntry { message, .. }, error) in failed {
-            tracing::warn!(queue = %message.queue, message_id = message.message_id, error, "audit: poisoned message not handled");
+            tracing::warn!(
+                target: AUDIT, queue = %message.queue, message_id = message.message_id, error, %peer, claimed,
+                "audit: poisoned message not handled"
+            );
             report.failed.push(Failed { message_id: message.message_id, error });
         }
         if hidden > 0 {
             tracing::warn!(queue = %settings.name, hidden, "audit: poisoned messages not looked at: another operator holds them at the moment");
         }
         if let Some(error) = cut_short {
-            tracing::warn!(queue = %settings.name, error, "audit: the rest of the poison queue was not looked at");
+            tracing::warn!(target: AUDIT, queue = %settings.name, error, %peer, claimed, "audit: the rest of the poison queue was not looked at");
             report.cut_short = Some(error);
         }
         keep::count(&api.board, &api.stores, settings).await;

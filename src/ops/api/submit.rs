@@ -1,8 +1,8 @@
 //! Sending jobs.
 
-use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -11,6 +11,8 @@ use super::entity::primary;
 use super::{Api, Problem};
 use crate::client;
 use crate::model::QueueName;
+use crate::ops::guard::Actor;
+use crate::telemetry::AUDIT;
 
 /// A job that was sent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -34,19 +36,25 @@ pub(super) struct To {
     queue: Option<String>,
 }
 
-pub(super) async fn submit(State(api): State<Api>, Query(to): Query<To>, body: String) -> Result<(StatusCode, Json<Sent>), Problem> {
+pub(super) async fn submit(
+    State(api): State<Api>,
+    Query(to): Query<To>,
+    Extension(actor): Extension<Actor>,
+    body: String,
+) -> Result<(StatusCode, Json<Sent>), Problem> {
     let queue = to.queue.filter(|queue| !queue.is_empty());
     let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
-    let sent = send(&api, &body, queue.as_ref()).await?;
+    let sent = send(&api, &body, queue.as_ref(), &actor).await?;
     Ok((StatusCode::ACCEPTED, Json(sent)))
 }
 
 pub(super) async fn reconcile(
     State(api): State<Api>,
     Path((table, pk, rk)): Path<(String, String, String)>,
+    Extension(actor): Extension<Actor>,
 ) -> Result<(StatusCode, Json<Sent>), Problem> {
     let job = sync_of(&api, &table, &pk, &rk)?;
-    Ok((StatusCode::ACCEPTED, Json(send(&api, &job, None).await?)))
+    Ok((StatusCode::ACCEPTED, Json(send(&api, &job, None, &actor).await?)))
 }
 
 /// The job that brings everything of one primary in step.
@@ -56,11 +64,14 @@ pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<Stri
 }
 
 /// Sends a job, checked as the worker will.
-pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>) -> Result<Sent, Problem> {
+pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor: &Actor) -> Result<Sent, Problem> {
     let client = api.client();
     let job = client.prepare(text, queue)?;
     let sent = client.send(&job).await?;
-    tracing::info!(queue = %sent.queue, message_id = sent.message_id, op = sent.op, about = job.about, "audit: job submitted");
+    tracing::info!(
+        target: AUDIT, queue = %sent.queue, message_id = sent.message_id, op = sent.op, about = job.about,
+        peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
+    );
     let client::Sent { queue, message_id, op, id, unknown_fields } = sent;
     Ok(Sent { queue: queue.to_string(), message_id, op, id, unknown_fields })
 }

@@ -1,4 +1,4 @@
-//! Wrong tokens, counted: guessing is slow.
+//! Wrong tokens, counted: an address that sends many is told to wait.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,8 @@ const AGAIN: Duration = Duration::from_secs(6);
 /// Most addresses that are remembered. Beyond, the one that failed longest ago is forgotten.
 const ADDRESSES: usize = 4_096;
 
-/// How often each address failed lately. While an address has failed too often, its tokens are not even compared.
+/// How often each address failed lately. Nothing here keeps a right token out: whoever shares an address with a guesser (a proxy, a
+/// sidecar, loopback) is let in as ever. That guessing is hopeless is the work of a token's length.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<BTreeMap<IpAddr, Debt>>);
 
@@ -23,7 +24,7 @@ struct Debt {
 }
 
 impl Failures {
-    /// How long an address has to wait before a token of its is looked at again; nothing where it may at once.
+    /// How long an address has to wait before it may be wrong again; nothing where it may at once.
     pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
         let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = debts.get(&address)?.paid_off.saturating_sub(now);

@@ -2,48 +2,51 @@
 //!
 //! | | reading | changing |
 //! | --- | --- | --- |
-//! | on loopback, under a name of this machine | everybody | token or session, and not from another site's page |
-//! | anywhere else | token or session | the same |
+//! | on loopback, under a name of this machine, not through a proxy | everybody | operator's token or session, and not from another site's page |
+//! | anywhere else | a token or session | the same |
 //!
-//! A session is a cookie that `POST /login` gives for the token. Guessing is slow: after ten wrong tokens an address
-//! waits, and its tokens are not compared meanwhile.
+//! There are two tokens: the operator's, and one that only reads, for scraping. A session is a cookie that `POST /login` gives for
+//! a token, with that token's rights. A token is compared before anything else is asked, so that the wrong ones that others send
+//! never keep the right one out; after ten wrong ones an address is told to wait.
 
+mod actor;
 mod failures;
 mod origin;
 mod sessions;
+mod tokens;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Form, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
+
+pub(crate) use actor::Actor;
+pub(super) use actor::Peer;
 
 use crate::ports::Clock;
+use crate::settings::{HttpSettings, OpenReads};
+use crate::telemetry::AUDIT;
 use failures::Failures;
 use origin::Origin;
 use sessions::Sessions;
+use tokens::{Rights, Tokens};
 
 /// Lets requests through that may be made.
 #[derive(Clone)]
 pub struct Guard {
-    /// The digest of the token. Digests are compared, so that the time taken says neither where a guess
-    /// differs nor how long the token is.
-    expected: Option<[u8; 32]>,
+    tokens: Tokens,
     loopback: bool,
+    open_reads: OpenReads,
     clock: Arc<dyn Clock>,
     failures: Arc<Failures>,
     sessions: Arc<Sessions>,
 }
-
-/// Who sent a request, as the connection says.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
 
 /// Who asks, for pages to show what they may do.
 #[derive(Debug, Clone, Copy)]
@@ -54,56 +57,85 @@ pub(crate) struct Visitor {
     pub(crate) can_sign_in: bool,
 }
 
+/// What is known of a request before it is let through.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    method: &'a Method,
+    version: Version,
+    headers: &'a HeaderMap,
+    peer: IpAddr,
+}
+
 impl Guard {
     /// The guard of a server at an address.
-    pub fn new(address: SocketAddr, token: Option<&SecretString>, clock: Arc<dyn Clock>) -> Self {
-        let expected = token.map(|token| Sha256::digest(token.expose_secret()).into());
-        let loopback = address.ip().to_canonical().is_loopback();
-        Self { expected, loopback, clock, failures: Arc::default(), sessions: Arc::default() }
+    pub fn new(address: SocketAddr, settings: &HttpSettings, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            tokens: Tokens::new(settings.token.as_ref(), settings.read_token.as_ref()),
+            loopback: address.ip().to_canonical().is_loopback(),
+            open_reads: settings.open_reads,
+            clock,
+            failures: Arc::default(),
+            sessions: Arc::default(),
+        }
     }
 
-    fn admits(&self, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Result<(), Refusal> {
-        let reads = matches!(*method, Method::GET | Method::HEAD);
-        if self.loopback && reads && origin::names_this_machine(headers) {
-            return Ok(());
-        }
-        if self.expected.is_none() {
-            return Err(if self.loopback && reads { Refusal::ForeignName } else { Refusal::NoTokenConfigured });
+    /// Whether a request is let through.
+    fn admits(&self, asked: Asked<'_>) -> Result<(), Refusal> {
+        let Asked { method, headers, peer, .. } = asked;
+        let needed = if matches!(*method, Method::GET | Method::HEAD) { Rights::Read } else { Rights::Operate };
+        let reads = needed == Rights::Read;
+        let closed = match self.open(asked) {
+            Ok(()) if reads => return Ok(()),
+            Ok(()) => Refusal::WrongToken,
+            Err(closed) if reads => closed,
+            Err(_) => Refusal::WrongToken,
+        };
+        if !self.tokens.allow(needed) {
+            return Err(if closed == Refusal::WrongToken { Refusal::NoTokenConfigured } else { closed });
         }
         let by_token = match headers.get(header::AUTHORIZATION) {
-            None => false,
-            Some(given) => {
-                self.compare(given.to_str().ok().and_then(bearer), peer)?;
-                true
-            }
+            None => None,
+            Some(given) => Some(self.compare(given.to_str().ok().and_then(bearer), peer)?),
         };
-        if !by_token && !self.sessions.knows(headers, self.clock.monotonic()) {
-            return Err(if self.loopback && reads { Refusal::ForeignName } else { Refusal::WrongToken });
+        let rights = by_token.or_else(|| self.sessions.rights(headers, self.clock.monotonic())).ok_or(closed)?;
+        if rights < needed {
+            return Err(Refusal::ReadsOnly);
         }
         match origin::origin(headers) {
             Origin::Same => Ok(()),
-            Origin::Unsaid if reads || by_token => Ok(()),
+            Origin::Unsaid if reads || by_token.is_some() => Ok(()),
             // A link from elsewhere may lead here; what it leads to cannot be read by the page it is on.
             Origin::Other if reads => Ok(()),
             Origin::Other | Origin::Unsaid => Err(Refusal::OtherSite),
         }
     }
 
-    /// Compares a token that an address sent.
-    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<(), Refusal> {
-        let expected = self.expected.ok_or(Refusal::NoTokenConfigured)?;
+    /// Whether reading is open to a request without a token; else why not.
+    fn open(&self, asked: Asked<'_>) -> Result<(), Refusal> {
+        if !self.loopback || self.open_reads == OpenReads::Never {
+            return Err(Refusal::WrongToken);
+        }
+        if !origin::names_this_machine(asked.headers) {
+            return Err(Refusal::ForeignName);
+        }
+        if self.open_reads == OpenReads::Direct && origin::is_proxied(asked.version, asked.headers) {
+            return Err(Refusal::Proxied);
+        }
+        Ok(())
+    }
+
+    /// Compares a token that an address sent; what it allows.
+    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<Rights, Refusal> {
+        if let Some(rights) = given.and_then(|given| self.tokens.rights(given)) {
+            return Ok(rights);
+        }
         let now = self.clock.monotonic();
         if let Some(wait) = self.failures.wait(peer, now) {
             return Err(Refusal::TooOften(wait));
         }
-        match given {
-            Some(given) if same(&expected, &Sha256::digest(given).into()) => Ok(()),
-            _ => {
-                self.failures.failed(peer, now);
-                tracing::warn!(%peer, "a wrong token was sent");
-                Err(Refusal::WrongToken)
-            }
-        }
+        self.failures.failed(peer, now);
+        tracing::warn!(%peer, "a wrong token was sent");
+        Err(Refusal::WrongToken)
     }
 }
 
@@ -113,19 +145,16 @@ fn bearer(authorization: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether two digests are equal, in the same time wherever they differ.
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    std::hint::black_box(one.iter().zip(other).fold(0, |differences, (a, b)| differences | (a ^ b))) == 0
-}
-
 /// Why a request is not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     NoTokenConfigured,
     WrongToken,
+    ReadsOnly,
     TooOften(Duration),
     OtherSite,
     ForeignName,
+    Proxied,
 }
 
 impl Refusal {
@@ -133,6 +162,10 @@ impl Refusal {
         match self {
             Self::NoTokenConfigured => "this needs a token, and none is configured: set http.token_env",
             Self::WrongToken => "this needs Authorization: Bearer TOKEN, with the token that http.token_env names, or a session (/login)",
+            Self::ReadsOnly => "this token reads only: a change needs the one that http.token_env names",
+            Self::Proxied => {
+                "without a token this is not answered through a proxy: send one, or set http.open_reads (\"proxied\") where the proxy lets nobody in whom it does not know"
+            }
             Self::TooOften(_) => "too many wrong tokens: wait",
             Self::ForeignName => "without a token this is answered under a name of this machine only: localhost, 127.0.0.1 or [::1]",
             Self::OtherSite => "a change may not come from another site's page",
@@ -144,7 +177,9 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let text = format!("{}\n", self.words());
         match self {
-            Self::NoTokenConfigured | Self::OtherSite | Self::ForeignName => (StatusCode::FORBIDDEN, text).into_response(),
+            Self::NoTokenConfigured | Self::ReadsOnly | Self::OtherSite | Self::ForeignName | Self::Proxied => {
+                (StatusCode::FORBIDDEN, text).into_response()
+            }
             Self::WrongToken => (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer realm=\"evenkeel\"")], text).into_response(),
             Self::TooOften(wait) => {
                 let seconds = (wait.as_secs() + 1).to_string();
@@ -154,19 +189,20 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl Peer {
-    /// Nobody's address, where the connection does not say.
-    const NOBODY: Self = Self(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
-}
-
 pub(super) async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
-    match guard.admits(request.method(), request.headers(), request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY).0) {
+    let peer = *request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY);
+    let asked = Asked { method: request.method(), version: request.version(), headers: request.headers(), peer: peer.0 };
+    match guard.admits(asked) {
         Ok(()) => {
-            let signed_in = guard.sessions.knows(request.headers(), guard.clock.monotonic());
-            request.extensions_mut().insert(Visitor { signed_in, can_sign_in: guard.expected.is_some() });
+            let signed_in = guard.sessions.rights(request.headers(), guard.clock.monotonic()) == Some(Rights::Operate);
+            let actor = Actor::of(peer, request.headers());
+            request.extensions_mut().insert(Visitor { signed_in, can_sign_in: guard.tokens.allow(Rights::Read) });
+            request.extensions_mut().insert(actor);
             next.run(request).await
         }
-        Err(Refusal::WrongToken) if wants_a_page(&request) => Redirect::to("/login").into_response(),
+        Err(Refusal::WrongToken | Refusal::Proxied) if guard.tokens.allow(Rights::Read) && wants_a_page(&request) => {
+            Redirect::to("/login").into_response()
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -190,14 +226,15 @@ pub(super) async fn log_in(
     peer: Option<axum::Extension<Peer>>,
     form: Form<Login>,
 ) -> Response {
-    let Peer(peer) = peer.map_or(Peer::NOBODY, |peer| peer.0);
+    let peer = peer.map_or(Peer::NOBODY, |peer| peer.0);
     if origin::origin(&headers) == Origin::Other {
         return Refusal::OtherSite.into_response();
     }
-    match guard.compare(Some(form.token.expose_secret()), peer) {
-        Ok(()) => {
-            tracing::info!(%peer, "signed in");
-            let cookie = guard.sessions.begin(guard.clock.monotonic());
+    match guard.compare(Some(form.token.expose_secret()), peer.0) {
+        Ok(rights) => {
+            let actor = Actor::of(peer, &headers);
+            tracing::info!(target: AUDIT, peer = %actor.peer, claimed = actor.claimed(), changes = rights == Rights::Operate, "audit: signed in");
+            let cookie = guard.sessions.begin(rights, guard.clock.monotonic());
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
         }
         // Back to the form; a program sees by the status that it got no session.
@@ -228,63 +265,128 @@ mod tests {
     }
 
     fn guard(address: &str, token: Option<&str>) -> Guard {
-        Guard::new(address.parse().unwrap(), token.map(SecretString::from).as_ref(), Arc::new(SystemClock::new()))
+        with(address, token, None, OpenReads::Direct)
+    }
+
+    fn with(address: &str, token: Option<&str>, read_token: Option<&str>, open_reads: OpenReads) -> Guard {
+        let listen: SocketAddr = address.parse().unwrap();
+        let (token, read_token) = (token.map(SecretString::from), read_token.map(SecretString::from));
+        Guard::new(listen, &HttpSettings { listen, token, read_token, open_reads }, Arc::new(SystemClock::new()))
+    }
+
+    impl Guard {
+        fn lets(&self, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Result<(), Refusal> {
+            self.admits(Asked { method, version: Version::HTTP_11, headers, peer })
+        }
     }
 
     #[test]
     fn on_loopback_reading_is_free_and_changes_need_the_token() {
         for address in ["127.0.0.1:9464", "[::1]:9464", "[::ffff:127.0.0.1]:9464"] {
             let guard = guard(address, Some("s3cret"));
-            assert_eq!(guard.admits(&Method::GET, &headers(&[]), PEER), Ok(()));
-            assert_eq!(guard.admits(&Method::POST, &headers(&[]), PEER), Err(Refusal::WrongToken));
-            assert_eq!(guard.admits(&Method::POST, &headers(&[("authorization", "Bearer s3cret")]), PEER), Ok(()));
+            assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Ok(()));
+            assert_eq!(guard.lets(&Method::POST, &headers(&[]), PEER), Err(Refusal::WrongToken));
+            assert_eq!(guard.lets(&Method::POST, &headers(&[("authorization", "Bearer s3cret")]), PEER), Ok(()));
         }
-        assert_eq!(guard("127.0.0.1:9464", None).admits(&Method::POST, &headers(&[]), PEER), Err(Refusal::NoTokenConfigured));
+        assert_eq!(guard("127.0.0.1:9464", None).lets(&Method::POST, &headers(&[]), PEER), Err(Refusal::NoTokenConfigured));
     }
 
     #[test]
     fn a_name_that_is_not_this_machine_s_reads_nothing_on_loopback_without_the_token() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let rebound = headers(&[("host", "evil.example:9464")]);
-        assert_eq!(guard.admits(&Method::GET, &rebound, PEER), Err(Refusal::ForeignName));
+        assert_eq!(guard.lets(&Method::GET, &rebound, PEER), Err(Refusal::ForeignName));
         let proxied = headers(&[("host", "evenkeel.contoso.com"), ("authorization", "Bearer s3cret")]);
-        assert_eq!(guard.admits(&Method::GET, &proxied, PEER), Ok(()));
+        assert_eq!(guard.lets(&Method::GET, &proxied, PEER), Ok(()));
     }
 
     #[test]
     fn anywhere_else_everything_needs_exactly_the_token() {
         let guard = guard("0.0.0.0:9464", Some("s3cret"));
-        assert_eq!(guard.admits(&Method::GET, &headers(&[("authorization", "bearer s3cret")]), PEER), Ok(()));
+        assert_eq!(guard.lets(&Method::GET, &headers(&[("authorization", "bearer s3cret")]), PEER), Ok(()));
         for wrong in ["Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "s3cret"] {
             let given = headers(&[("authorization", wrong)]);
-            assert_eq!(guard.admits(&Method::GET, &given, PEER), Err(Refusal::WrongToken), "{wrong:?}");
+            assert_eq!(guard.lets(&Method::GET, &given, PEER), Err(Refusal::WrongToken), "{wrong:?}");
         }
-        assert_eq!(guard.admits(&Method::GET, &headers(&[]), PEER), Err(Refusal::WrongToken));
+        assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Err(Refusal::WrongToken));
     }
 
     #[test]
     fn another_site_s_page_changes_nothing_with_a_session_or_the_token() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
-        let cookie = guard.sessions.begin(guard.clock.monotonic());
+        let cookie = guard.sessions.begin(Rights::Operate, guard.clock.monotonic());
         let cookie = cookie.split(';').next().unwrap();
         let own = headers(&[("host", "localhost:1"), ("origin", "http://localhost:1"), ("cookie", cookie)]);
-        assert_eq!(guard.admits(&Method::POST, &own, PEER), Ok(()));
+        assert_eq!(guard.lets(&Method::POST, &own, PEER), Ok(()));
         let foreign = headers(&[("host", "localhost:1"), ("origin", "http://evil.example"), ("cookie", cookie)]);
-        assert_eq!(guard.admits(&Method::POST, &foreign, PEER), Err(Refusal::OtherSite));
+        assert_eq!(guard.lets(&Method::POST, &foreign, PEER), Err(Refusal::OtherSite));
         let unsaid = headers(&[("host", "localhost:1"), ("cookie", cookie)]);
-        assert_eq!(guard.admits(&Method::POST, &unsaid, PEER), Err(Refusal::OtherSite), "a browser says where it comes from");
+        assert_eq!(guard.lets(&Method::POST, &unsaid, PEER), Err(Refusal::OtherSite), "a browser says where it comes from");
         let token = headers(&[("host", "h"), ("sec-fetch-site", "cross-site"), ("authorization", "Bearer s3cret")]);
-        assert_eq!(guard.admits(&Method::POST, &token, PEER), Err(Refusal::OtherSite));
+        assert_eq!(guard.lets(&Method::POST, &token, PEER), Err(Refusal::OtherSite));
     }
 
     #[test]
-    fn a_thousand_guesses_are_refused_unseen_even_the_right_one_among_them() {
+    fn a_thousand_guesses_are_slowed_down_and_the_right_token_is_let_in_among_them() {
         let guard = guard("0.0.0.0:9464", Some("s3cret"));
-        let guess = |token: &str, peer| guard.admits(&Method::GET, &headers(&[("authorization", &format!("Bearer {token}"))]), peer);
-        let refused =
-            (0..1_000).filter(|guess_number| matches!(guess(&format!("{guess_number}"), PEER), Err(Refusal::TooOften(_)))).count();
+        let guess = |token: &str, peer| guard.lets(&Method::GET, &headers(&[("authorization", &format!("Bearer {token}"))]), peer);
+        let mut refused = 0;
+        for number in 0..1_000 {
+            refused += usize::from(matches!(guess(&format!("{number}"), PEER), Err(Refusal::TooOften(_))));
+            assert_eq!(guess("s3cret", PEER), Ok(()), "after {number} wrong ones of this address");
+        }
         assert_eq!(refused, 990);
-        assert!(matches!(guess("s3cret", PEER), Err(Refusal::TooOften(_))));
-        assert_eq!(guess("s3cret", IpAddr::from([10, 0, 0, 8])), Ok(()), "others are not locked out");
+    }
+
+    #[test]
+    fn the_reading_token_reads_and_changes_nothing() {
+        let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), OpenReads::Direct);
+        let bearer = headers(&[("authorization", "Bearer scrape")]);
+        assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
+        assert_eq!(guard.lets(&Method::POST, &bearer, PEER), Err(Refusal::ReadsOnly));
+        let cookie = guard.sessions.begin(Rights::Read, guard.clock.monotonic());
+        let own = headers(&[("host", "h"), ("origin", "http://h"), ("cookie", cookie.split(';').next().unwrap())]);
+        assert_eq!(guard.lets(&Method::GET, &own, PEER), Ok(()), "nor does a session that it gave");
+        assert_eq!(guard.lets(&Method::POST, &own, PEER), Err(Refusal::ReadsOnly));
+        let alone = with("0.0.0.0:9464", None, Some("scrape"), OpenReads::Direct);
+        assert_eq!(alone.lets(&Method::GET, &bearer, PEER), Ok(()));
+        assert_eq!(alone.lets(&Method::POST, &bearer, PEER), Err(Refusal::NoTokenConfigured));
+    }
+
+    #[test]
+    fn through_a_proxy_nothing_is_read_without_a_token_unless_configured() {
+        let proxied = [
+            ("x-forwarded-for", "203.0.113.7"),
+            ("x-forwarded-host", "evenkeel.contoso.com"),
+            ("x-forwarded-proto", "https"),
+            ("x-real-ip", "203.0.113.7"),
+            ("forwarded", "for=203.0.113.7"),
+            ("via", "1.1 proxy"),
+        ];
+        let guards =
+            [OpenReads::Direct, OpenReads::Proxied, OpenReads::Never].map(|open| with("127.0.0.1:9464", Some("s3cret"), None, open));
+        let [direct, open, never] = &guards;
+        for header in proxied {
+            let asked = headers(&[("host", "127.0.0.1:9464"), header]);
+            assert_eq!(direct.lets(&Method::GET, &asked, PEER), Err(Refusal::Proxied), "{header:?}");
+            assert_eq!(open.lets(&Method::GET, &asked, PEER), Ok(()), "{header:?}");
+            let token = headers(&[("host", "127.0.0.1:9464"), header, ("authorization", "Bearer s3cret")]);
+            assert_eq!(direct.lets(&Method::GET, &token, PEER), Ok(()), "{header:?}");
+        }
+        let (direct_headers, method) = (headers(&[("host", "127.0.0.1:9464")]), &Method::GET);
+        // How nginx asks unless told otherwise: in HTTP/1.0, under the address that it was given, and with no other trace.
+        let old = Asked { method, version: Version::HTTP_10, headers: &direct_headers, peer: PEER };
+        assert_eq!(direct.admits(old), Err(Refusal::Proxied));
+        assert_eq!(direct.admits(Asked { version: Version::HTTP_11, ..old }), Ok(()));
+        assert_eq!(never.lets(method, &direct_headers, PEER), Err(Refusal::WrongToken));
+    }
+
+    #[test]
+    fn who_asks_is_told_with_what_a_proxy_claims_cut_short() {
+        let actor = |pairs: &[(&'static str, &str)]| Actor::of(Peer(PEER), &headers(pairs));
+        assert_eq!(actor(&[]).claimed(), None);
+        assert_eq!(actor(&[("x-forwarded-for", "203.0.113.7, 10.0.0.1")]).claimed(), Some("203.0.113.7, 10.0.0.1"));
+        assert_eq!(actor(&[("forwarded", "for=203.0.113.7")]).claimed(), Some("for=203.0.113.7"));
+        assert_eq!(actor(&[("x-forwarded-for", &"9".repeat(4_000))]).claimed().map(str::len), Some(128));
     }
 }

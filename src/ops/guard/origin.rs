@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Version, header};
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,21 @@ pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
     name.eq_ignore_ascii_case("localhost")
         || name.to_ascii_lowercase().ends_with(".localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Headers that proxies add.
+const ADDED_BY_PROXIES: [&str; 7] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-real-ip", "via"];
+
+/// Whether a request came through a proxy, as far as it shows: by a header that proxies add, or by HTTP/1.0, which no browser and no
+/// scraper speaks, but nginx where its configuration names no version. A proxy that adds nothing to HTTP/1.1 cannot be told.
+pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
+    version < Version::HTTP_11 || ADDED_BY_PROXIES.iter().any(|name| headers.contains_key(*name))
+}
+
+/// For whom a proxy says that it asks. Anybody can write it.
+pub(super) fn forwarded_for(headers: &HeaderMap) -> Option<&str> {
+    ["x-forwarded-for", "forwarded", "x-real-ip"].into_iter().find_map(|name| headers.get(name)?.to_str().ok())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Browsers that have shown the token.
+//! Browsers that have shown a token.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,8 @@ use axum::http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::tokens::Rights;
+
 /// The cookie's name.
 const COOKIE: &str = "evenkeel_session";
 /// How long a session lasts.
@@ -15,30 +17,39 @@ const LASTS: Duration = Duration::from_hours(12);
 /// Most sessions. Beyond, the one that ends first is ended.
 const SESSIONS: usize = 256;
 
-/// The sessions of this process, by the digest of their secret and with their end (monotonic). A restart ends all.
+/// The sessions of this process, by the digest of their secret. A restart ends all.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<BTreeMap<[u8; 32], Duration>>);
+pub(super) struct Sessions(Mutex<BTreeMap<[u8; 32], Session>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    /// Monotonic.
+    end: Duration,
+    /// Those of the token that it was given for.
+    rights: Rights,
+}
 
 impl Sessions {
     /// Begins a session; the value of `Set-Cookie`.
-    pub(super) fn begin(&self, now: Duration) -> String {
+    pub(super) fn begin(&self, rights: Rights, now: Duration) -> String {
         // 244 bits from the system's generator.
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let mut sessions = self.lock();
-        sessions.retain(|_, end| *end > now);
+        sessions.retain(|_, session| session.end > now);
         if sessions.len() >= SESSIONS
-            && let Some(first) = sessions.iter().min_by_key(|(_, end)| **end).map(|(digest, _)| *digest)
+            && let Some(first) = sessions.iter().min_by_key(|(_, session)| session.end).map(|(digest, _)| *digest)
         {
             sessions.remove(&first);
         }
-        sessions.insert(Sha256::digest(&secret).into(), now + LASTS);
+        sessions.insert(Sha256::digest(&secret).into(), Session { end: now + LASTS, rights });
         cookie(&secret, LASTS)
     }
 
-    /// Whether a request belongs to a session. Digests are looked up, so the time taken says nothing of secrets.
-    pub(super) fn knows(&self, headers: &HeaderMap, now: Duration) -> bool {
+    /// What the session allows that a request belongs to. Digests are looked up, so the time taken says nothing of secrets.
+    pub(super) fn rights(&self, headers: &HeaderMap, now: Duration) -> Option<Rights> {
         let sessions = self.lock();
-        given(headers).any(|secret| sessions.get(&<[u8; 32]>::from(Sha256::digest(secret))).is_some_and(|end| *end > now))
+        let of = |secret: &str| sessions.get(&<[u8; 32]>::from(Sha256::digest(secret))).filter(|session| session.end > now);
+        given(headers).filter_map(of).map(|session| session.rights).max()
     }
 
     /// Ends a request's session; the value of `Set-Cookie`.
@@ -50,7 +61,7 @@ impl Sessions {
         cookie("", Duration::ZERO)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], Duration>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], Session>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,21 +90,22 @@ mod tests {
     fn a_session_lasts_until_it_is_ended_or_over() {
         let sessions = Sessions::default();
         let now = Duration::from_secs(5);
-        let set = sessions.begin(now);
+        let set = sessions.begin(Rights::Read, now);
         assert!(set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"), "{set}");
         let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
-        assert!(sessions.knows(&sent, now));
-        assert!(!sessions.knows(&sent, now + LASTS));
-        assert!(!sessions.knows(&with("evenkeel_session="), now) && !sessions.knows(&HeaderMap::new(), now));
+        assert_eq!(sessions.rights(&sent, now), Some(Rights::Read));
+        assert_eq!(sessions.rights(&sent, now + LASTS), None);
+        assert_eq!(sessions.rights(&with("evenkeel_session="), now), None);
+        assert_eq!(sessions.rights(&HeaderMap::new(), now), None);
         assert!(sessions.end(&sent).contains("Max-Age=0"));
-        assert!(!sessions.knows(&sent, now));
+        assert_eq!(sessions.rights(&sent, now), None);
     }
 
     #[test]
     fn memory_is_bounded() {
         let sessions = Sessions::default();
         for second in 0..1_000 {
-            sessions.begin(Duration::from_secs(second));
+            sessions.begin(Rights::Operate, Duration::from_secs(second));
         }
         assert_eq!(sessions.lock().len(), SESSIONS);
     }

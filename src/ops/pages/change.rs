@@ -10,7 +10,7 @@ use super::layout;
 use super::poison::Meant;
 use crate::ops::api::poison::{Change, Selection, change};
 use crate::ops::api::{Api, send, set_log, sync_of};
-use crate::ops::guard::Visitor;
+use crate::ops::guard::{Actor, Visitor};
 
 /// Which entity.
 #[derive(Debug, Deserialize)]
@@ -26,20 +26,30 @@ pub(super) struct Level {
     level: String,
 }
 
-pub(super) async fn requeue(State(api): State<Api>, Extension(visitor): Extension<Visitor>, form: String) -> Response {
-    handle(&api, visitor, Meant::read(form.as_bytes()), Change::Requeue, "requeued").await
+pub(super) async fn requeue(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(actor): Extension<Actor>,
+    form: String,
+) -> Response {
+    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), Change::Requeue, "requeued").await
 }
 
-pub(super) async fn discard(State(api): State<Api>, Extension(visitor): Extension<Visitor>, form: String) -> Response {
-    handle(&api, visitor, Meant::read(form.as_bytes()), Change::Discard, "discarded").await
+pub(super) async fn discard(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(actor): Extension<Actor>,
+    form: String,
+) -> Response {
+    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), Change::Discard, "discarded").await
 }
 
-async fn handle(api: &Api, visitor: Visitor, meant: Meant, what: Change, verb: &str) -> Response {
+async fn handle(api: &Api, (visitor, actor): (Visitor, Actor), meant: Meant, what: Change, verb: &str) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
     let Meant { queue, reason, ids, all, .. } = meant;
     // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
     let reason = text(reason).filter(|_| ids.is_empty());
-    match change(api, Selection { queue: text(queue), ids, all, reason }, what).await {
+    match change(api, Selection { queue: text(queue), ids, all, reason }, what, actor).await {
         Err(problem) => layout::problem("/poison", &problem, visitor),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
@@ -49,10 +59,15 @@ async fn handle(api: &Api, visitor: Visitor, meant: Meant, what: Change, verb: &
     }
 }
 
-pub(super) async fn reconcile(State(api): State<Api>, Extension(visitor): Extension<Visitor>, Form(which): Form<Which>) -> Response {
+pub(super) async fn reconcile(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(actor): Extension<Actor>,
+    Form(which): Form<Which>,
+) -> Response {
     let Which { table, pk, rk } = which;
     let sent = match sync_of(&api, &table, &pk, &rk) {
-        Ok(job) => send(&api, &job, None).await,
+        Ok(job) => send(&api, &job, None, &actor).await,
         Err(problem) => Err(problem),
     };
     match sent {
@@ -64,8 +79,13 @@ pub(super) async fn reconcile(State(api): State<Api>, Extension(visitor): Extens
     }
 }
 
-pub(super) async fn log(State(api): State<Api>, Extension(visitor): Extension<Visitor>, Form(Level { level }): Form<Level>) -> Response {
-    match set_log(&api, &level) {
+pub(super) async fn log(
+    State(api): State<Api>,
+    Extension(visitor): Extension<Visitor>,
+    Extension(actor): Extension<Actor>,
+    Form(Level { level }): Form<Level>,
+) -> Response {
+    match set_log(&api, &level, &actor) {
         Err(problem) => layout::problem("/system", &problem, visitor),
         Ok(()) => Redirect::to("/system?log=1").into_response(),
     }
