@@ -36,9 +36,11 @@ mod connect;
 mod current;
 mod demo;
 mod ending;
+mod fleet;
 mod lease;
 mod meter;
 mod prepare;
+mod provision;
 mod reload;
 mod run;
 mod signals;
@@ -114,7 +116,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
 
 async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     match cli.command {
-        Command::Demo(args) => Box::pin(demo::demo(&args, log, out)).await,
+        Command::Demo(args) => Box::pin(demo::demo(&args, &request(&cli.global), log, out)).await,
         Command::Run(args) => {
             let loaded = match loaded {
                 Some(loaded) => loaded,
@@ -131,7 +133,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             let mut ended = Box::pin(one_shot(&command, &parts, out));
             tokio::select! {
                 biased;
-                () = signals::interrupted() => {}
+                _ = signals::interrupted() => {}
                 ended = &mut ended => return ended,
             }
             if !ends_in_order(&command) {
@@ -141,7 +143,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             parts.context.stop.cancel();
             tokio::select! {
                 biased;
-                () = signals::interrupted() => Ok(Exit::Interrupted),
+                _ = signals::interrupted() => Ok(Exit::Interrupted),
                 ended = ended => ended,
                 () = tokio::time::sleep(LAST_WORDS) => Ok(Exit::Interrupted),
             }

@@ -1,5 +1,6 @@
 //! Whether the program does its work, as readiness tells it: put together from what its parts say.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::circuit::Circuits;
-use crate::model::AccountName;
+use crate::model::{AccountName, TableName};
 use crate::ops::{NotReady, Readiness};
 use crate::ports::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
@@ -22,6 +23,7 @@ pub(super) struct Condition {
     shutdown: CancellationToken,
     circuits: Arc<Circuits>,
     clock: Arc<dyn Clock>,
+    missing: Mutex<BTreeSet<(AccountName, TableName)>>,
 }
 
 #[derive(Clone)]
@@ -35,7 +37,7 @@ enum Phase {
 impl Condition {
     /// Of a program that starts, and ends when `shutdown` says so.
     pub(super) fn new(shutdown: CancellationToken, circuits: Arc<Circuits>, clock: Arc<dyn Clock>) -> Self {
-        Self { phase: Mutex::new(Phase::Starting), shutdown, circuits, clock }
+        Self { phase: Mutex::new(Phase::Starting), shutdown, circuits, clock, missing: Mutex::default() }
     }
 
     /// The worker runs.
@@ -52,6 +54,11 @@ impl Condition {
     /// Another catalog is recorded.
     pub(super) fn outdated(&self, generation: u32) {
         *self.phase() = Phase::Outdated { generation };
+    }
+
+    /// Declared tables that are gone.
+    pub(super) fn missing(&self, tables: BTreeSet<(AccountName, TableName)>) {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = tables;
     }
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
@@ -97,6 +104,9 @@ impl Readiness for Condition {
             service: open.service.name(),
             since: open.since,
         }));
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        reasons.extend(missing.iter().map(|(account, table)| NotReady::MissingTable { account: account.clone(), table: table.clone() }));
+        drop(missing);
         reasons.dedup();
         reasons
     }

@@ -1,6 +1,6 @@
 //! `evenkeel demo`: sets the stage for the story: a folder with a configuration and a store, and a worker.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::watch::Watch;
 use super::{Parts, prepare, signals};
 use crate::cli::demo::{self, DemoArgs, Stage};
-use crate::cli::{Exit, Format, Output};
+use crate::cli::{Exit, Format, Output, UsageError};
 use crate::config::{self, Request};
 use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
@@ -20,11 +20,20 @@ use crate::settings::HttpSettings;
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, RunReport};
 
+/// Where HTTP listens unless the configuration says otherwise.
+const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+/// Sections that `--set` may reach: not where anything is stored, which is the demonstration's own.
+const SETTABLE: [&str; 2] = ["http.", "worker."];
+
 /// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
-pub(super) async fn demo(args: &DemoArgs, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     let folder = Folder::fresh()?;
     let metrics = if args.once { None } else { Some(ops::install()?) };
-    let parts = Parts::open(folder.configuration()?, log)?;
+    let mut loaded = folder.configuration(request)?;
+    if !args.once {
+        loaded.settings.http = config::http(request)?;
+    }
+    let parts = Parts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
     let server = match metrics {
         Some(metrics) => Some(server(&parts, metrics, &shutdown).await?),
@@ -42,8 +51,8 @@ async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &Cancellatio
     let board = parts.board(&condition);
     let settings = &parts.context.settings.http;
     let server = match parts.server(settings, &condition, &board, metrics.clone()).await {
-        // A demonstration is not worth a quarrel about a port.
-        Err(ServerError::Bind { .. }) => {
+        // A demonstration is not worth a quarrel about a port that nobody asked for.
+        Err(ServerError::Bind { address, .. }) if address == USUAL => {
             let any = HttpSettings { listen: SocketAddr::new(settings.listen.ip(), 0), ..settings.clone() };
             parts.server(&any, &condition, &board, metrics).await?
         }
@@ -144,8 +153,15 @@ impl Folder {
     }
 
     /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
-    /// environment is left out: it is about somebody's real stores.
-    fn configuration(&self) -> anyhow::Result<config::Loaded> {
+    /// environment is left out: it is about somebody's real stores. Flags are about this run.
+    fn configuration(&self, request: &Request) -> anyhow::Result<config::Loaded> {
+        if let Some(other) = request.overrides.iter().find(|flag| !SETTABLE.iter().any(|section| flag.trim_start().starts_with(section))) {
+            return Err(UsageError::new(format!(
+                "the demonstration brings its own configuration; --set {other} is none of http.… and worker.…"
+            ))
+            .into());
+        }
+
         let share = self.path.join("share");
         std::fs::create_dir(&share).with_context(|| format!("creating the folder {}", share.display()))?;
         let text = format!(
@@ -156,7 +172,8 @@ impl Folder {
         );
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
-        Ok(config::load(&Request { folder: config::Folder::Named(self.path.clone()), ..Request::default() })?)
+        let own = config::Folder::Named(self.path.clone());
+        Ok(config::load(&Request { folder: own, overrides: request.overrides.clone(), ..Request::default() })?)
     }
 }
 

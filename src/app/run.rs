@@ -21,7 +21,7 @@ use super::prepare::Prepared;
 use super::reload::Reload;
 use super::signals::Hangups;
 use super::watch::Watch;
-use super::{Parts, prepare, signals};
+use super::{Parts, fleet, prepare, provision, signals};
 use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
@@ -157,7 +157,16 @@ impl Daemon<'_> {
         let ready = prepare::persistently(&migrator, &context.settings.migrate, time_and_chance, |error| self.condition.waiting(error));
         let jobs = match self.shutdown.run_until_cancelled(ready).await {
             None => RunReport::default(),
-            Some(prepared) => self.receive(&migrator, &prepared?).await?,
+            Some(prepared) => {
+                let (prepared, end, name) = (prepared?, CancellationToken::new(), worker_name());
+                let receiving = async {
+                    let report = self.receive(&migrator, &prepared).await;
+                    end.cancel();
+                    report
+                };
+                let (report, ()) = tokio::join!(receiving, fleet::keep(self.parts, &name, self.board.as_deref(), &end));
+                report?
+            }
         };
         let seconds = context.clock.monotonic().saturating_sub(started).as_secs_f64();
         Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
@@ -196,6 +205,7 @@ impl Daemon<'_> {
             never = watch.keep() => match never {},
             report = self.receive_by(&current, &worker) => report,
             never = self.tend_on(&current, next) => match never {},
+            never = provision::watch(self.parts, &current, &self.condition) => match never {},
         }
     }
 

@@ -4,23 +4,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::Exit;
 
-/// Waits for the first SIGINT or SIGTERM.
-pub(super) async fn interrupted() {
+/// Waits for the first SIGINT or SIGTERM; its name.
+pub(super) async fn interrupted() -> &'static str {
     let terminated = async {
         #[cfg(unix)]
         if let Ok(mut signal) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
             signal.recv().await;
-            return;
+            return "SIGTERM";
         }
-        std::future::pending::<()>().await;
+        std::future::pending::<&'static str>().await
     };
     tokio::select! {
-        () = terminated => {}
+        name = terminated => name,
         interrupted = tokio::signal::ctrl_c() => {
             if interrupted.is_err() {
                 // No signal can be listened for: the process's default, which ends it, is still in place.
                 std::future::pending::<()>().await;
             }
+            "SIGINT"
         }
     }
 }
@@ -29,10 +30,11 @@ pub(super) async fn interrupted() {
 ///
 /// Leases of what was in work then run out by themselves, as after a crash.
 pub(super) async fn obey(shutdown: &CancellationToken) -> std::convert::Infallible {
-    interrupted().await;
-    tracing::info!("told to stop: finishing what is in work; a second signal exits at once");
+    let signal = interrupted().await;
+    tracing::info!(signal, "told to stop: finishing what is in work; a second signal exits at once");
     shutdown.cancel();
-    interrupted().await;
+    let signal = interrupted().await;
+    tracing::warn!(signal, "told to stop again: exiting at once; what is in work comes back when its lease is over");
     std::process::exit(i32::from(Exit::Interrupted.code()))
 }
 

@@ -7,6 +7,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::model::unprintable::{is_format, is_unprintable};
 
 use super::args::Global;
 use super::progress::Showing;
@@ -101,12 +104,12 @@ impl Output {
 
     /// Writes a line of the result.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.out.writer, "{text}")
+        writeln!(self.out.writer, "{}", upright(text))
     }
 
     /// Writes text that ends where it ends.
     pub fn text(&mut self, text: impl Display) -> io::Result<()> {
-        write!(self.out.writer, "{text}")
+        write!(self.out.writer, "{}", upright(text))
     }
 
     /// Writes a JSON value: on one line as one of many or for machines, indented for people.
@@ -115,17 +118,17 @@ impl Output {
             Format::Json => serde_json::to_string(value)?,
             Format::Text => serde_json::to_string_pretty(value)?,
         };
-        self.line(text)
+        self.line(escaped_json(&text))
     }
 
     /// Says something on standard error, unless `-q` was given.
     pub fn say(&mut self, text: impl Display) -> io::Result<()> {
-        if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{text}") }
+        if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{}", upright(text)) }
     }
 
     /// Complains on standard error, whatever was asked for.
     pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.aside.writer, "{text}")
+        writeln!(self.aside.writer, "{}", upright(text))
     }
 
     /// Text for standard output in its tone.
@@ -138,7 +141,7 @@ impl Output {
         paint(self.aside.colour, tone, text)
     }
 
-    /// Writes rows in aligned columns under a heading; nothing where there is no row.
+    /// Writes rows in columns that are aligned by what they take on a terminal (a Korean letter takes two places), under a heading; nothing where there is no row.
     pub fn columns<const N: usize>(&mut self, heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
         self.table(&heading.map(str::to_owned), &rows)
@@ -149,7 +152,7 @@ impl Output {
         if rows.is_empty() {
             return Ok(());
         }
-        let length = |cell: Option<&String>| cell.map_or(0, |cell| cell.chars().count());
+        let length = |cell: Option<&String>| cell.map_or(0, |cell| cell.width());
         let widths: Vec<usize> = (0..heading.len())
             .map(|column| rows.iter().map(|row| length(row.get(column))).fold(length(heading.get(column)), usize::max))
             .collect();
@@ -157,7 +160,7 @@ impl Output {
             let mut text = String::new();
             for (cell, width) in cells.iter().zip(&widths) {
                 text.push_str(cell);
-                text.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count()) + 2));
+                text.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.width()) + 2));
             }
             text.trim_end().to_owned()
         };
@@ -184,12 +187,27 @@ fn paint(colour: bool, tone: Tone, text: impl Display) -> String {
     if colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
 }
 
-/// Makes text from outside safe to print: control characters, which could move the cursor or recolour the
-/// terminal, are shown as escapes.
+/// Makes text from outside safe to print: characters that could move the cursor, recolour the terminal, turn the text around or are
+/// not seen, are shown as escapes.
 pub fn printable(text: &str) -> String {
+    escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
+}
+
+/// Whatever is printed, and however it came there: nothing turns the direction of writing. The colours of a terminal stay.
+fn upright(text: impl Display) -> String {
+    escaped(&text.to_string(), is_format, |safe, c| safe.extend(c.escape_default()))
+}
+
+/// JSON that says the same without such characters: they stand in strings alone, where an escape is as good.
+fn escaped_json(text: &str) -> String {
+    let hidden = |c: char| c != '\n' && is_unprintable(c);
+    escaped(text, hidden, |safe, c| safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))))
+}
+
+fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(&mut String, char)) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { safe.extend(c.escape_default()) } else { safe.push(c) }
+        if is_hidden(c) { escape(&mut safe, c) } else { safe.push(c) }
     }
     safe
 }
@@ -224,7 +242,8 @@ pub(crate) mod tests {
         let paper = Paper::default();
         let mut out = Output::to(Box::new(paper.clone()), Box::new(io::sink()), Format::Text);
         out.columns(["a", "b"], &[["long".to_owned(), "x".to_owned()], ["한글".to_owned(), "y".to_owned()]]).unwrap();
-        assert_eq!(paper.text(), "a     b\nlong  x\n한글    y\n");
+        assert_eq!(paper.text(), "a     b\nlong  x\n한글  y\n", "each of these letters is as wide as two others");
+        assert_eq!("한글".width(), "long".width());
     }
 
     #[test]
@@ -238,5 +257,22 @@ pub(crate) mod tests {
     #[test]
     fn text_from_outside_cannot_drive_the_terminal() {
         assert_eq!(printable("a\u{1b}[31m한\n"), "a\\u{1b}[31m한\\n");
+        assert_eq!(printable("exe\u{202e}gpj.\u{200b}"), "exe\\u{202e}gpj.\\u{200b}");
+    }
+
+    #[test]
+    fn whatever_is_printed_stays_upright_and_json_says_the_same() {
+        for format in [Format::Text, Format::Json] {
+            let paper = Paper::default();
+            let mut out = Output::to(Box::new(paper.clone()), Box::new(paper.clone()), format);
+            let value = serde_json::json!({"k": "a\u{202e}b\u{9b}31m\u{7f}\u{e0041}한"});
+            out.value(&value).unwrap();
+            assert!(paper.text().contains("a\\u202eb\\u009b31m\\u007f\\udb40\\udc41한"), "{}", paper.text());
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&paper.text()).unwrap(), value);
+            out.line("x\u{202e}y").unwrap();
+            out.say("\u{2066}").unwrap();
+            out.complain("\u{1b}[1m\u{200f}").unwrap();
+            assert!(paper.text().ends_with("x\\u{202e}y\n\\u{2066}\n\u{1b}[1m\\u{200f}\n"), "{}", paper.text());
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! `[accounts.NAME]`
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret as _;
-use url::Url;
+use url::{Host, Url};
 
 use super::request::AccountCheck;
 use super::secret::SecretKeys;
@@ -96,9 +97,11 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
         Auth::ConnectionString => {
             refuse_others(section, "auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
             let secret = CONNECTION_STRING.required(section, "a connection string")?;
-            check_connection_string(secret.expose_secret())
-                .map_err(|problem| section.error(given(section, &CONNECTION_STRING_KEYS), problem))
-                .ok()?;
+            let key = given(section, &CONNECTION_STRING_KEYS);
+            check_connection_string(secret.expose_secret()).map_err(|problem| section.error(key, problem)).ok()?;
+            if let Some(host) = plain_host(secret.expose_secret()) {
+                section.warning(key, unencrypted(&host));
+            }
             Some(AzureAuth::ConnectionString(secret))
         }
         Auth::Key => {
@@ -155,7 +158,46 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     };
     let (table, queue, blob) = (read("table"), read("queue"), read("blob"));
     section.finish();
+    for (key, endpoint) in [("table", &table), ("queue", &queue), ("blob", &blob)] {
+        if let Ok(Some(endpoint)) = endpoint
+            && let Some(host) = plain_elsewhere(endpoint)
+        {
+            section.warning(key, unencrypted(&host));
+        }
+    }
     Some(Endpoints { table: table.ok()?, queue: queue.ok()?, blob: blob.ok()? })
+}
+
+fn unencrypted(host: &str) -> String {
+    format!("{host} is asked over http, unencrypted: everybody on the way reads entities and may change them; better https")
+}
+
+/// The host of a URL without encryption that is not this machine.
+fn plain_elsewhere(url: &str) -> Option<String> {
+    let url = Url::parse(url.trim()).ok().filter(|url| url.scheme() == "http")?;
+    let here = match url.host()? {
+        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    };
+    (!here).then(|| url.host_str().unwrap_or_default().to_owned())
+}
+
+/// The first host that a connection string has asked without encryption, and that is not this machine.
+fn plain_host(text: &str) -> Option<String> {
+    let pairs: BTreeMap<String, &str> = text
+        .split(';')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim()))
+        .collect();
+    let is_plain = pairs.get("defaultendpointsprotocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
+    ["table", "queue", "blob"].into_iter().find_map(|service| match (pairs.get(&format!("{service}endpoint")), pairs.get("accountname")) {
+        (Some(endpoint), _) => plain_elsewhere(endpoint),
+        (None, Some(account)) if is_plain => {
+            Some(format!("{account}.{service}.{}", pairs.get("endpointsuffix").unwrap_or(&"core.windows.net")))
+        }
+        (None, _) => None,
+    })
 }
 
 /// Checks an endpoint. The message never repeats it, since people paste tokens into it.

@@ -6,7 +6,9 @@ use super::views::account;
 use crate::catalog::{BlobTarget, FileTarget, LogTarget};
 use crate::model::document::{DEFAULT_PATH, DocumentPath};
 use crate::model::entity::valid_property_name;
+use crate::model::large::OWN_CONTAINERS;
 use crate::model::log::LogPath;
+use crate::model::names::NameError;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
@@ -94,7 +96,7 @@ fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
 }
 
 fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
-    let container = to.required("container", "the container of the documents", str::parse::<ContainerName>);
+    let container = to.required("container", "the container of the documents", container);
     let account = account(to, accounts, "account");
     let path = path(to);
     let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
@@ -134,7 +136,7 @@ fn file(to: &Section<'_>) -> Option<FileTarget> {
 }
 
 fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
-    let container = to.required("container", "the container of the logs", str::parse::<ContainerName>);
+    let container = to.required("container", "the container of the logs", container);
     let account = account(to, accounts, "account");
     let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
     let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };
@@ -162,6 +164,14 @@ fn roll_at(text: &str) -> Result<u64, String> {
     let bounds = (4 << 20)..=(195 << 30);
     let size = parse_size(text)?;
     if bounds.contains(&size) { Ok(size) } else { Err(format!("expected 4MiB to 195GiB, found {text:?}")) }
+}
+
+/// A container that the program does not use for itself: what jobs have staged there is deleted, and what lies there is believed.
+fn container(text: &str) -> Result<ContainerName, String> {
+    if OWN_CONTAINERS.contains(&text) {
+        return Err(format!("{text} is the program's own; expected another container"));
+    }
+    text.parse().map_err(|error: NameError| error.to_string())
 }
 
 fn path(to: &Section<'_>) -> Option<DocumentPath> {

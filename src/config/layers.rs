@@ -45,6 +45,12 @@ impl<'a> Layers<'a> {
         layers.values.push(if found { defaults.without(&defaults::CATALOG_SECTIONS) } else { defaults });
         let at = layers.values.len();
         let default = (found && layers.file_if_there(&folder.join("default.toml"))).then_some(at);
+        if named && found && default.is_none() {
+            layers.mistake(format!(
+                "the configuration folder {} has no default.toml: is it the right one, and is it mounted? An empty file takes every default",
+                folder.display()
+            ));
+        }
         if let Some(profile) = request.profile.as_deref().filter(|profile| !profile.is_empty()) {
             layers.profile(profile, folder);
         }

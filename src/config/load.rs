@@ -12,7 +12,7 @@ use super::tree::{Effective, Kind, Node, effective};
 use super::{accounts, catalog, queues, settings, sinks};
 use crate::catalog::Catalog;
 use crate::model::AccountName;
-use crate::settings::Settings;
+use crate::settings::{HttpSettings, Settings};
 
 /// A configuration without mistakes.
 #[derive(Debug, Clone)]
@@ -29,6 +29,12 @@ pub struct Loaded {
 
 /// Loads a configuration, or reports everything that is wrong with it.
 pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
+    let (tree, unread) = tree(request)?;
+    read(request, &tree, unread)
+}
+
+/// Everything that a configuration says, merged, and what in its folder was not read.
+fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
     let mut origins = Origins::default();
     let mut layers = Layers::of_files(request, &mut origins);
     let below = if layers.findings.is_empty() { merge(&layers.values, layers.origins).unwrap_or_default() } else { BTreeMap::new() };
@@ -39,11 +45,19 @@ pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
     if !findings.is_empty() {
         return Err(ConfigErrors { errors: findings, warnings });
     }
-    let tree = match merge(&values, &origins) {
-        Ok(tree) => tree,
-        Err(message) => return Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings }),
-    };
-    read(request, &tree, warnings)
+    match merge(&values, &origins) {
+        Ok(tree) => Ok((tree, warnings)),
+        Err(message) => Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings }),
+    }
+}
+
+/// Loads `[http]` alone, whatever the rest of a configuration is.
+pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
+    let (tree, _) = tree(request)?;
+    let cx = Context::new(&request.environment);
+    let http = settings::http(&Section::new(&cx, String::new(), &tree, None));
+    let (errors, warnings) = cx.into_findings();
+    http.filter(|_| errors.is_empty()).ok_or(ConfigErrors { errors, warnings })
 }
 
 /// Merges layers with the `config` crate.

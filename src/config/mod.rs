@@ -50,7 +50,7 @@ mod views;
 mod tests;
 
 pub use finding::{ConfigErrors, Finding};
-pub use load::{Loaded, load};
+pub use load::{Loaded, http, load};
 pub use origin::{Layer, Origin};
 pub use report::{check_json, check_text, show_json, show_text};
 pub use request::{AccountCheck, Folder, Request};

@@ -234,7 +234,7 @@ fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_exampl
     let missing = request(Path::new("/nonexistent/config"));
     assert!(load(&missing).unwrap_err().to_string().contains("does not exist"));
     assert_eq!(built_in().catalog.views.len(), 3);
-    let empty = folder(&[]);
+    let empty = folder(&[("default.toml", "")]);
     assert!(load(&request(empty.path())).unwrap().catalog.views.is_empty());
     let unknown = Request { profile: Some("nightly".to_owned()), ..request(empty.path()) };
     assert!(load(&unknown).unwrap_err().to_string().contains("nightly.toml"));
@@ -244,7 +244,7 @@ fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_exampl
 
 #[test]
 fn what_two_catalog_files_declare_is_declared_twice() {
-    let folder = folder(&[("catalog/a.toml", VIEW), ("catalog/b.toml", VIEW)]);
+    let folder = folder(&[("default.toml", ""), ("catalog/a.toml", VIEW), ("catalog/b.toml", VIEW)]);
     let error = load(&request(folder.path())).unwrap_err();
     assert_eq!(error.errors.len(), 1);
     assert!(error.to_string().contains("b.toml:2: views.v: declared before, in ") && error.to_string().ends_with("a.toml:2"), "{error}");
@@ -333,7 +333,7 @@ fn what_is_not_toml_says_where() {
 
 #[test]
 fn the_environment_and_flags_are_named_when_they_are_wrong() {
-    let folder = folder(&[]);
+    let folder = folder(&[("default.toml", "")]);
     let mut request = with_environment(
         request(folder.path()),
         &[("EVENKEEL__WORKER__LEASE", "soon"), ("EVENKEEL__WORKER__LAESE", "60s"), ("EVENKEEL__QUEUES__ALLOW", "sync")],
@@ -410,6 +410,61 @@ fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
     assert!(error.contains("http.read_token_env") && error.contains("the operator's token"), "{error}");
     assert_eq!(of("[http]\nopen_reads = \"never\"", &[]).unwrap().settings.http.open_reads, OpenReads::Never);
     assert!(mistakes("[http]\nopen_reads = \"always\"")[0].contains("\"direct\", \"proxied\" or \"never\""));
+}
+
+#[test]
+fn a_named_folder_without_default_toml_is_a_mistake() {
+    let folder = folder(&[("prod.toml", "[worker]\nlease = \"90s\""), ("catalog/a.toml", VIEW)]);
+    let error = load(&request(folder.path())).unwrap_err().to_string();
+    assert!(error.contains("has no default.toml") && error.contains(&folder.path().display().to_string()), "{error}");
+    // The usual folder is looked for, not asked for: what is in it counts.
+    let usual = Request { folder: Folder::Usual(folder.path().to_owned()), ..Request::default() };
+    assert!(load(&usual).is_ok());
+}
+
+#[test]
+fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
+    for container in ["evenkeel-staging", "evenkeel-poison", "evenkeel-lists"] {
+        for kind in ["blob", "append_blob"] {
+            let found = mistakes(&format!(
+                "[tables.Employees]\n[archives.old]\nsource = \"Employees\"\nto = {{ kind = \"{kind}\", container = \"{container}\" }}"
+            ));
+            assert!(found[0].contains(container) && found[0].contains("the program's own"), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_without_encryption_is_warned_about_unless_it_is_on_this_machine() {
+    let warned = |text: &str| {
+        let warnings = load_text(text).unwrap().warnings;
+        warnings.iter().map(ToString::to_string).find(|text| text.contains("unencrypted"))
+    };
+    let key = |table: &str| {
+        format!("[accounts.main]\nkind = \"azure\"\nauth = \"key\"\nname = \"contoso\"\nkey = \"a2V5\"\nendpoints.table = {table:?}")
+    };
+    let found = warned(&key("http://contoso.table.core.windows.net")).unwrap();
+    assert!(found.contains("contoso.table.core.windows.net") && found.contains("endpoints.table"), "{found}");
+    for quiet in
+        ["https://contoso.table.core.windows.net", "http://127.0.0.1:10002/devstoreaccount1", "http://[::1]:10002", "http://localhost:1"]
+    {
+        assert_eq!(warned(&key(quiet)), None, "{quiet}");
+    }
+    let string = |text: &str| format!("[accounts.main]\nkind = \"azure\"\nconnection_string = {text:?}");
+    for plain in [
+        "DefaultEndpointsProtocol=http;AccountName=contoso;AccountKey=a2V5;EndpointSuffix=core.windows.net",
+        "AccountName=contoso;AccountKey=a2V5;QueueEndpoint=http://azurite:10001/contoso;TableEndpoint=http://127.0.0.1:10002/contoso",
+    ] {
+        let found = warned(&string(plain)).unwrap();
+        assert!(!found.contains("a2V5"), "{found}");
+    }
+    for quiet in [
+        "UseDevelopmentStorage=true",
+        "DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey=a2V5",
+        "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:1/a;QueueEndpoint=http://127.0.0.1:2/a;TableEndpoint=http://127.0.0.1:3/a",
+    ] {
+        assert_eq!(warned(&string(quiet)), None, "{quiet}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! | `catalog` | `generation` | the number of the whole catalog: Generation, First, RecordedAt (account `main`) |
 //! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
+//! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its

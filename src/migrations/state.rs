@@ -87,7 +87,7 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
     Ok(state)
 }
 
-async fn tables(name: &AccountName, account: &Account) -> Result<BTreeSet<TableName>, MigrationError> {
+pub(super) async fn tables(name: &AccountName, account: &Account) -> Result<BTreeSet<TableName>, MigrationError> {
     all_tables(account.tables.as_ref()).await.map_err(MigrationError::store(format!("listing the tables of account {name}")))
 }
 

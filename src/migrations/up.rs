@@ -1,6 +1,6 @@
 //! Carrying out what is left to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::plan::{self, Change, Consent, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
-use crate::model::{AccountName, CatalogOwner, ViewName, cause, limits};
+use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
 use crate::settings::Settings;
 
@@ -58,6 +58,16 @@ impl Migrator {
         let state = state::look(&self.stores, &self.needs).await?;
         let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
         Ok(Status { applied: state.applied, generation: state.record.generation, views: state.record.views, pending, indexes: Vec::new() })
+    }
+
+    /// Declared tables that do not exist, by account. Reads only: lists the tables of each account.
+    pub async fn missing_tables(&self) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
+        let mut missing = BTreeSet::new();
+        for (name, declared) in &self.needs.tables {
+            let there = state::tables(name, self.account(name)?).await?;
+            missing.extend(declared.difference(&there).map(|table| (name.clone(), table.clone())));
+        }
+        Ok(missing)
     }
 
     /// What is left to do and may be done with this consent; an error where views would be retired or replaced without it. Reads only.

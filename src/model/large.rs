@@ -29,6 +29,8 @@ use super::{BlobName, ContainerName, EdmValue, Entity, odata};
 
 /// The container in which senders stage what is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
+/// Containers that the program uses for itself: [`STAGING`], poisoned bodies, and lists that outgrew their rows.
+pub const OWN_CONTAINERS: [&str; 3] = [STAGING, "evenkeel-poison", "evenkeel-lists"];
 
 /// The property that points to the blob with properties that have left their row: a series that outgrew it.
 pub const SPILLED: &str = "ek_spilled";

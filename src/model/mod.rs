@@ -34,6 +34,7 @@ mod shard;
 pub mod sink;
 mod stamp;
 pub mod template;
+pub mod unprintable;
 
 pub use datetime::EdmDateTime;
 pub use edm::EdmValue;

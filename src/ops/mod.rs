@@ -21,6 +21,7 @@ mod guard;
 mod headers;
 pub mod pages;
 mod patience;
+mod process;
 mod prometheus;
 mod readiness;
 mod routes;

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::model::{AccountName, QueueName};
+use crate::model::{AccountName, QueueName, TableName};
 
 /// Whether the program does its work now.
 pub trait Readiness: Send + Sync {
@@ -64,6 +64,13 @@ pub enum NotReady {
         #[serde(skip_serializing_if = "Option::is_none")]
         generation: Option<u32>,
     },
+    /// A declared table is gone: jobs that need it wait.
+    MissingTable {
+        /// The account.
+        account: AccountName,
+        /// The table.
+        table: TableName,
+    },
     /// The program is ending: it receives nothing more.
     Draining,
 }
@@ -86,6 +93,12 @@ impl fmt::Display for NotReady {
             }
             Self::OutdatedCatalog { generation: None } => {
                 f.write_str("the catalog is older than the data in the store: deploy the new one")
+            }
+            Self::MissingTable { account, table } => {
+                write!(
+                    f,
+                    "the table {table} of the account {account} does not exist: its jobs wait; evenkeel migrate up makes it anew, empty"
+                )
             }
             Self::Draining => f.write_str("ending: nothing more is received"),
         }

@@ -14,7 +14,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 
 use super::guard::{self, Guard};
-use super::{NotReady, Readiness, headers, pages};
+use super::{NotReady, Readiness, headers, pages, process};
 use crate::ports::Clock;
 use crate::telemetry::names;
 
@@ -85,6 +85,7 @@ async fn readyz(State(readiness): State<Arc<dyn Readiness>>) -> Response {
 }
 
 async fn metrics(State((handle, readiness)): State<(PrometheusHandle, Arc<dyn Readiness>)>) -> Response {
+    process::measure();
     gauge!(names::READY).set(if readiness.reasons().is_empty() { 1.0 } else { 0.0 });
     ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], handle.render()).into_response()
 }

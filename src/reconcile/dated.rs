@@ -76,9 +76,10 @@ impl<'e> Want<'e> {
         Some(Self { missing, source, retention })
     }
 
-    /// The failure, which passes where the table is there and one that follows it is missing.
+    /// The failure, which passes where the table is there and one that follows it is missing, and stays where its time is over.
     async fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
         let Self { missing, source, retention } = self;
+        let failure = Failure { class: FailureClass::Permanent, ..failure };
         // Where that cannot be found out now, the next try will.
         if *missing == source.table || !exists(engine, source).await.unwrap_or(true) {
             return failure;
@@ -95,7 +96,8 @@ impl<'e> Want<'e> {
 /// Ends work that has failed, where that was for want of a table by date, or of one that follows it.
 pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
     let (tables, without) = subjects(work);
-    if failure.class != FailureClass::Permanent {
+    // What passes was explained before.
+    if matches!(failure.class, FailureClass::Transient { .. } | FailureClass::OutdatedCatalog) {
         return Err(failure);
     }
     let Some(want) = tables.into_iter().find_map(|table| Want::of(engine, table, &failure)) else { return Err(failure) };

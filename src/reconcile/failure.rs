@@ -1,7 +1,12 @@
 //! From the errors below to what a worker may do about them.
 
+use std::time::Duration;
+
 use super::execute::{Failure, FailureClass};
 use crate::ports::{ErrorClass, Missing, Service, StoreError};
+
+/// How soon work is tried again whose table, container or queue is gone.
+const GONE: Duration = Duration::from_secs(10);
 
 /// What a worker may do about a storage error that the protocol has no answer to.
 pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
@@ -9,7 +14,12 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         return Failure::new(FailureClass::Withheld { retry_after: error.class.retry_after() }, step, error);
     }
     let class = match error.class {
-        // A table that does not exist, a refused request and a limit stay as they are until somebody acts.
+        // What is declared and gone is gone for every job alike: it must not poison a backlog. Work waits until somebody has made it anew.
+        // (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
+        ErrorClass::NotFound(Missing::Container) if error.subject.what.service() != Service::Search => {
+            FailureClass::Withheld { retry_after: Some(GONE) }
+        }
+        // An index that does not exist, a refused request and a limit stay as they are until somebody acts.
         ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => FailureClass::Permanent,
         ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => FailureClass::Transient { retry_after },
         // Credentials that are refused are refused for every job alike: a rotated key must not poison a backlog.
@@ -33,7 +43,8 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
                 return Failure::new(class, step, error);
             }
         };
-        return Failure::new(class, format!("{step}: the {thing} does not exist; `evenkeel migrate up` creates declared {thing}s"), error);
+        let step = format!("{step}: the {thing} does not exist, and work waits for it; `evenkeel migrate up` creates declared {thing}s");
+        return Failure::new(class, step, error);
     }
     Failure::new(class, step, error)
 }
@@ -50,4 +61,30 @@ pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
         step,
         format!("another writer changed the data in each of {rounds} rounds; the job is tried again later"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AccountName, CollectionName, ContainerName, QueueName, TableName};
+    use crate::ports::{Subject, What};
+
+    #[test]
+    fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
+        let of = |what| {
+            let subject = Subject { account: AccountName::main(), what };
+            storage("writing", StoreError::new(ErrorClass::NotFound(Missing::Container), "Insert Entity", subject, "it does not exist"))
+        };
+        let declared = [
+            What::Table(TableName::new("ByEmail").unwrap()),
+            What::Container(ContainerName::new("archive").unwrap()),
+            What::Queue(QueueName::new("jobs-recheck").unwrap()),
+        ];
+        for what in declared {
+            let failure = of(what);
+            assert_eq!(failure.class, FailureClass::Withheld { retry_after: Some(GONE) });
+            assert!(failure.step.contains("work waits for it"), "{}", failure.step);
+        }
+        assert_eq!(of(What::Collection(CollectionName::new("people").unwrap())).class, FailureClass::Permanent);
+    }
 }

@@ -16,12 +16,13 @@ use super::list::{self, Description, List};
 use super::{Nonsense, find};
 use crate::catalog::{Catalog, ListSizes};
 use crate::model::item::VIEW_PROPERTY;
+use crate::model::large::OWN_CONTAINERS;
 use crate::model::{BlobName, ContainerName, ETag, Entity, ItemAddress, Member, Part, Site, TableName, ViewName, limits};
 
 pub use super::list::COUNT;
 
 /// The container of lists that outgrew their row, in the account of the row.
-pub const CONTAINER: &str = "evenkeel-lists";
+pub const CONTAINER: &str = OWN_CONTAINERS[2];
 /// The property that says where the list lies.
 const BLOB: &str = "ek_blob";
 

@@ -24,7 +24,7 @@ pub fn announce_program() {
 
 /// Makes an account's gauges report zero until something happens.
 pub fn announce_account(account: &str) {
-    for name in [names::HELD_LANES, names::BUSIEST_PARTITION] {
+    for name in [names::HELD_LANES, names::BUSIEST_PARTITION, names::MISSING_TABLES] {
         gauge!(name, names::ACCOUNT => account.to_owned()).set(0.0);
     }
 }

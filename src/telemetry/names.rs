@@ -54,6 +54,8 @@ pub const HELD_LANES: &str = "evenkeel_held_lanes";
 /// Entities per second that the busiest partition, or requests that the busiest queue, was asked for in the last ten
 /// seconds. Labels: [`ACCOUNT`].
 pub const BUSIEST_PARTITION: &str = "evenkeel_busiest_partition_entities_per_second";
+/// Declared tables that do not exist. Labels: [`ACCOUNT`].
+pub const MISSING_TABLES: &str = "evenkeel_missing_tables";
 /// 1 while the program does its work, else 0.
 pub const READY: &str = "evenkeel_ready";
 /// Always 1. Labels: [`VERSION`].
@@ -124,7 +126,7 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 25] = [
+pub const METRICS: [Metric; 26] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
@@ -172,6 +174,7 @@ pub const METRICS: [Metric; 25] = [
         &[ACCOUNT],
         "Entities (of a queue: requests) per second of the busiest partition or queue in the last ten seconds",
     ),
+    metric(Kind::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
     metric(Kind::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
     metric(Kind::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
 ];

@@ -27,7 +27,7 @@ use super::times::QueueTime;
 use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
-use crate::reconcile::{FailureClass, Outcome};
+use crate::reconcile::{FailureClass, Outcome, Work};
 use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
@@ -131,11 +131,17 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
     count::job(source, examined.op, outcome, times.took);
     count::unknown_fields(source, examined.unknown_fields);
     count::view_failures(end.views());
-    // A recheck is late by design.
-    if settled == Settled::Deleted && source.carries == Carries::Jobs {
+    if settled == Settled::Deleted && is_awaited(source, examined) {
         count::lag(source, times.age);
     }
     outcome
+}
+
+/// Whether somebody waits for a message's end, so that its lag is one. A recheck is late by design, and a walk over a whole table
+/// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
+pub(crate) fn is_awaited(source: &Source, examined: &Examined) -> bool {
+    let walks = matches!(&examined.work, Ok(Work::Job(job)) if job.key().is_none());
+    source.carries == Carries::Jobs && !walks
 }
 
 /// The outcome in metrics of a delivery that comes again.

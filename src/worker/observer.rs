@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::decide::{End, describe};
-use super::deliver::Times;
+use super::deliver::{Times, is_awaited};
 use super::engine::Engine;
 use super::examine::Examined;
 use super::settle::Settled;
-use super::source::{Carries, Source};
+use super::source::Source;
 use super::walked::Walked;
 use crate::model::cause;
 use crate::model::job::Primary;
@@ -87,7 +87,7 @@ pub struct Delivered {
     pub deliveries: u32,
     /// From received to settled.
     pub took: Duration,
-    /// From enqueued to converged; only of jobs that ended well.
+    /// From enqueued to converged; only of jobs about one entity that ended well.
     pub lag: Option<Duration>,
     /// What its run did to items, in order; at most 64 of them.
     pub changes: Vec<ItemChange>,
@@ -144,7 +144,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         }
     };
     let changes = end.outcome().map_or(&[][..], |outcome| &outcome.summary().changes);
-    let lag = (settled == Settled::Deleted && source.carries == Carries::Jobs).then_some(times.age);
+    let lag = (settled == Settled::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {
         at: engine.clock.now(),
         queue: source.queue.clone(),

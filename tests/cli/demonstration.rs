@@ -1,5 +1,9 @@
 //! The demonstration, as in a fresh clone.
 
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
 use serde_json::Value;
 
 use crate::place::{PROGRAM, says};
@@ -33,4 +37,39 @@ fn machines_get_a_line_per_check() {
     let (last, checks) = lines.split_last().unwrap();
     assert!(checks.len() > 20 && checks.iter().all(|check| check["holds"] == true), "{lines:?}");
     assert_eq!((last["checks"].as_u64(), last["consistent"].as_bool()), (Some(checks.len() as u64), Some(true)));
+}
+
+/// Where a demonstration listens that is started with these arguments.
+fn listens(args: &[&str], folder: &std::path::Path) -> String {
+    let mut child = Command::new(PROGRAM)
+        .env_clear()
+        .env("TMPDIR", folder)
+        .current_dir(folder)
+        .args(args)
+        .arg("demo")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let found = lines.find_map(|line| Some(line.split_once("Running on at http://")?.1.split('/').next()?.to_owned()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    found.expect("it says where it runs on")
+}
+
+#[test]
+fn it_listens_where_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (flag, file) = (free(), free());
+    assert_eq!(listens(&[&format!("--set=http.listen={flag}")], folder.path()), flag);
+    let config = folder.path().join("mine");
+    std::fs::create_dir(&config).unwrap();
+    std::fs::write(config.join("default.toml"), format!("[http]\nlisten = {file:?}\n")).unwrap();
+    assert_eq!(listens(&["--config", config.to_str().unwrap()], folder.path()), file);
+    let stored = demo(&["--set=accounts.main.path=elsewhere.db", "demo", "--once"]);
+    assert_eq!(stored.status.code(), Some(2));
+    says(&String::from_utf8(stored.stderr).unwrap(), &["accounts.main.path", "http.… and worker.…"]);
 }

@@ -5,7 +5,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
+use super::xml;
 use crate::ports::{Block, BlockId};
+
+/// Where the name of a block stands.
+const NAME: [&str; 4] = ["BlockList", "CommittedBlocks", "Block", "Name"];
 
 /// Why there is no list of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,16 +28,19 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<Block>, Unreadable> {
     let (mut name, mut length) = (String::new(), None);
     loop {
         match reader.read_event().map_err(|_| Unreadable::Damaged)? {
-            Event::Start(tag) => path.push(String::from_utf8_lossy(tag.local_name().as_ref()).into_owned()),
-            Event::Empty(tag) if path.is_empty() && tag.local_name().as_ref() == b"BlockList" => return Ok(blocks),
-            Event::Text(text) => {
-                let value = text.unescape().map_err(|_| Unreadable::Damaged)?;
-                match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-                    ["BlockList", "CommittedBlocks", "Block", "Name"] => name.push_str(value.trim()),
-                    ["BlockList", "CommittedBlocks", "Block", "Size"] => length = value.trim().parse().ok(),
-                    _ => {}
+            Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
+            Event::Empty(tag) if path.is_empty() && tag.local_name().as_ref() == "BlockList" => return Ok(blocks),
+            Event::GeneralRef(reference) => {
+                let text = xml::referred(&reference).ok_or(Unreadable::Damaged)?;
+                if path == NAME {
+                    name.push_str(&text);
                 }
             }
+            Event::Text(value) => match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                place if place == NAME => name.push_str(value.trim()),
+                ["BlockList", "CommittedBlocks", "Block", "Size"] => length = value.trim().parse().ok(),
+                _ => {}
+            },
             Event::End(_) => {
                 let ended = path.pop();
                 if ended.as_deref() == Some("Block") && path.last().is_some_and(|list| list == "CommittedBlocks") {
@@ -67,6 +74,7 @@ mod tests {
     fn committed_blocks_are_read() {
         let id = BlockId::numbered(7);
         assert_eq!(read(xml(&BASE64.encode(id.0)).as_bytes()), Ok(vec![Block { id, length: 12 }]));
+        assert_eq!(read(xml(&BASE64.encode(id.0).replace('=', "&#x3d;")).as_bytes()), Ok(vec![Block { id, length: 12 }]));
         for none in ["<BlockList/>", "<BlockList></BlockList>", "<BlockList><CommittedBlocks/></BlockList>"] {
             assert_eq!(read(none.as_bytes()), Ok(Vec::new()), "{none}");
         }

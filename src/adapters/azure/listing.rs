@@ -3,6 +3,7 @@
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
+use super::xml;
 use crate::model::{BlobName, ETag};
 use crate::ports::{BlobItem, BlobPage};
 
@@ -18,7 +19,7 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
     loop {
         match reader.read_event().ok()? {
             Event::Start(tag) => {
-                let name = String::from_utf8_lossy(tag.local_name().as_ref()).into_owned();
+                let name = tag.local_name().as_ref().to_owned();
                 seen_root |= path.is_empty() && name == "EnumerationResults";
                 match name.as_str() {
                     "Blob" => blob = Entry::default(),
@@ -27,16 +28,8 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
                 }
                 path.push(name);
             }
-            Event::Text(text) => {
-                let value = text.unescape().ok()?;
-                match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-                    [_, "Blobs", "Blob", "Name"] => blob.name.push_str(&value),
-                    [_, "Blobs", "Blob", "Properties", "Etag"] => blob.etag.push_str(&value),
-                    [_, "Blobs", "Blob", "Properties", "Content-Length"] => blob.length = value.trim().parse().ok(),
-                    [_, "NextMarker"] => page.marker.get_or_insert_default().push_str(&value),
-                    _ => {}
-                }
-            }
+            Event::Text(text) => take(&text, &path, &mut blob, &mut page),
+            Event::GeneralRef(reference) => take(&xml::referred(&reference)?, &path, &mut blob, &mut page),
             Event::End(_) => {
                 if path.pop().as_deref() == Some("Blob") {
                     page.blobs.extend(std::mem::take(&mut blob).item());
@@ -53,8 +46,19 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
 }
 
 /// Names that XML cannot carry come percent-encoded and say so.
+/// Takes a piece of text in, where it stands.
+fn take(text: &str, path: &[String], blob: &mut Entry, page: &mut BlobPage) {
+    match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [_, "Blobs", "Blob", "Name"] => blob.name.push_str(text),
+        [_, "Blobs", "Blob", "Properties", "Etag"] => blob.etag.push_str(text),
+        [_, "Blobs", "Blob", "Properties", "Content-Length"] => blob.length = text.trim().parse().ok(),
+        [_, "NextMarker"] => page.marker.get_or_insert_default().push_str(text),
+        _ => {}
+    }
+}
+
 fn is_encoded(tag: &BytesStart<'_>) -> bool {
-    tag.try_get_attribute("Encoded").is_ok_and(|value| value.is_some_and(|value| value.value.eq_ignore_ascii_case(b"true")))
+    tag.try_get_attribute("Encoded").is_ok_and(|value| value.is_some_and(|value| value.value.eq_ignore_ascii_case("true")))
 }
 
 #[derive(Default)]

@@ -122,16 +122,18 @@ impl Fields {
         loop {
             match (reader.read_event().map_err(|error| format!("its XML is broken: {error}"))?, &mut open) {
                 (Event::Start(tag), None) => {
-                    open = Some((String::from_utf8_lossy(tag.local_name().as_ref()).into_owned(), String::new()));
+                    open = Some((tag.local_name().as_ref().to_owned(), String::new()));
                 }
                 (Event::Empty(tag), None) => {
-                    fields.push((String::from_utf8_lossy(tag.local_name().as_ref()).into_owned(), String::new()));
+                    fields.push((tag.local_name().as_ref().to_owned(), String::new()));
                 }
                 (Event::Start(_) | Event::Empty(_), Some((name, _))) => return Err(format!("it has markup inside its {name}")),
-                (Event::Text(text), Some((name, value))) => {
-                    value.push_str(&text.unescape().map_err(|error| format!("its {name} cannot be unescaped: {error}"))?);
+                (Event::Text(text), Some((_, value))) => value.push_str(&text),
+                (Event::GeneralRef(reference), Some((name, value))) => {
+                    let text = xml::referred(&reference);
+                    value.push_str(&text.ok_or_else(|| format!("its {name} cannot be unescaped: &{}; is nothing", &*reference))?);
                 }
-                (Event::CData(text), Some((_, value))) => value.push_str(&String::from_utf8_lossy(&text)),
+                (Event::CData(text), Some((_, value))) => value.push_str(&text),
                 (Event::End(_), _) => fields.extend(open.take()),
                 (Event::Eof, None) => return Ok(Self(fields)),
                 (Event::Eof, Some((name, _))) => return Err(format!("its {name} has no end")),

@@ -1,18 +1,20 @@
 //! A little XML: the text of one element, however its surroundings look.
 
 use quick_xml::Reader;
-use quick_xml::events::Event;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesRef, Event};
 
 /// The text of the first element with this name, without regard to case and prefix, at any depth.
 pub(super) fn text_of(xml: &str, name: &str) -> Option<String> {
     let mut reader = Reader::from_str(xml);
-    reader.check_end_names(false);
+    reader.config_mut().check_end_names = false;
     let mut inside: Option<String> = None;
     loop {
         match (reader.read_event().ok()?, &mut inside) {
             (Event::Start(tag), None) if is_named(tag.local_name().as_ref(), name) => inside = Some(String::new()),
-            (Event::Text(text), Some(found)) => found.push_str(&text.unescape().ok()?),
-            (Event::CData(text), Some(found)) => found.push_str(std::str::from_utf8(&text).ok()?),
+            (Event::Text(text), Some(found)) => found.push_str(&text),
+            (Event::GeneralRef(reference), Some(found)) => found.push_str(&referred(&reference)?),
+            (Event::CData(text), Some(found)) => found.push_str(&text),
             (Event::End(tag), Some(_)) if is_named(tag.local_name().as_ref(), name) => return inside,
             (Event::Empty(tag), None) if is_named(tag.local_name().as_ref(), name) => return Some(String::new()),
             (Event::Eof, _) => return None,
@@ -21,8 +23,17 @@ pub(super) fn text_of(xml: &str, name: &str) -> Option<String> {
     }
 }
 
-fn is_named(tag: &[u8], name: &str) -> bool {
-    tag.eq_ignore_ascii_case(name.as_bytes())
+fn is_named(tag: &str, name: &str) -> bool {
+    tag.eq_ignore_ascii_case(name)
+}
+
+/// The text that a reference stands for: a character (`&#xD;`), or one of XML's own five (`&amp;`). The services declare no others.
+pub(super) fn referred(reference: &BytesRef<'_>) -> Option<String> {
+    match reference.resolve_char_ref() {
+        Ok(Some(character)) => Some(character.to_string()),
+        Ok(None) => resolve_predefined_entity(reference).map(str::to_owned),
+        Err(_) => None,
+    }
 }
 
 /// Whether XML 1.0 can carry this character (its production `Char`).

@@ -127,9 +127,7 @@ pub enum OpenError {
 
 /// Opens a connection that writes, creating folder, file and layout where there are none.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
-    }
+    make_private(path).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(sqlite)?;
     prepare_layout(path, &mut connection)?;
@@ -139,6 +137,27 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
     connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;").map_err(sqlite)?;
     Ok(connection)
+}
+
+/// Makes the folder (mode 0700) and the file (0600) where they are not there: entities and messages are no other user's of the machine.
+/// Beside it SQLite makes the log and its index with the file's own mode. What is there already keeps its mode.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut folders = std::fs::DirBuilder::new();
+    folders.recursive(true);
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+        folders.mode(0o700);
+        file.mode(0o600);
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        folders.create(folder)?;
+    }
+    // It is there already, or cannot be made, which SQLite says better.
+    drop(file.open(path));
+    Ok(())
 }
 
 /// Opens a connection that only reads.

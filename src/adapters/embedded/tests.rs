@@ -422,3 +422,23 @@ async fn an_error_names_the_operation_and_its_subject() {
         "Insert Entity (table Employees, PartitionKey \"p\", RowKey \"r\", account main): the table does not exist"
     );
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_it_creates_is_no_other_user_s() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data/store/evenkeel.db");
+    let account = EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap();
+    account.tables.create_table(&TableName::new("Employees").unwrap()).await.unwrap();
+    let mode = |name: &str| std::fs::metadata(folder.path().join("data").join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(""), mode("store")], [0o700; 2]);
+    for file in ["evenkeel.db", "evenkeel.db-wal", "evenkeel.db-shm"] {
+        assert_eq!(mode(&format!("store/{file}")), 0o600, "{file}");
+    }
+    // Whoever let others in keeps them.
+    drop(account);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap());
+    assert_eq!(mode("store/evenkeel.db"), 0o640);
+}

@@ -87,10 +87,14 @@ fn every_catalog_file_that_is_not_read_is_named_with_where_it_should_be() {
 
 #[test]
 fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
-    let folder = folder(&[("default.toml", ""), ("bookings.toml", VIEW), ("catalog/a.toml", "[tables.Rooms]")]);
-    let profile = Request { profile: Some("bookings".to_owned()), ..request(folder.path()) };
+    let read = folder(&[("default.toml", ""), ("bookings.toml", VIEW), ("catalog/a.toml", "[tables.Rooms]")]);
+    let profile = Request { profile: Some("bookings".to_owned()), ..request(read.path()) };
     assert_eq!(load(&profile).unwrap().warnings, []);
-    has(&warned(&[("default.tml", "[worker]")]), &["default.tml: is not read", "expected it at default.toml"]);
+    let misspelt = folder(&[("default.tml", "[worker]")]);
+    let error = load(&request(misspelt.path())).unwrap_err();
+    assert!(error.errors[0].to_string().contains("has no default.toml"), "{error}");
+    let warnings: Vec<String> = error.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings[0].contains("default.tml: is not read") && warnings[0].ends_with("default.toml"), "{warnings:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::cost::{CostSeries, Costs};
-use super::headline::{self, Headline, Situation};
+use super::headline::{self, Headline, Pace, SilentWorker, Situation};
 use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
 use super::poison::PoisonCounts;
@@ -65,6 +65,7 @@ pub struct Board {
     poison: Mutex<PoisonCounts>,
     hot: Mutex<HotSeries>,
     costs: Mutex<CostSeries>,
+    silent: Mutex<Vec<SilentWorker>>,
     /// When the last slot ended (since the start), and poison was last counted.
     kept: Mutex<(Option<Duration>, Option<Duration>)>,
     /// Poison is to be counted before its turn.
@@ -92,6 +93,7 @@ impl Board {
             audits: Notify::new(),
             hot: Mutex::default(),
             costs: Mutex::default(),
+            silent: Mutex::default(),
             kept: Mutex::default(),
         }
     }
@@ -159,9 +161,44 @@ impl Board {
             unreachable_for: since.map(|since| Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()),
             reasons,
             jobs: known.then(|| jobs.iter().filter_map(|queue| waiting(&queue)).sum()),
-            per_second: jobs.iter().map(|queue| queue.finished_per_second).sum(),
+            pace: self.pace(&jobs),
             poisoned: self.poisoned(),
+            drift: self.drift(),
+            silent: {
+                let now = self.parts.clock.now();
+                let lasts = |since| Duration::try_from(now.duration_since(since)).unwrap_or_default();
+                lock(&self.silent).iter().map(|worker| (worker.name.clone(), lasts(worker.since))).collect()
+            },
         })
+    }
+
+    /// The other workers of the store that are silent now.
+    pub fn silent(&self, workers: Vec<SilentWorker>) {
+        *lock(&self.silent) = workers;
+    }
+
+    /// How fast the job queues are worked off that jobs wait in.
+    fn pace(&self, jobs: &[&QueueNow]) -> Pace {
+        let (number, running) = (self.slot(), self.running().as_secs_f64());
+        let series = lock(&self.queues);
+        let waiting: Vec<&QueueSeries> = jobs
+            .iter()
+            .filter(|queue| queue.messages.unwrap_or(0) > queue.in_flight as u64)
+            .filter_map(|queue| series.iter().find(|(name, _)| name.as_str() == queue.queue).map(|(_, series)| series))
+            .collect();
+        if waiting.is_empty() {
+            return Pace::Running;
+        }
+        let paces: Option<Vec<f64>> = waiting.iter().map(|series| series.pace(number, running)).collect();
+        paces.map_or(Pace::Unknown, |paces| Pace::PerSecond(paces.iter().sum()))
+    }
+
+    /// The views whose last audit left items wrong.
+    fn drift(&self) -> Vec<(String, u64)> {
+        let catalog = self.catalog();
+        let series = lock(&self.views);
+        let declared = series.iter().filter(|(view, _)| catalog.declares(view));
+        declared.filter_map(|(view, series)| Some((view.to_string(), series.drift().filter(|drift| *drift > 0)?))).collect()
     }
 
     /// Every queue now.

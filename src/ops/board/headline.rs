@@ -24,16 +24,25 @@ pub struct Headline {
 #[serde(rename_all = "snake_case")]
 #[schemars(title = "mood")]
 pub enum Mood {
-    /// Nothing waits, nothing is poisoned.
+    /// Nothing waits, nothing is poisoned, and the last audits left nothing wrong.
     Consistent,
     /// Jobs wait or run.
     CatchingUp,
     /// Nothing is known yet.
     Starting,
-    /// Somebody has to do something: poison, a newer catalog, migrations.
+    /// Somebody has to do something: poison, drift, a newer catalog, migrations, a table that is gone.
     Stuck,
     /// A store does not answer.
     Unreachable,
+}
+
+/// Another worker of the same store that has not been heard of for a while: it hangs, or is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilentWorker {
+    /// Its name.
+    pub name: String,
+    /// When it was last heard of.
+    pub since: jiff::Timestamp,
 }
 
 /// What the headline is made of.
@@ -45,20 +54,38 @@ pub(super) struct Situation {
     pub(super) unreachable_for: Option<Duration>,
     /// Jobs that wait or run; `None` until measured.
     pub(super) jobs: Option<u64>,
-    /// Jobs finished per second.
-    pub(super) per_second: f64,
+    /// How long they may take.
+    pub(super) pace: Pace,
     /// Poisoned messages; `None` until measured.
     pub(super) poisoned: Option<u64>,
+    /// Views whose last audit left items wrong, and how many.
+    pub(super) drift: Vec<(String, u64)>,
+    /// Other workers that are silent, and for how long.
+    pub(super) silent: Vec<(String, Duration)>,
+}
+
+/// What is known of how long the jobs that wait may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) enum Pace {
+    /// Every job is being run: they end when they end, which may be soon or, of a backfill, late.
+    #[default]
+    Running,
+    /// Too little was done since they came.
+    Unknown,
+    /// So many are finished per second.
+    PerSecond(f64),
 }
 
 pub(super) fn headline(situation: &Situation) -> Headline {
-    let catching_up = situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| catching_up(jobs, situation.per_second));
+    let catching_up = situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| catching_up(jobs, situation.pace));
     let stuck = situation.poisoned.filter(|poisoned| *poisoned > 0).map(|poisoned| format!("Stuck: {} poisoned", grouped(poisoned)));
     let mut news: Vec<(Mood, String)> = Vec::new();
     for reason in &situation.reasons {
         news.push((mood(reason), words(reason, situation.unreachable_for)));
     }
     news.extend(stuck.map(|text| (Mood::Stuck, text)));
+    news.extend(missed(&situation.silent).map(|text| (Mood::Stuck, text)));
+    news.extend(drifted(&situation.drift).map(|text| (Mood::Stuck, text)));
     news.extend(catching_up.map(|text| (Mood::CatchingUp, text)));
     // The worst first; among equals in the order found.
     news.sort_by_key(|(mood, _)| std::cmp::Reverse(*mood));
@@ -70,13 +97,38 @@ pub(super) fn headline(situation: &Situation) -> Headline {
     Headline { mood, text, notes: news.map(|(_, text)| text).collect() }
 }
 
+/// What the last audits left wrong. Repaired or not since: the next audit says.
+fn drifted(views: &[(String, u64)]) -> Option<String> {
+    let items: u64 = views.iter().map(|(_, items)| items).sum();
+    let noun = if items == 1 { "item" } else { "items" };
+    match views {
+        [] => None,
+        [(view, _)] => Some(format!("Drifted: the last audit of {view} left {} {noun} wrong", grouped(items))),
+        views => Some(format!("Drifted: the last audits of {} views left {} {noun} wrong", grouped(views.len() as u64), grouped(items))),
+    }
+}
+
+/// Other workers that hang or are gone.
+fn missed(workers: &[(String, Duration)]) -> Option<String> {
+    match workers {
+        [] => None,
+        [(name, time)] => Some(format!("Another worker hangs or is gone: {name}, silent for {}", lasting(*time))),
+        [(name, time), rest @ ..] => Some(format!(
+            "{} other workers hang or are gone: {name}, silent for {}, and {} more",
+            grouped(workers.len() as u64),
+            lasting(*time),
+            grouped(rest.len() as u64)
+        )),
+    }
+}
+
 fn mood(reason: &NotReady) -> Mood {
     match reason {
         NotReady::Starting | NotReady::Draining | NotReady::NoSuccessfulPoll { last: None, .. } => Mood::Starting,
         NotReady::WaitingForStore { .. } | NotReady::CircuitOpen { .. } | NotReady::NoSuccessfulPoll { last: Some(_), .. } => {
             Mood::Unreachable
         }
-        NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. } => Mood::Stuck,
+        NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. } | NotReady::MissingTable { .. } => Mood::Stuck,
     }
 }
 
@@ -87,7 +139,9 @@ fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
         }
         (NotReady::Starting, _) => "Starting".to_owned(),
         (NotReady::Draining, _) => "Stopping: nothing more is received".to_owned(),
-        (NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. }, _) => format!("Stuck: {reason}"),
+        (NotReady::MigrationsPending { .. } | NotReady::OutdatedCatalog { .. } | NotReady::MissingTable { .. }, _) => {
+            format!("Stuck: {reason}")
+        }
         (reason, _) => {
             let text = reason.to_string();
             let mut letters = text.chars();
@@ -96,11 +150,13 @@ fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
     }
 }
 
-fn catching_up(jobs: u64, per_second: f64) -> String {
+fn catching_up(jobs: u64, pace: Pace) -> String {
     let noun = if jobs == 1 { "job" } else { "jobs" };
-    if per_second <= 0.0 {
-        return format!("Catching up: {} {noun}", grouped(jobs));
-    }
+    let per_second = match pace {
+        Pace::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
+        Pace::PerSecond(per_second) if per_second > 0.0 => per_second,
+        Pace::Unknown | Pace::PerSecond(_) => return format!("Catching up: {} {noun}, time left unknown yet", grouped(jobs)),
+    };
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let left = Duration::try_from_secs_f64(jobs as f64 / per_second).unwrap_or(Duration::MAX);
     format!("Catching up: {} {noun}, about {}", grouped(jobs), roughly(left))
@@ -155,8 +211,12 @@ mod tests {
     fn it_says_in_words_how_things_stand() {
         let text = |situation: Situation| headline(&situation).text;
         assert_eq!(text(calm()), "Consistent");
-        assert_eq!(text(Situation { jobs: Some(12_400), per_second: 68.0, ..calm() }), "Catching up: 12,400 jobs, about 3 minutes");
+        assert_eq!(
+            text(Situation { jobs: Some(12_400), pace: Pace::PerSecond(68.0), ..calm() }),
+            "Catching up: 12,400 jobs, about 3 minutes"
+        );
         assert_eq!(text(Situation { jobs: Some(1), ..calm() }), "Catching up: 1 job");
+        assert_eq!(text(Situation { jobs: Some(63), pace: Pace::Unknown, ..calm() }), "Catching up: 63 jobs, time left unknown yet");
         assert_eq!(text(Situation { poisoned: Some(3), ..calm() }), "Stuck: 3 poisoned");
         let open = NotReady::CircuitOpen { account: AccountName::main(), service: "table", since: Timestamp::UNIX_EPOCH };
         let away = Situation { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
@@ -171,12 +231,45 @@ mod tests {
             reasons: vec![open],
             unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
-            per_second: 0.0,
+            pace: Pace::Running,
             poisoned: Some(1),
+            drift: vec![("by_email".to_owned(), 1)],
+            silent: Vec::new(),
         });
         assert_eq!(all.mood, Mood::Unreachable);
         assert!(all.text.starts_with("Store unreachable for 3 min"), "{}", all.text);
-        assert_eq!(all.notes, ["Stuck: 1 poisoned", "Catching up: 2 jobs"]);
+        assert_eq!(all.notes, ["Stuck: 1 poisoned", "Drifted: the last audit of by_email left 1 item wrong", "Catching up: 2 jobs"]);
+    }
+
+    #[test]
+    fn what_the_last_audit_left_wrong_is_not_consistent() {
+        let drift = |views: &[(&str, u64)]| {
+            let drift = views.iter().map(|(view, items)| ((*view).to_owned(), *items)).collect();
+            headline(&Situation { drift, ..calm() })
+        };
+        assert_eq!(drift(&[]).text, "Consistent");
+        let one = drift(&[("by_email", 1)]);
+        assert_eq!((one.mood, one.text.as_str()), (Mood::Stuck, "Drifted: the last audit of by_email left 1 item wrong"));
+        assert_eq!(drift(&[("a", 1_000), ("b", 2)]).text, "Drifted: the last audits of 2 views left 1,002 items wrong");
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_not_consistent() {
+        let told = |silent: &[(&str, u64)]| {
+            let silent = silent.iter().map(|(name, seconds)| ((*name).to_owned(), Duration::from_secs(*seconds))).collect();
+            headline(&Situation { silent, ..calm() })
+        };
+        let one = told(&[("host-12", 200)]);
+        assert_eq!((one.mood, one.text.as_str()), (Mood::Stuck, "Another worker hangs or is gone: host-12, silent for 3 min"));
+        assert!(told(&[("a", 200), ("b", 300)]).text.starts_with("2 other workers hang or are gone: a, silent for 3 min, and 1 more"));
+    }
+
+    #[test]
+    fn a_table_that_is_gone_is_somebody_s_to_mend() {
+        let gone = NotReady::MissingTable { account: AccountName::main(), table: "ByEmail".parse().unwrap() };
+        let told = headline(&Situation { reasons: vec![gone], ..calm() });
+        assert_eq!(told.mood, Mood::Stuck);
+        assert!(told.text.starts_with("Stuck: the table ByEmail of the account main does not exist"), "{}", told.text);
     }
 
     #[test]

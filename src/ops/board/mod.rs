@@ -31,7 +31,7 @@ pub(crate) mod tests;
 
 pub use board::{Board, BoardParts, Work};
 pub use cost::{Costs, ServiceCost};
-pub use headline::{Headline, Mood};
+pub use headline::{Headline, Mood, SilentWorker};
 pub(crate) use headline::{grouped, lasting};
 pub use hot::{Busy, HotPartition, TARGET};
 pub use journal::{Change, JobFilter, JobRecord, StepRecord};

@@ -115,6 +115,13 @@ pub struct QueueSlot {
     pub renewals: u64,
 }
 
+impl Slot {
+    /// Whether there was work in it.
+    fn is_busy(&self) -> bool {
+        self.in_flight > 0 || self.messages.is_some_and(|messages| messages > 0) || self.endings.iter().any(|count| *count > 0)
+    }
+}
+
 impl QueueSeries {
     /// A delivery ended.
     pub(super) fn ended(&mut self, number: u64, delivery: &Delivered) {
@@ -163,6 +170,21 @@ impl QueueSeries {
             }
         }
         sum
+    }
+
+    /// Jobs finished per second since the queue was last idle, over a minute at most; `running` is how long the program has been.
+    /// Nothing before ten seconds of that are over: it may have begun anywhere in its first slot, and seconds without work say nothing of
+    /// how fast work is done.
+    pub(super) fn pace(&self, number: u64, running: f64) -> Option<f64> {
+        let oldest = (number + 1).saturating_sub(RECENT);
+        let busy = |number: u64| self.slots.iter().any(|slot| slot.number == number && slot.is_busy());
+        let begun = (oldest..number).rev().take_while(|number| busy(*number)).last()?;
+        // Of work that was there before the window its first slot is whole.
+        let first = if begun == oldest && oldest > 0 { begun } else { begun + 1 };
+        let seconds = running - SLOT.as_secs_f64() * float(first);
+        let endings = self.endings(first);
+        let finished = endings[Ending::Done as usize] + endings[Ending::Skipped as usize];
+        (first < number && finished > 0).then(|| float(finished) / seconds.max(1.0))
     }
 
     /// The queue at a slot; `running` is how long the program has been.
@@ -287,6 +309,33 @@ mod tests {
         assert!((now(100, 1_000.0) - 0.5).abs() < 1e-9);
         assert!((now(100, 10.0) - 3.0).abs() < 1e-9);
         assert!(now(106, 1_000.0).abs() < 1e-9, "a minute later they are past");
+    }
+
+    #[test]
+    fn the_pace_is_that_of_work_and_unknown_before_ten_seconds_of_it() {
+        let mut series = QueueSeries::default();
+        let mut idle = status("q", Some(0));
+        idle.in_flight = 0;
+        for number in 90..103 {
+            series.sampled(number, &idle);
+        }
+        let mut finish = |number: u64, count: usize| {
+            (0..count).for_each(|_| series.ended(number, &delivered("m", Ending::Done)));
+            series.sampled(number, &status("q", Some(600)));
+            let pace = |running| series.pace(number, running);
+            [pace(float(number) * 10.0 + 1.0), pace(float(number) * 10.0 + 5.0)]
+        };
+        // Idle for a minute, then 600 jobs come in the middle of a slot, and 15 are finished each second.
+        assert_eq!(finish(103, 75), [None; 2]);
+        assert_eq!(finish(104, 150), [None; 2], "half of the slot before may have been idle");
+        let [_, later] = finish(105, 75);
+        assert!((later.unwrap() - 15.0).abs() < 1e-9, "{later:?}");
+        finish(105, 75);
+        for number in 106..110 {
+            finish(number, 150);
+        }
+        let [_, steady] = finish(110, 75);
+        assert!((14.9..16.5).contains(&steady.unwrap()), "{steady:?}");
     }
 
     #[test]

@@ -136,3 +136,11 @@ async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
     assert_eq!((board.poisoned(), board.poisoned_of(&queue.name)), (Some(1), Some(1)));
     assert_eq!(board.headline().text, "Stuck: 1 poisoned");
 }
+
+#[test]
+fn drift_of_a_view_that_is_not_declared_is_nobody_s() {
+    let board = board(Arc::new(SystemClock::new()));
+    let record = crate::reconcile::AuditRecord { view: ViewName::new("by_email").unwrap(), drift: 1, completed: Timestamp::UNIX_EPOCH };
+    board.audited(&[record]);
+    assert_eq!(board.headline().text, "Starting: the queues are being measured");
+}

@@ -75,6 +75,11 @@ impl ViewSeries {
         self.last_error = Some((at, error.to_owned()));
     }
 
+    /// What its last audit left wrong.
+    pub(super) fn drift(&self) -> Option<u64> {
+        self.audited.map(|(drift, _)| drift)
+    }
+
     /// Its last audit.
     pub(super) const fn audited(&mut self, drift: u64, at: Timestamp) {
         self.audited = Some((drift, at));
@@ -98,7 +103,7 @@ impl ViewSeries {
             created_per_second,
             updated_per_second,
             deleted_per_second,
-            drift: self.audited.map(|(drift, _)| drift),
+            drift: self.drift(),
             audited: self.audited.map(|(_, at)| at.to_string()),
             last_error,
             last_error_at,

@@ -86,9 +86,8 @@ impl Guard {
         let reads = needed == Rights::Read;
         let closed = match self.open(asked) {
             Ok(()) if reads => return Ok(()),
-            Ok(()) => Refusal::WrongToken,
             Err(closed) if reads => closed,
-            Err(_) => Refusal::WrongToken,
+            Ok(()) | Err(_) => Refusal::WrongToken,
         };
         if !self.tokens.allow(needed) {
             return Err(if closed == Refusal::WrongToken { Refusal::NoTokenConfigured } else { closed });

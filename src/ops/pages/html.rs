@@ -2,8 +2,10 @@
 
 use std::fmt::{self, Display, Write};
 
+use crate::model::unprintable::is_unprintable;
+
 /// A text for a page, between tags or in a quoted attribute: what HTML means something by is escaped, and so are
-/// control characters and those that turn the direction of writing.
+/// characters that turn the direction of writing, or are not seen.
 pub(super) struct Text<T>(pub(super) T);
 
 impl<T: Display> Display for Text<T> {
@@ -24,8 +26,7 @@ impl Write for Escaping<'_, '_> {
                 '"' => self.0.write_str("&quot;")?,
                 '\'' => self.0.write_str("&#39;")?,
                 '\n' => self.0.write_char('\n')?,
-                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => self.0.write_char('\u{fffd}')?,
-                control if control.is_control() => self.0.write_char('\u{fffd}')?,
+                hidden if is_unprintable(hidden) => self.0.write_char('\u{fffd}')?,
                 other => self.0.write_char(other)?,
             }
         }
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn a_text_stays_a_text_wherever_it_is_put() {
         assert_eq!(Text("<script>alert('1')</script>&\"").to_string(), "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;");
-        assert_eq!(Text("한\u{202e}x\u{7}\ny").to_string(), "한\u{fffd}x\u{fffd}\ny");
+        assert_eq!(Text("한\u{202e}x\u{7}\ny\u{200f}").to_string(), "한\u{fffd}x\u{fffd}\ny\u{fffd}");
         assert_eq!(Query("a b/한&=").to_string(), "a%20b%2F%ED%95%9C%26%3D");
     }
 }

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::model::cause;
+use crate::model::large::OWN_CONTAINERS;
 use crate::model::{BlobName, ContainerName, QueueName, body, limits};
 use crate::worker::note;
 
 /// The container for bodies that do not fit into a poison message.
-pub const BODY_CONTAINER: &str = "evenkeel-poison";
+pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
 /// The version of the format.
 const VERSION: u32 = 1;
 /// Longest error kept, in bytes: a chain of causes is a few hundred.

@@ -60,6 +60,23 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn walks_over_whole_tables_have_no_lag() {
+    let world = World::new();
+    world.script(|_, _, _| async move {
+        tokio::time::sleep(Duration::from_mins(6)).await;
+        done()
+    });
+    for op in ["backfill", "audit"] {
+        world.queues.seed(JOBS, &format!("{{\"op\":{op:?},\"table\":\"Employees\"}}"), None);
+    }
+    world.queues.seed(JOBS, &put(7), None);
+    let told = told(&world).await;
+    let ended = told.ended.lock().unwrap();
+    let with_lag: Vec<&str> = ended.iter().filter(|delivery| delivery.lag.is_some()).map(|delivery| delivery.op).collect();
+    assert_eq!((ended.len(), with_lag), (3, vec!["put"]), "a table's walk says nothing of how far behind an entity is");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_poisoned_or_skipped_is_told_with_its_reason() {
     let world = World::new();
     world.script(|number, _, _| async move {

@@ -1,0 +1,163 @@
+//! The workers of one store know of each other: each writes a row of the table EvenkeelMigrations now and then, and tells which of the
+//! others have fallen silent. Times are the table service's own, so that no clock of a worker matters.
+//!
+//! Nothing rests on it but what operators are told: a worker that cannot write its row works as ever.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio_util::sync::CancellationToken;
+
+use super::Parts;
+use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
+use crate::ops::board::{Board, SilentWorker};
+use crate::ports::{Condition, Query, StoreError, TableOperation, TableStore};
+
+/// The partition of the workers' rows.
+const PARTITION: &str = "worker";
+/// How often a row is written, some seconds more or less.
+const EVERY: Duration = Duration::from_secs(30);
+/// A worker whose row is older than that of who looks by this hangs, or is gone: it has missed three of its turns.
+const SILENT: SignedDuration = SignedDuration::from_secs(120);
+/// A row that is older than this is deleted: who knows of the worker has been told.
+const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
+
+/// One worker's row, and where the others' are.
+struct Fleet<'a> {
+    tables: &'a dyn TableStore,
+    table: TableName,
+    partition: Key,
+    own: EntityKey,
+}
+
+/// How long a worker that ends tries to say so.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Writes this worker's row and looks at the others' until `end`, then deletes it.
+pub(super) async fn keep(parts: &Parts, name: &str, board: Option<&Board>, end: &CancellationToken) {
+    let Some(fleet) = Fleet::of(parts, name) else { return };
+    end.run_until_cancelled(fleet.watch(parts, board)).await;
+    // Whoever misses it for a while does no harm.
+    let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
+}
+
+impl<'a> Fleet<'a> {
+    fn of(parts: &'a Parts, name: &str) -> Option<Self> {
+        let account = parts.context.stores.account(&AccountName::main()).ok()?;
+        Some(Self {
+            tables: account.tables.as_ref(),
+            table: TableName::new("EvenkeelMigrations").ok()?,
+            partition: Key::new(PARTITION).ok()?,
+            own: EntityKey::new(PARTITION, name).ok()?,
+        })
+    }
+
+    /// Writes the own row and looks at the others', for ever.
+    async fn watch(&self, parts: &Parts, board: Option<&Board>) {
+        loop {
+            match self.beat().await {
+                Ok(rows) => {
+                    let (silent, forgotten) = judge(&self.own, &rows);
+                    self.forget(&forgotten).await;
+                    if let Some(board) = board {
+                        board.silent(silent);
+                    }
+                }
+                // A store that does not answer is told of by its circuit.
+                Err(error) => tracing::debug!(error = cause::chain(&error), "other workers: cannot be looked at"),
+            }
+            tokio::time::sleep(EVERY.mul_f64(parts.chance.between(0.8, 1.2))).await;
+        }
+    }
+
+    /// Writes the own row; every row, with when it was written.
+    async fn beat(&self) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
+        let row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
+        self.tables.apply(&self.table, &TableOperation::InsertOrReplace(row)).await?;
+        let mut query = Query { filter: Some(Filter::partition(&self.partition)), ..Query::default() };
+        let mut rows = Vec::new();
+        loop {
+            let page = self.tables.query(&self.table, &query).await?;
+            rows.extend(page.rows.into_iter().filter_map(|row| Some((row.entity.key, row.timestamp?.timestamp()))));
+            match page.continuation {
+                Some(next) => query.continuation = Some(next),
+                None => return Ok(rows),
+            }
+        }
+    }
+
+    async fn forget(&self, forgotten: &[EntityKey]) {
+        for key in forgotten {
+            if let Err(error) = self.tables.apply(&self.table, &TableOperation::Delete(key.clone(), Condition::Any)).await {
+                tracing::debug!(error = cause::chain(&error), "other workers: a row cannot be deleted");
+            }
+        }
+    }
+
+    /// Ends in order: nobody misses this worker.
+    async fn leave(&self) {
+        self.forget(std::slice::from_ref(&self.own)).await;
+    }
+}
+
+/// Which workers are silent, and which rows nobody needs any more, by the time of the own row. Pure.
+fn judge(own: &EntityKey, rows: &[(EntityKey, Timestamp)]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
+    let Some((_, now)) = rows.iter().find(|(key, _)| key == own) else { return (Vec::new(), Vec::new()) };
+    let (mut silent, mut forgotten) = (Vec::new(), Vec::new());
+    for (key, seen) in rows.iter().filter(|(key, _)| key != own) {
+        let age = now.duration_since(*seen);
+        if age > FORGOTTEN {
+            forgotten.push(key.clone());
+        } else if age > SILENT {
+            silent.push(SilentWorker { name: key.rk.to_string(), since: *seen });
+        }
+    }
+    (silent, forgotten)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::adapters::sim::{Fair, SimWorld};
+    use crate::adapters::system::SystemClock;
+
+    #[tokio::test]
+    async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {
+        let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(Fair)).account();
+        let table = TableName::new("EvenkeelMigrations").unwrap();
+        account.tables.create_table(&table).await.unwrap();
+        let fleet = |name: &str| Fleet {
+            tables: account.tables.as_ref(),
+            table: table.clone(),
+            partition: Key::new(PARTITION).unwrap(),
+            own: EntityKey::new(PARTITION, name).unwrap(),
+        };
+        let [well, hangs, ended] = ["well", "hangs", "ended"].map(fleet);
+        for one in [&well, &hangs, &ended] {
+            one.beat().await.unwrap();
+        }
+        ended.leave().await;
+        let rows = well.beat().await.unwrap();
+        assert_eq!(rows.iter().map(|(key, _)| key.rk.as_str()).collect::<Vec<_>>(), ["hangs", "well"]);
+        assert_eq!(judge(&well.own, &rows), (Vec::new(), Vec::new()));
+        let before = |key: &EntityKey, seen: Timestamp| if *key == hangs.own { seen - SignedDuration::from_mins(3) } else { seen };
+        let later: Vec<_> = rows.iter().map(|(key, seen)| (key.clone(), before(key, *seen))).collect();
+        let (silent, _) = judge(&well.own, &later);
+        assert_eq!(silent.iter().map(|worker| worker.name.as_str()).collect::<Vec<_>>(), ["hangs"]);
+        well.forget(std::slice::from_ref(&hangs.own)).await;
+        assert_eq!(well.beat().await.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_worker_that_missed_its_turns_is_silent_and_an_old_row_is_forgotten() {
+        let key = |name: &str| EntityKey::new(PARTITION, name).unwrap();
+        let at = |seconds: i64| Timestamp::from_second(1_700_000_000 + seconds).unwrap();
+        let rows = [(key("a"), at(0)), (key("b"), at(-119)), (key("c"), at(-121)), (key("d"), at(-3_601)), (key("e"), at(40))];
+        let (silent, forgotten) = judge(&key("a"), &rows);
+        assert_eq!(silent, [SilentWorker { name: "c".to_owned(), since: at(-121) }]);
+        assert_eq!(forgotten, [key("d")]);
+        assert_eq!(judge(&key("unwritten"), &rows), (Vec::new(), Vec::new()), "without a time of one's own nobody is judged");
+    }
+}

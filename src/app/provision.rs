@@ -1,0 +1,64 @@
+//! The watch on the tables that the catalog declares: while one is gone the program is not ready, and says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::gauge;
+
+use super::Parts;
+use super::condition::Condition;
+use super::current::Current;
+use crate::migrations::{MigrationError, Migrator};
+use crate::model::{AccountName, TableName};
+use crate::telemetry::names;
+
+/// How often the tables are listed, some seconds more or less.
+const EVERY: Duration = Duration::from_secs(12);
+
+/// Declared tables that are gone.
+type Gone = BTreeSet<(AccountName, TableName)>;
+
+/// Looks now and then, for ever.
+pub(super) async fn watch(parts: &Parts, current: &Current, condition: &Condition) -> std::convert::Infallible {
+    let mut known = Gone::new();
+    loop {
+        match look(parts, current).await {
+            Ok(gone) => {
+                tell(&known, &gone);
+                count(parts, &gone);
+                condition.missing(gone.clone());
+                known = gone;
+            }
+            // A store that does not answer is told of by its circuit.
+            Err(error) => tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands"),
+        }
+        tokio::time::sleep(EVERY.mul_f64(parts.chance.between(0.8, 1.2))).await;
+    }
+}
+
+async fn look(parts: &Parts, current: &Current) -> Result<Gone, MigrationError> {
+    let context = &parts.context;
+    let catalog = Arc::new(current.engine().catalog().clone());
+    Migrator::new(context.stores.clone(), &context.settings, catalog, Arc::clone(&context.clock))?.missing_tables().await
+}
+
+/// Says what has changed.
+fn tell(known: &Gone, gone: &Gone) {
+    for (account, table) in gone.difference(known) {
+        tracing::error!(%account, %table, "declared table: it does not exist; jobs that need it wait until `evenkeel migrate up` has made it anew");
+    }
+    for (account, table) in known.difference(gone) {
+        tracing::info!(%account, %table, "declared table: it is there again; bring it in step by a backfill");
+    }
+}
+
+fn count(parts: &Parts, gone: &Gone) {
+    let mut counts: BTreeMap<&AccountName, u32> = parts.context.settings.accounts.iter().map(|account| (&account.name, 0)).collect();
+    for (account, _) in gone {
+        *counts.entry(account).or_default() += 1;
+    }
+    for (account, count) in counts {
+        gauge!(names::MISSING_TABLES, names::ACCOUNT => account.as_str().to_owned()).set(f64::from(count));
+    }
+}
