@@ -30,7 +30,7 @@ use crate::model::QueueName;
 use crate::model::cause;
 use crate::model::names::NameError;
 use crate::ports::stores::UnknownAccount;
-use crate::ports::{Chance, Clock, StoreError, StoreHealth, Stores};
+use crate::ports::{Chance, Clock, ErrorClass, StoreError, StoreHealth, Stores};
 use crate::reconcile::Execute;
 use crate::settings::{QueueSettings, WorkerSettings};
 
@@ -234,12 +234,16 @@ impl Worker {
         let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
         for ((_, queue), source) in needed {
             while let Err(error) = source.queues.create_queue(queue).await {
-                // A queue whose name is still being deleted (409 QueueBeingDeleted) is waited for in every mode.
-                let patient = mode == Mode::Forever || error.class.takes_its_time().is_some();
-                if !patient || !error.class.is_transient() {
+                // A queue whose name is still being deleted (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
+                // for like an outage by a worker that runs for ever: a person puts them right.
+                let is_waited_for = match mode {
+                    Mode::Forever => error.class.is_transient() || error.class == ErrorClass::Unauthorised,
+                    Mode::UntilIdle { .. } => error.class.takes_its_time().is_some(),
+                };
+                if !is_waited_for {
                     return Err(WorkerError::Create { queue: queue.clone(), source: Box::new(error) });
                 }
-                tracing::warn!(%queue, error = %cause::chain(&error), "the queue cannot be created yet");
+                tracing::warn!(%queue, error = %cause::chain(&error), "creating the queue failed: tried again until it succeeds");
                 let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
                 sleep(jitter(wait, self.parts.chance.unit())).await;
             }

@@ -249,6 +249,20 @@ async fn a_queue_that_was_deleted_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn credentials_that_are_refused_at_the_start_are_waited_for_by_a_worker_that_is_to_run_for_ever() {
+    let world = World::new();
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.queues.fail(Op::Create, POISON, 3, ErrorClass::Unauthorised, Effect::None);
+    assert_eq!(world.run_for(Duration::from_mins(1)).await.done, 1);
+    assert_eq!(world.queues.calls(Op::Create, POISON).iter().filter(|call| call.failed).count(), 3);
+
+    let world = World::new();
+    world.queues.fail(Op::Create, POISON, 1, ErrorClass::Unauthorised, Effect::None);
+    let ended = world.until_idle().await;
+    assert!(matches!(ended, Err(WorkerError::Create { .. })), "a run that is to end says so: {ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outdated_catalog_ends_a_run_until_idle() {
     let mut world = World::new();
     world.queue.concurrency = 1;
