@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::Job;
+use evenkeel::reconcile::Outcome;
 use futures::future::join_all;
 use serde_json::json;
 
@@ -185,4 +186,43 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
         }
     }
     assert!(both > 0, "no version was written in between");
+}
+
+/// Two jobs of one event in two workers. The one takes the entity away and removes its record while the other, which has read the same version,
+/// has yet to record its own line, alone or in a transaction with others' whose lines are then tried one by one.
+#[tokio::test]
+async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
+    let mut raced = 0;
+    for people in [&["1"][..], &["1", "2"]] {
+        for ahead in 0..30 {
+            for slower in 0..4 {
+                let lab = prepared(0, people).await;
+                lab.weather.take_turns();
+                let other = lab.of_another_worker();
+                let (alone, jobs): (Job, Vec<Job>) = (archive("1"), people.iter().map(|rk| archive(rk)).collect());
+                let one = async {
+                    for _ in 0..slower {
+                        tokio::task::yield_now().await;
+                    }
+                    lab.work(&alone).await
+                };
+                let others = async {
+                    for _ in 0..ahead {
+                        tokio::task::yield_now().await;
+                    }
+                    join_all(jobs.iter().map(|job| other.work(job))).await
+                };
+                let (one, others) = tokio::join!(one, others);
+                let ended: Vec<Outcome> = std::iter::once(one).chain(others).map(Result::unwrap).collect();
+                raced += usize::from(ended.iter().all(|outcome| matches!(outcome, Outcome::Done(_))));
+                one_line_each(&lab, people, &format!("{people:?}, {ahead} turns ahead, {slower} turns slower")).await;
+                assert_eq!(
+                    lab.rows("EvenkeelFootprints").await,
+                    [],
+                    "{people:?}, {ahead} turns ahead, {slower} turns slower: records are left"
+                );
+            }
+        }
+    }
+    assert!(raced > 0, "the two never raced");
 }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
@@ -14,7 +15,7 @@ use super::record::{LinePlace, Record};
 use crate::catalog::LogTarget;
 use crate::model::job::{Primary, Stamp};
 use crate::model::log::{self, Span};
-use crate::model::{AccountName, BlobName, ETag, EntityKey, ViewName, limits};
+use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use crate::ports::{
     BlobCondition, BlobProperties, BlobStore, BlobUpload, Condition, ErrorClass, StoreError, Subject, TableOperation, TableStore, What,
 };
@@ -79,6 +80,8 @@ pub(super) struct Open {
 pub(super) struct Place<'a> {
     pub(super) blobs: &'a dyn BlobStore,
     pub(super) tables: &'a dyn TableStore,
+    /// The table that the entities are archived from, beside the records.
+    pub(super) source: &'a TableName,
     pub(super) target: &'a LogTarget,
     pub(super) archive: &'a ViewName,
     /// The folder of the hour.
@@ -238,6 +241,17 @@ impl Place<'_> {
                 return;
             }
         };
+        match self.withdraw(&entries, &etags).await {
+            Ok(false) => {}
+            left => {
+                *current = Some(now);
+                let waiting = entries.into_iter().zip(answers).map(|(entry, answer)| Waiting { entry, answer }).collect();
+                return match left {
+                    Err(error) => reply(waiting, &self.doing("looking at the sources of lines of", self.folder), error),
+                    Ok(_) => waiting.into_iter().for_each(|waiting| drop(waiting.answer.send(Answer::Lost))),
+                };
+            }
+        }
         let mut content = BytesMut::with_capacity(bytes);
         for entry in &entries {
             content.extend_from_slice(&entry.line);
@@ -283,6 +297,27 @@ impl Place<'_> {
             [one] => self.tables.apply(&footprint::table(), one).await.map(|etag| vec![etag]),
             [first, ..] => self.tables.transact(&footprint::table(), &first.key().pk.clone(), &operations).await,
         }
+    }
+
+    /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
+    /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
+    /// are removed again, and the answer is true: no line of the batch is appended.
+    async fn withdraw(&self, entries: &[Entry], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
+        let inserted = entries.iter().zip(recorded).filter(|(entry, _)| entry.over.is_none());
+        let looks = inserted.map(async |(entry, etag)| {
+            let row = self.tables.get(self.source, &entry.primary.key, None).await?;
+            let left = row.is_none_or(|row| row.etag.as_str() != entry.source_etag);
+            Ok::<_, StoreError>(left.then_some((&entry.key, etag)))
+        });
+        let left: Vec<_> = try_join_all(looks).await?.into_iter().flatten().collect();
+        for (key, etag) in &left {
+            // Best effort: a record without a line says so to the next job that finds it.
+            if let Some(etag) = etag {
+                let removal = TableOperation::Delete((*key).clone(), Condition::Matches(etag.clone()));
+                drop(self.tables.apply(&footprint::table(), &removal).await);
+            }
+        }
+        Ok(!left.is_empty())
     }
 
     /// The blob that takes so many bytes more, its metadata saying so of the times.
@@ -399,7 +434,6 @@ fn reply(batch: Vec<Waiting>, doing: &str, error: StoreError) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::TableName;
 
     fn waiting(rk: &str, etag: &str) -> Waiting {
         let key = EntityKey::new("Sales", rk).unwrap();

@@ -16,6 +16,10 @@
 //! there, and before a line goes anywhere else the place that was meant for it is taken. Nothing is ever read from a log to
 //! be brought back: there is no `restore`.
 //!
+//! Two jobs may have read one version. A record is removed when its version has left the source: whoever finds none and inserts one
+//! looks at the source once more before the append. Where the version is still there, nobody has logged it and removed the record;
+//! where it has left, another job may have, and nothing is appended.
+//!
 //! Records lie in the table of footprints of the source's account, under `~log~<archive>~<lane>`.
 
 mod lane;
@@ -154,6 +158,7 @@ impl<'e> Log<'e> {
         let place = Place {
             blobs: self.account.blobs.as_ref(),
             tables: self.tables,
+            source: &self.archive.source.table,
             target: self.target,
             archive: &self.archive.name,
             folder: &folder,
