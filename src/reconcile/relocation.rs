@@ -21,11 +21,11 @@ use super::log::Log;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
-use super::since::is_written_since;
+use super::since::{is_written_since, may_be_since};
 use crate::model::item::{SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
-use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
+use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
@@ -67,7 +67,7 @@ pub(super) struct Relocation<'e> {
     kept: Kept<'e>,
     /// The key that the copy has.
     to: EntityKey,
-    /// The version of the source of which this run has sent a copy, heard or not.
+    /// The version of the source of which this run has sent a copy and heard that it is there.
     sent: Option<ETag>,
     /// The version of the source that is copied, by this run or as it found it.
     copied: Option<ETag>,
@@ -146,10 +146,13 @@ impl<'e> Relocation<'e> {
             }
             match change {
                 Some(change) => {
-                    self.sent = Some(row.etag.clone());
                     match self.kept.commit(&found, &change).await? {
-                        Commit::Closed => {}
-                        Commit::Committed => self.kept.settle().await?,
+                        Commit::Closed => self.sent = Some(row.etag.clone()),
+                        Commit::Committed => {
+                            self.sent = Some(row.etag.clone());
+                            self.kept.settle().await?;
+                        }
+                        // The copy that is there then may be that of another delivery, which may have gone on to delete.
                         Commit::Lost | Commit::Unanswered => continue,
                     }
                 }
@@ -187,7 +190,7 @@ impl<'e> Relocation<'e> {
         permanent(format!("moving {} to {target}", self.source.primary), Occupied(target))
     }
 
-    /// This run itself has copied the source, and no request to delete the version that it copied can have been executed. (A copy that it
+    /// This run itself has copied the source and has heard so, and no request to delete the version that it copied can have been executed. (A copy that it
     /// found there was an earlier delivery's, which may have gone on to delete.)
     fn surely_undeleted(&self) -> bool {
         self.copied.is_some() && self.copied == self.sent && (!self.source.may_have_written || planted(Bug::UnansweredDeleteNotExecuted))
@@ -216,7 +219,14 @@ impl<'e> Relocation<'e> {
                 );
             }
         }
-        decide(row, found, self.delivery, self.surely_undeleted())
+        match (decide(row, found, self.delivery, self.surely_undeleted()), found) {
+            // What lies in the way of a move is not written over in any case.
+            (Copy::Replace(_), Some(kept)) if !matches!(self.kept, Kept::Moved(_)) && may_have_archived(row, kept, self.delivery) => Copy::Skip(
+                "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
+                    .to_owned(),
+            ),
+            (copy, _) => copy,
+        }
     }
 
     /// Brings the items of both in step.
@@ -283,7 +293,9 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
     let Some(archived) = archived else {
         // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
         // It says which job had taken it away last: this one, or one that came after it.
-        let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by.is_same_job(stamp) || by.enqueued > stamp.enqueued);
+        // Of two that were enqueued in the same second nobody knows which came last.
+        let came_later = |by: &Stamp| by.enqueued > stamp.enqueued || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1);
+        let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
         return if brought_back { Copy::Skip("a later job has brought it back since".to_owned()) } else { Copy::Insert };
     };
     match Stamp::of(&archived.entity) {
@@ -294,8 +306,8 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
             // A run that gave up knew that it had not deleted.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
             // Another version than the one copied: an update that raced, or an entity created anew after this
-            // job had deleted the old one. What was written before the copy cannot have been created after it.
-            if surely_undeleted || reopened || is_older(source, archived) {
+            // job had deleted the old one. When the copy was written nobody can tell: others may have written it since.
+            if surely_undeleted || reopened {
                 Copy::Replace(archived.etag.clone())
             } else {
                 Copy::Skip("an earlier delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
@@ -312,9 +324,18 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
     }
 }
 
-/// Whether the source was last written before the copy was.
-fn is_older(source: &Row, kept: &Row) -> bool {
-    source.timestamp.zip(kept.timestamp).is_some_and(|(source, kept)| source < kept)
+/// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
+/// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
+fn may_have_archived(source: &Row, kept: &Row, delivery: &Delivery) -> bool {
+    let is_own = delivery.stamp.is_on(&kept.entity);
+    let is_this_version = kept.entity.text(SOURCE_ETAG) == Some(source.etag.as_str());
+    let archived_at = match kept.entity.get(ARCHIVED_AT) {
+        Some(EdmValue::DateTime(at)) => Some(at.timestamp()),
+        _ => None,
+    };
+    let enqueued = delivery.stamp.enqueued;
+    let acted = || may_be_since(source, None, enqueued) && may_be_since(kept, archived_at, enqueued);
+    delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
 }
 
 #[cfg(test)]
@@ -377,10 +398,39 @@ mod tests {
             decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), &delivered(&job, 2), true),
             Copy::Replace(ETag::new("kept").unwrap())
         );
-        assert_eq!(
-            decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), &delivered(&job, 2), false),
-            Copy::Replace(ETag::new("kept").unwrap())
-        );
+    }
+
+    #[test]
+    fn a_copy_that_others_have_written_since_does_not_make_what_was_created_anew_an_older_one() {
+        // What was created anew is older than the last write of the copy, which a view has put its properties on since.
+        let job = stamp("m", 100);
+        assert!(matches!(decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), &delivered(&job, 2), false), Copy::Skip(_)));
+    }
+
+    #[test]
+    fn what_another_job_has_archived_since_is_no_place_for_a_job_that_may_have_archived_before() {
+        let (job, at) =
+            (stamp("m", 10_000), |second: i64| EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap());
+        let source = row("e2", LATE);
+        for other in [stamp("same", 10_000), stamp("earlier", 50)] {
+            let copied = |second: i64| kept(&other, "e1", &at(second).to_string());
+            for (second, deliveries, expected) in [(10_030, 2, true), (9_991, 2, true), (9_950, 2, false), (10_030, 1, false)] {
+                assert_eq!(may_have_archived(&source, &copied(second), &delivered(&job, deliveries)), expected, "{other} at {second}");
+            }
+            assert!(!may_have_archived(&row("e1", LATE), &copied(10_030), &delivered(&job, 2)), "this very version");
+            let old = row("e2", &at(9_950).to_string());
+            assert!(!may_have_archived(&old, &copied(10_030), &delivered(&job, 2)), "there all the time since the job was sent");
+            // A document has no time of the service's: a worker has dated it, whose clock may be off.
+            let filed = |second: Option<i64>| {
+                let mut row = Row { timestamp: None, ..copied(0) };
+                row.entity = second.into_iter().fold(row.entity, |entity, second| entity.with(ARCHIVED_AT, at(second)));
+                row
+            };
+            for (second, expected) in [(Some(9_100), true), (Some(9_000), false), (None, true)] {
+                assert_eq!(may_have_archived(&source, &filed(second), &delivered(&job, 2)), expected, "{other} at {second:?}");
+            }
+        }
+        assert!(!may_have_archived(&source, &kept(&job, "e1", LATE), &delivered(&job, 2)), "its own");
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! written since, because the queue service's clock is behind. A delivery that comes again keeps to what the clocks can tell: an
 //! earlier one may have done the job.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::execute::Delivery;
 use crate::model::Row;
@@ -27,6 +27,19 @@ const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 /// How far the clocks of a table and a queue service may be apart for the first delivery of a job to act on what was written just
 /// before it was sent. Servers of one region agree within fractions of a second; ten are an order of magnitude more.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
+
+/// How far a worker's clock may be off: the service refuses what is signed by one that is further.
+const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
+
+/// Whether a row may have been written since the job was enqueued. `by_worker`: when it was, by a worker's clock, where no service says so.
+pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Timestamp) -> bool {
+    let (written, margin) = match (&row.timestamp, by_worker) {
+        (Some(written), _) => (written.timestamp(), CLOCKS_APART),
+        (None, Some(written)) => (written, CLOCKS_APART.saturating_add(WORKER_OFF)),
+        (None, None) => return true,
+    };
+    written.saturating_add(margin).is_ok_and(|written| written >= enqueued)
+}
 
 /// Whether what is there was written since the job was enqueued, and not by a job that was enqueued before it: an earlier message of
 /// the job, or an earlier delivery, may have taken away what was there before.

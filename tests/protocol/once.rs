@@ -14,7 +14,7 @@ use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job};
 use evenkeel::ports::ErrorClass;
 use evenkeel::reconcile::Outcome;
-use evenkeel::simulation::company::{self, FILE_ARCHIVE, LOG_ARCHIVE};
+use evenkeel::simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use serde_json::json;
 
 use crate::oracle;
@@ -325,4 +325,75 @@ async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_l
         lab.finish().await;
         oracle::check(&lab, "a put and a delete").await;
     }
+}
+
+/// The e-mail address of the employee in an archive.
+async fn archived(lab: &Lab, archive: &str) -> Option<String> {
+    let entity = match archive {
+        BLOB_ARCHIVE | FILE_ARCHIVE => lab.document("1").await,
+        _ => lab.read("FormerEmployees", "Sales", "1").await.map(|row| row.entity),
+    };
+    entity.and_then(|entity| entity.text("Email").map(str::to_owned))
+}
+
+/// A put of the employee with this address.
+fn put(email: &str) -> serde_json::Value {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "FirstName": "Ada", "LastName": "King"});
+    json!({"op": "put", "table": "Employees", "entity": entity})
+}
+
+/// Two archive jobs of one key: the first archives one version, which comes back, and the other one the next. Then the first is delivered
+/// again. Nothing in the archive names it any more, and the clocks say nothing: what is there was put by a job that is older than both.
+#[tokio::test]
+async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since() {
+    for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
+        for earlier in [0, 30, 3_600] {
+            let story = format!("to {archive}, the other job enqueued {earlier} s earlier");
+            let lab = Lab::with(SMALL, Apart.catalog());
+            lab.write(first()).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            let (second, third) = (lab.message(&put("second@contoso.com")), lab.message(&put("anew@contoso.com")));
+            lab.wait(Duration::from_secs(3_610));
+            let mut other = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            other.1.stamp.enqueued -= jiff::SignedDuration::from_secs(earlier);
+            let mut one = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            lab.wait(Duration::from_mins(1));
+
+            assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
+            let restore = lab.message(&json!({"op": "restore", "archive": archive, "pk": "Sales", "rk": "1"}));
+            assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))), "{story}");
+            lab.run(&second).await.unwrap();
+            assert!(matches!(lab.run(&other).await, Ok(Outcome::Done(_))), "{story}");
+            lab.wait(Duration::from_mins(1));
+            lab.run(&third).await.unwrap();
+
+            one.1.dequeue_count = 2;
+            let ended = lab.run(&one).await;
+            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
+            assert_eq!(archived(&lab, archive).await.as_deref(), Some("second@contoso.com"), "{story}: what was archived was written over");
+            lives(&lab, &story).await;
+        }
+    }
+}
+
+/// What another job of the same second has archived, and somebody has brought back, is not this one's to take away once more.
+#[tokio::test]
+async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second() {
+    let lab = Lab::with(SMALL, Apart.catalog());
+    lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    let archive = json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "1"});
+    let (mut one, mut other) = (lab.message(&archive), lab.message(&archive));
+    for (_, delivery) in [&mut one, &mut other] {
+        delivery.stamp.enqueued = delivery.stamp.enqueued.round(jiff::Unit::Minute).unwrap();
+    }
+    for job in [&one, &other] {
+        assert!(matches!(lab.run(job).await, Ok(Outcome::Done(_))));
+        lab.wait(Duration::from_mins(1));
+        let restore = lab.message(&json!({"op": "restore", "archive": "former", "pk": "Sales", "rk": "1"}));
+        assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))));
+    }
+    one.1.dequeue_count = 2;
+    assert!(matches!(lab.run(&one).await, Ok(Outcome::Skipped { .. })));
+    lives(&lab, "two archive jobs of one second and their restores").await;
 }
