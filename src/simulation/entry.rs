@@ -42,6 +42,8 @@ pub(super) struct Delivered {
     pub(super) released: bool,
     /// Something happened that explains why it counts.
     pub(super) explained: bool,
+    /// Something happened beside a panic of its run, so that the run may have left no trace.
+    pub(super) disturbed: bool,
 }
 
 /// A run under way.
@@ -78,6 +80,18 @@ impl LedgerEntry {
         for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
             delivery.explained = true;
         }
+    }
+
+    /// Something happened to deliveries, so that their runs may leave no trace.
+    pub(super) fn disturb(&mut self, whose: impl Fn(&Delivered) -> bool) {
+        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
+            delivery.disturbed = true;
+        }
+    }
+
+    /// How many deliveries may have left no trace of their runs.
+    pub(super) fn disturbed(&self) -> u32 {
+        u32::try_from(self.deliveries.iter().filter(|delivery| delivery.began && delivery.disturbed).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn updated(&mut self, text: &str, id: &str) {

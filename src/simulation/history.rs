@@ -13,6 +13,7 @@ use super::items::{Address, Properties};
 use super::ledger::{Author, Ledger, Sent};
 use crate::adapters::sim::{Change, Execution};
 use crate::model::job::Stamp;
+use crate::model::large::STAGING;
 use crate::model::{EdmValue, Entity, EntityKey, Key, Row};
 
 /// The caller that is no worker: the client.
@@ -44,6 +45,8 @@ pub(super) struct History {
     written_late: BTreeMap<Address, u64>,
     /// When blobs were deleted last, by container and name.
     dropped: BTreeMap<(String, String), u64>,
+    /// On whose behalf staged blobs were deleted, by name.
+    unstaged: BTreeMap<String, BTreeSet<String>>,
     /// What is known in the world of the archives, in the place of all this.
     pub(super) archives: Option<Box<ArchiveHistory>>,
 }
@@ -122,6 +125,10 @@ impl History {
                     };
                 }
                 Change::Blob { container, name, blob: None } => {
+                    if container.as_str() == STAGING && execution.caller != CLIENT {
+                        let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
+                        self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
+                    }
                     self.dropped.insert((container.to_string(), name.to_string()), tick);
                 }
                 _ => {}
@@ -273,6 +280,11 @@ impl History {
     /// Whether a row of the table was seen with this message's stamp.
     pub(super) fn stamped(&self, table: &str, message: &str) -> bool {
         self.brought.get(message).is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
+    }
+
+    /// Whether a staged blob was deleted while a run of this message was under way in the worker that did so.
+    pub(super) fn has_unstaged(&self, name: &str, message: &str) -> bool {
+        self.unstaged.get(name).is_some_and(|messages| messages.contains(message))
     }
 
     /// Everybody who has ever wanted what another wanted as well.

@@ -26,6 +26,9 @@ use crate::reconcile::{Outcome, Recheck};
 /// before it, as far as a worker can know.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
+/// How far the clocks of two services may be apart, and the second that queues cut off.
+const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
+
 /// The tables whose primaries a worker may queue a sync of.
 const SYNCED: [&str; 3] = ["Employees", "FormerEmployees", "Teams"];
 
@@ -156,7 +159,15 @@ impl Ledger {
                         let (free, begun) = noted(&entry.text, id);
                         let attempts = u64::from(*dequeue_count).saturating_sub(free).min(begun + 1);
                         let caller = execution.caller;
-                        entry.deliveries.push(Delivered { tick, caller, attempts, began: false, released: false, explained });
+                        entry.deliveries.push(Delivered {
+                            tick,
+                            caller,
+                            attempts,
+                            began: false,
+                            released: false,
+                            explained,
+                            disturbed: explained,
+                        });
                         self.redelivered += u64::from(*dequeue_count > 1);
                     }
                 }
@@ -201,8 +212,8 @@ impl Ledger {
         let most = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
         entry.running.push(Run { caller, delivery });
-        // A first run may leave no trace, and so may one whose note was lost on its way: twice as many tell a pill from bad luck.
-        if entry.panics > 2 * self.max_dequeue_count + 2 {
+        // Each run that panicked has left its trace, unless something else has happened to its delivery as well.
+        if entry.panics >= self.max_dequeue_count + entry.disturbed() {
             return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
         }
         let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
@@ -218,10 +229,15 @@ impl Ledger {
         if let Some(ended) = entry.running.iter().position(|running| *running == Run { caller, delivery }) {
             entry.running.swap_remove(ended);
         }
-        // What expires is dropped by the worker's own clock, maybe before the service has noticed.
         // A run that redelivered syncs share is told of the highest of their numbers: any delivery to this worker may be its own.
-        let mut own = entry.deliveries.iter().filter(|delivery| delivery.caller == caller);
-        if dropped && !entry.is_mortal() && own.all(|delivery| !delivery.explained) {
+        let shared = matches!(&entry.expectation, Expectation::Recheck | Expectation::Job(Asked { op: "sync", .. }));
+        let explained = if shared {
+            entry.deliveries.iter().any(|delivery| delivery.caller == caller && delivery.explained)
+        } else {
+            entry.delivery(delivery).is_none_or(|delivery| delivery.explained)
+        };
+        // What expires is dropped by the worker's own clock, maybe before the service has noticed.
+        if dropped && !entry.is_mortal() && !explained {
             return Err(format!("the run of the message {id} on {queue} was dropped for no reason"));
         }
         Ok(())
@@ -243,6 +259,15 @@ impl Ledger {
     pub(super) fn explain(&mut self, caller: u32) {
         for entry in self.messages.values_mut().filter(|entry| !entry.gone) {
             entry.explain(|delivery| delivery.caller == caller);
+            entry.disturb(|delivery| delivery.caller == caller);
+        }
+    }
+
+    /// A fault has struck a message, so that a run of it may leave no trace.
+    pub(super) fn disturb_message(&mut self, id: &str) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+            entry.explain(|_| true);
+            entry.disturb(|_| true);
         }
     }
 
@@ -288,8 +313,14 @@ impl Ledger {
         entry.enqueued.saturating_sub(self.clocks_apart).unwrap_or(entry.enqueued)
     }
 
+    /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.
+    fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
+        let before = self.enqueued_before(entry);
+        before.saturating_sub(SERVICES_APART).unwrap_or(before)
+    }
+
     /// A message, and those in which its sender has put the same job.
-    fn same_job(&self, id: &str) -> Vec<&str> {
+    pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
         let job = |entry: &LedgerEntry| job::decode_object(&entry.text).ok()?.get("id").cloned();
         let of_this = self.entry(id).and_then(job);
         let same = |entry: &LedgerEntry| of_this.is_some() && job(entry) == of_this;
@@ -374,7 +405,8 @@ impl Ledger {
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         if let Some(archives) = &history.archives {
             let (archive, moving) = (self.later_archive(id, key), self.later_move(id, key, to.as_ref()));
-            let later = Later { delivery: entry.deliveries.len() > 1, archive, moving, enqueued: self.enqueued_before(entry) };
+            let (enqueued, copied) = (self.enqueued_before(entry), self.may_be_copied_after(entry));
+            let later = Later { delivery: entry.deliveries.len() > 1, archive, moving, enqueued, copied };
             let seen = self.same_job(id).into_iter().any(|id| archives.took_effect(id, asked, outcome, since, later));
             return if seen { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) };
         }
@@ -402,6 +434,9 @@ impl Ledger {
                     || history.stamped("FormerEmployees", id)
                     || self.later_archive(id, key)
                     || history.written_since("Employees", key, self.enqueued_before(entry))
+                    // An earlier delivery may have archived what was there before another job's copy.
+                    || (entry.deliveries.len() > 1
+                        && ["Employees", "FormerEmployees"].iter().all(|table| history.written_since(table, key, self.may_be_copied_after(entry))))
             }
             ("move", Outcome::Skipped { .. }) => {
                 history.absent_since("Employees", key, since)
@@ -429,9 +464,9 @@ impl Ledger {
         self.of_staged(staged).any(|(id, _)| history.stamped("Employees", id))
     }
 
-    /// How often messages with any of these staged blobs were delivered: requeued ones, and doubles, among them.
-    fn deliveries_of_staged(&self, staged: &[String]) -> usize {
-        self.of_staged(staged).map(|(_, entry)| entry.deliveries.len()).sum()
+    /// Whether a run for one of the messages with these staged blobs has deleted one of them: of a put whose condition was unmet.
+    fn deleted_what_was_staged(&self, staged: &[String], history: &History) -> bool {
+        staged.iter().any(|name| self.of_staged(staged).any(|(id, _)| history.has_unstaged(name, id)))
     }
 
     fn of_staged(&self, staged: &[String]) -> impl Iterator<Item = (&str, &LedgerEntry)> {
@@ -489,7 +524,7 @@ impl Ledger {
             ("permanent", Expectation::Job(Asked { op: "put", staged, guard, .. }))
                 if poison.error.contains("stage it before the job is sent") =>
             {
-                self.took_what_was_staged(staged, history) || (guard.is_some() && self.deliveries_of_staged(staged) > 1)
+                self.took_what_was_staged(staged, history) || (guard.is_some() && self.deleted_what_was_staged(staged, history))
             }
             ("permanent", Expectation::Job(Asked { op: "move", to: Some(to), .. }))
                 if poison.error.contains("was not brought there by this job") =>

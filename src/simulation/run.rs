@@ -280,7 +280,7 @@ impl Play {
                 && let Some(id) = self.world.show_early(&queue(JOBS), nth)
                 && self.stage.strike(Fault::ShownEarly)
             {
-                self.stage.explain_message(&id);
+                self.stage.disturb_message(&id);
                 self.stage.tell(|| format!("FAULT the message {id} is shown early"));
             }
         }

@@ -217,7 +217,7 @@ impl Stage {
             books.held_up.insert((caller, about(operation)));
         }
         if let What::Message(_, id) = &operation.what {
-            books.ledger.explain_message(id);
+            books.ledger.disturb_message(id);
         }
         drop(books);
         self.tell(|| format!("{:8} FAULT {fault} at #{} {} {}", name(caller), operation.number, operation.name, about(operation)));
@@ -293,6 +293,11 @@ impl Stage {
     /// A run ended well.
     pub(super) fn run_ended_well(&self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         self.books().ledger.ended_well(caller, queue, id, began, outcome);
+    }
+
+    /// A fault has struck a message itself.
+    pub(super) fn disturb_message(&self, id: &str) {
+        self.books().ledger.disturb_message(id);
     }
 
     /// A run gave no answer, or a bad one, that explains why its delivery counts.

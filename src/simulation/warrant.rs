@@ -8,17 +8,13 @@
 //! * A primary is deleted for a delete job that has not deleted one before and, delivered again, leaves alone what was created since;
 //!   or when its very content lies in the archive, or where the job has moved it.
 //! * An archived row is deleted when its very content has been restored since it was written.
-//! * An archived or moved entity is not overwritten by the job that has taken it there, nor an archived one by a job that was enqueued
-//!   in a second before the one that wrote it.
+//! * What was archived or moved is not overwritten by a job that has taken anything there and seen it go, nor what was archived by a job
+//!   that was enqueued in a second before the one that wrote it.
 //! * A primary is created for a job that asks for it and runs: deletes stay deleted.
 //!
 //! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, that arrives after
 //! its worker gave it up may bring back what was deleted meanwhile. Nothing conditional stops an insert. Such a resurrection is
 //! counted, where the run that sent it had a right to it then; its derived data must be right all the same.
-//!
-//! Another: of several archive jobs of one key, one that is delivered again after it has archived a version may archive a later one
-//! over what a job has archived that was enqueued in the same second, or earlier. Only the archived row could tell, and it names one
-//! job.
 
 use super::asked::{Asked, Guard};
 use super::content::{Content, difference};
@@ -53,11 +49,15 @@ impl History {
     }
 
     fn warrants_deletion(&self, event: &Event<'_>, before: &Known, (author, asked): (&Author, &Asked), ledger: &Ledger) -> bool {
+        // Of two messages with one job, either goes on with what the other has brought.
+        let brought = |there, since| {
+            ledger.same_job(&author.message).into_iter().any(|message| self.has_brought(message, there, &before.content, since))
+        };
         match (event.table, asked.op) {
             (SOURCE, "delete") => ledger.may_have_deleted(author, before.etag.as_deref(), (before.written.1, before.by.as_deref())),
             (SOURCE, "archive") => self.known(TARGET, event.key).is_some_and(|kept| kept.present && kept.content == before.content),
-            (SOURCE, "move") => asked.to.as_ref().is_some_and(|to| self.has_brought(&author.message, (SOURCE, to), &before.content, 0)),
-            (TARGET, "restore") => self.has_brought(&author.message, (SOURCE, event.key), &before.content, before.written.0),
+            (SOURCE, "move") => asked.to.as_ref().is_some_and(|to| brought((SOURCE, to), 0)),
+            (TARGET, "restore") => brought((SOURCE, event.key), before.written.0),
             _ => false,
         }
     }
@@ -93,7 +93,7 @@ impl History {
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(|other| ledger.was_enqueued_later(other, by)) {
             return wrong("which was enqueued before the job that wrote it".to_owned());
         }
-        if before.present && before.by.as_ref() == Some(by) && before.content != *content && self.taken.contains(by) {
+        if before.present && before.content != *content && self.taken.contains(by) {
             return wrong("which has taken another one there".to_owned());
         }
         self.is_brought(event, content, before, (by, asked), ledger).or_else(wrong)?;

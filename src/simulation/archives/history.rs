@@ -2,17 +2,15 @@
 //!
 //! * A worker deletes an entity only for a delete job, or when its very version lies in its archive or under the key that it moved to.
 //! * A document or line says what the version says that it names, and there is one line of each version.
-//! * A document is replaced by that of a newer version alone, and not by a job that has archived the older one and seen it go.
+//! * A document is replaced by that of a newer version alone, and not by a job that has archived a version and seen it go.
 //! * A document is deleted when what it says has been restored.
 //! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent: deletes
 //!   stay deleted, and each delivery of a delete job deletes once.
 //! * A put writes what its client said, a restore what was archived, a move what it moves; each over what it may.
 //!
 //! The known limit of the company holds here too: what arrives late may bring back what was deleted meanwhile.
-//!
-//! Another: of two archive jobs that have read the same version of an entity, the second may log it again when the first has logged it,
-//! taken it away and removed its record. No record is left then that could tell.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -31,6 +29,9 @@ use crate::simulation::items::Address;
 use crate::simulation::ledger::{Asked, Author, Expectation, Guard, Ledger, Sent};
 use crate::simulation::warrant::for_whom;
 
+/// How far a worker's clock may be off, once when it dates a copy and once more when another's is compared with that.
+const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
+
 /// A version of an entity.
 #[derive(Debug, Clone, PartialEq)]
 struct Written {
@@ -39,8 +40,6 @@ struct Written {
     by: Option<String>,
     /// When it was written, in order and by the clock.
     at: (u64, Timestamp),
-    /// A worker deleted it, and nothing else explains that than that it was archived.
-    left: bool,
 }
 
 /// What is known of an entity.
@@ -78,6 +77,10 @@ pub(in crate::simulation) struct ArchiveHistory {
     once_filed: BTreeMap<Address, Vec<Content>>,
     /// When a document was last absent.
     unfiled_at: BTreeMap<Address, u64>,
+    /// When each document was last written.
+    filed_at: BTreeMap<Address, Timestamp>,
+    /// Messages whose jobs have archived a document and seen its entity go.
+    taken: BTreeSet<String>,
     /// The message whose job has logged each version.
     lines: BTreeMap<(EntityKey, String), String>,
     logs: BTreeMap<String, Bytes>,
@@ -103,6 +106,8 @@ impl ArchiveHistory {
             filed: BTreeMap::new(),
             once_filed: BTreeMap::new(),
             unfiled_at: BTreeMap::new(),
+            filed_at: BTreeMap::new(),
+            taken: BTreeSet::new(),
             lines: BTreeMap::new(),
             logs: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -163,9 +168,8 @@ impl ArchiveHistory {
         let by_worker = seen.execution.caller != CLIENT;
         let content = row.map(|row| of_entity(&row.entity));
         let by = row.and_then(|row| row.entity.text("ek_job")?.split_once(' ')).map(|(message, _)| message.to_owned());
-        let mut left = false;
         match &content {
-            None if by_worker => left = self.may_delete(seen, address, &before)?,
+            None if by_worker => self.may_delete(seen, address, &before)?,
             Some(content) if by_worker => self.may_write(seen, address, &before, content, by.as_deref())?,
             _ => {}
         }
@@ -188,8 +192,7 @@ impl ArchiveHistory {
             self.written_late.remove(address)
         };
         let known = self.known.entry(address.clone()).or_default();
-        if let Some(version) = known.now.take().and_then(|etag| known.versions.get_mut(&etag)) {
-            version.left |= left;
+        if known.now.take().is_some() {
             known.present_at = seen.tick.saturating_sub(1);
         } else {
             known.absent_at = seen.tick.saturating_sub(1);
@@ -198,16 +201,16 @@ impl ArchiveHistory {
             (Some(row), Some(content)) => {
                 known.present_at = seen.tick;
                 known.now = Some(row.etag.to_string());
-                known.versions.insert(row.etag.to_string(), Written { content, by, at: (seen.tick, seen.execution.at), left: false });
+                known.versions.insert(row.etag.to_string(), Written { content, by, at: (seen.tick, seen.execution.at) });
             }
             _ => known.absent_at = seen.tick,
         }
         Ok(())
     }
 
-    /// Whether a worker may delete an entity. It may say that nothing explains that but its archive.
-    fn may_delete(&self, seen: &mut Seen<'_>, address: &Address, before: &Known) -> Result<bool, String> {
-        let Some((etag, version)) = before.current() else { return Ok(false) };
+    /// Whether a worker may delete an entity.
+    fn may_delete(&mut self, seen: &mut Seen<'_>, address: &Address, before: &Known) -> Result<(), String> {
+        let Some((etag, version)) = before.current() else { return Ok(()) };
         let key = &address.1;
         let archived = self.lines.contains_key(&(key.clone(), etag.to_owned()))
             || self.filed.get(address).is_some_and(|filed| filed.version.as_deref() == Some(etag));
@@ -220,9 +223,15 @@ impl ArchiveHistory {
         if let Some(author) = &deletes {
             seen.ledger.has_deleted(author);
         }
+        let archives = seen.author(|_, asked| asked.op == "archive" && asked.key == *key);
+        // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
+        let copied_by = self.filed.get(address).map(|filed| &filed.says.by);
+        if let Some(author) = archives.as_ref().filter(|author| deletes.is_none() && archived && copied_by == Some(&author.message)) {
+            self.taken.insert(author.message.clone());
+        }
         let asked = deletes.is_some() || (moved && seen.author(|_, asked| asked.op == "move" && asked.key == *key).is_some());
-        if asked || (archived && seen.author(|_, asked| asked.op == "archive" && asked.key == *key).is_some()) {
-            return Ok(!asked);
+        if asked || (archived && archives.is_some()) {
+            return Ok(());
         }
         Err(format!(
             "lost update: {}{key} was deleted at version {version:?}, which is nowhere else and which nobody asked to delete: {}",
@@ -328,6 +337,7 @@ impl ArchiveHistory {
         self.archived_for.entry(says.by.clone()).or_insert_with(|| (address.clone(), seen.tick));
         self.once_filed.entry(address.clone()).or_default().push(says.content.clone());
         let late = seen.execution.late || (same && before.is_some_and(|before| before.late));
+        self.filed_at.insert(address.clone(), seen.execution.at);
         self.filed.insert(address, Filed { says, version, restored, late });
         Ok(())
     }
@@ -346,9 +356,7 @@ impl ArchiveHistory {
         let version = |etag: Option<&str>| self.known.get(address)?.versions.get(etag?);
         let (old, new) = (version(before.version.as_deref()), version(etag));
         let newer = old.zip(new).is_some_and(|(old, new)| old.at.0 < new.at.0);
-        // What its own job has taken away is that job's to keep.
-        let left = old.is_some_and(|old| old.left) && before.says.by == says.by;
-        if newer && !left {
+        if newer && !self.taken.contains(&says.by) {
             Ok(())
         } else {
             Err(format!("lost update: the archived {before:?} of {old:?} was replaced by {says:?} of {new:?}"))
@@ -365,11 +373,11 @@ impl ArchiveHistory {
             let address = (EVENTS.to_owned(), says.key.clone());
             self.says_what_it_is_of(&address, says.version.as_deref(), &says)?;
             let version = (says.key.clone(), says.version.clone().unwrap_or_default());
-            let is_there = self.known.get(&address).and_then(|known| known.now.as_ref()) == Some(&version.1);
-            match self.lines.get(&version) {
-                None => drop(self.lines.insert(version, says.by.clone())),
-                Some(first) if *first != says.by && !is_there => {}
-                Some(first) => return Err(format!("two lines of one version in a log: {says:?} in {name}, after {first}")),
+            match self.lines.entry(version) {
+                Entry::Vacant(line) => drop(line.insert(says.by.clone())),
+                Entry::Occupied(first) => {
+                    return Err(format!("two lines of one version in a log: {says:?} in {name}, after {}", first.get()));
+                }
             }
             self.archived_for.entry(says.by).or_insert_with(|| (address, seen.tick));
         }
@@ -414,6 +422,8 @@ impl ArchiveHistory {
                     || later.archive
                     || written_since()
                     || (*table == EVENTS && later.delivery)
+                    // An earlier delivery may have archived what was there before another job's copy, which a worker's clock has dated.
+                    || (later.delivery && self.filed_since(&(String::from(*table), key.clone()), later.copied))
             }
             ("move", Outcome::Skipped { .. }) => absent() || self.written_for.contains(id) || later.moving || written_since(),
             ("restore", Outcome::Skipped { .. }) => {
@@ -422,6 +432,11 @@ impl ArchiveHistory {
             }
             _ => true,
         }
+    }
+
+    /// Whether a document was written since then, or so shortly before that a worker's clock may tell otherwise.
+    fn filed_since(&self, address: &Address, since: Timestamp) -> bool {
+        self.filed_at.get(address).is_some_and(|at| at.saturating_add(WORKERS_APART).is_ok_and(|at| at >= since))
     }
 
     /// What was archived is gone from where it was, in the end.
@@ -455,6 +470,8 @@ pub(in crate::simulation) struct Later {
     pub(in crate::simulation) archive: bool,
     /// When it was enqueued, by the clock of the tables.
     pub(in crate::simulation) enqueued: Timestamp,
+    /// From when on a copy may have been written since, as far as the services tell.
+    pub(in crate::simulation) copied: Timestamp,
     /// A job that takes the entity away, or brings or writes one where it was to go.
     pub(in crate::simulation) moving: bool,
 }
