@@ -27,9 +27,9 @@ use crate::ops::api::{self, ApiParts};
 use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
-use crate::reconcile::{Engine, EngineParts};
+use crate::reconcile::{Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse};
 use crate::settings::HttpSettings;
-use crate::telemetry::{LogControl, Verbosity, announce_view, logging};
+use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
 
 mod condition;
 mod connect;
@@ -246,6 +246,8 @@ struct Parts {
     log: LogControl,
     /// Changes that operators began.
     changes: TaskTracker,
+    /// What all jobs may hold in memory, whatever catalog they run by.
+    memory: Arc<MemoryBudget>,
 }
 
 impl Parts {
@@ -264,7 +266,8 @@ impl Parts {
         for view in context.catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
-        Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new() })
+        let memory = Arc::new(MemoryBudget::told(context.settings.worker.memory, memory_gauges()));
+        Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new(), memory })
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
@@ -353,12 +356,12 @@ impl Parts {
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(Engine::new(self.engine_parts(catalog)))
+        Arc::new(Engine::new(self.engine_parts(catalog)).within(Arc::clone(&self.memory)))
     }
 
     /// An engine for somebody who waits: walks over tables tell often how far they are.
     fn watched_engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(Engine::new(self.engine_parts(catalog)).in_parts_of(WATCHED_PART))
+        Arc::new(Engine::new(self.engine_parts(catalog)).in_parts_of(WATCHED_PART).within(Arc::clone(&self.memory)))
     }
 
     fn engine_parts(&self, catalog: Arc<Catalog>) -> EngineParts {
@@ -370,4 +373,18 @@ impl Parts {
             recheck_after: self.context.settings.worker.recheck_after,
         }
     }
+}
+
+/// Shows how much of each share of memory is in use.
+#[expect(clippy::cast_precision_loss, reason = "no machine has 2^53 bytes")]
+fn memory_gauges() -> MemoryListener {
+    let gauges = MemoryShare::ALL.map(|share| {
+        [names::MEMORY_LIMIT, names::MEMORY_HELD, names::MEMORY_WAITING].map(|name| metrics::gauge!(name, names::SHARE => share.name()))
+    });
+    Box::new(move |share, used: MemoryUse| {
+        let [limit, held, waiting] = &gauges[share as usize];
+        limit.set(used.bytes as f64);
+        held.set(used.held as f64);
+        waiting.set(used.waiting as f64);
+    })
 }

@@ -290,7 +290,8 @@ impl Parts {
             name: worker_name(),
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
-        .context("setting up the worker")?;
+        .context("setting up the worker")?
+        .within(Arc::clone(&self.memory));
         let Some(board) = board else { return Ok((worker, current)) };
         board.working(Work { status: worker.status(), engine });
         Ok((worker.observed_by(Arc::<Board>::clone(board)), current))

@@ -76,6 +76,7 @@ impl Context {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::reconcile::DEFAULT_MEMORY;
     use crate::settings::{
         AccountKind, AccountSettings, Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, QueueSettings,
         RetryPolicy, TraceSettings, WorkerSettings,
@@ -98,6 +99,7 @@ pub(crate) mod tests {
                 drain: Duration::from_secs(25),
                 poll: PollInterval { min: Duration::from_millis(1), max: Duration::from_millis(5) },
                 storage_retry: RetryPolicy { backoff, attempts: 6 },
+                memory: DEFAULT_MEMORY,
             },
             queues,
             http: HttpSettings {

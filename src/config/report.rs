@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::finding::{ConfigErrors, Finding};
 use super::load::Loaded;
+use super::units::size_text;
 
 /// What is wrong or worth a look, for people. Ends without a line break.
 pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
@@ -18,6 +19,11 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
     }
     match result {
         Ok(loaded) => {
+            let _ = writeln!(
+                text,
+                "jobs in flight hold at most {} of memory together (worker.memory)",
+                size_text(loaded.settings.worker.memory)
+            );
             let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
             let _ = write!(
                 text,
@@ -41,7 +47,8 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
 /// What is wrong or worth a look, as one JSON value.
 pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
-    json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings})
+    let memory = result.as_ref().ok().map(|loaded| loaded.settings.worker.memory);
+    json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory})
 }
 
 /// The effective values and where each came from, as TOML with comments. Ends without a line break.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::finding::Finding;
 use super::origin::{Layer, Origin};
 use super::tree::{Kind, Node};
-use super::units::{duration_text, parse_duration};
+use super::units::{duration_text, parse_duration, parse_size, size_text};
 use crate::model::nearest::nearest;
 
 /// What all readers share: the environment, and what they found.
@@ -185,6 +185,16 @@ impl<'a> Section<'a> {
             return None;
         }
         self.required(key, expected, parse)
+    }
+
+    /// A size in bytes that must be there, within bounds.
+    pub(super) fn size(&self, key: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
+        let size = self.measure(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
+        if bounds.contains(&size) {
+            return Some(size);
+        }
+        self.error(key, format!("expected {} to {}, found {}", size_text(*bounds.start()), size_text(*bounds.end()), size_text(size)));
+        None
     }
 
     /// An integer that must be there, within bounds.

@@ -23,6 +23,9 @@ const WEEK: Duration = Duration::from_hours(7 * 24);
 
 /// Shortest token, in characters: what everybody on a network may try for years.
 const TOKEN_CHARACTERS: usize = 16;
+/// A staged entity of 16 MiB, three times in memory, fits what staged entities get of it.
+const LEAST_MEMORY: u64 = 64 << 20;
+const MOST_MEMORY: u64 = 1 << 40;
 
 const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
 const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_token_env", file: "read_token_file" };
@@ -43,6 +46,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     let poll = poll(&section);
     let storage_retry = backoff(&section, "storage_retry", MS, Duration::from_mins(5), &["attempts"]);
     let attempts = section.section("storage_retry").and_then(|section| section.integer("attempts", 1..=20));
+    let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
     section.finish();
     let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
     if recheck_after < job_timeout + LATE_REQUEST {
@@ -67,6 +71,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
         drain: drain?,
         poll: poll?,
         storage_retry: RetryPolicy { backoff: storage_retry?, attempts: attempts? },
+        memory: memory?,
     })
 }
 

@@ -1104,6 +1104,8 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
     let valid = load_text(&VIEW.replace("\"{RowKey}\"", "\"{Email}\""));
     assert!(check_text(&valid).starts_with("warning: "));
     assert!(check_text(&valid).ends_with("the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"));
+    assert!(check_text(&valid).contains("hold at most 128MiB of memory together (worker.memory)\n"));
+    assert_eq!(check_json(&valid)["memory_bytes"], 128 << 20);
     assert_eq!(check_json(&valid)["valid"], true);
     assert_eq!(check_json(&valid)["warnings"][0]["key"], "views.v.row_key");
     let broken = load_text("[worker]\nlease = 5\nx = 1");

@@ -42,6 +42,13 @@ pub(super) fn duration_text(duration: Duration) -> String {
     format!("{millis}ms")
 }
 
+/// A size as the configuration would write it, in the largest unit that keeps it whole.
+pub(super) fn size_text(bytes: u64) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = units.into_iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
+    unit.map_or_else(|| format!("{bytes}B"), |(unit, size)| format!("{}{unit}", bytes / size))
+}
+
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.bytes().position(|b| !b.is_ascii_digit())?;
@@ -84,6 +91,11 @@ mod tests {
         fn a_duration_is_written_as_it_is_read(millis in any::<u32>()) {
             let duration = Duration::from_millis(u64::from(millis));
             prop_assert_eq!(parse_duration(&duration_text(duration)), Ok(duration));
+        }
+
+        #[test]
+        fn a_size_is_written_as_it_is_read(bytes in prop_oneof![any::<u64>(), (0_u64..5_000).prop_map(|number| number << 20)]) {
+            prop_assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
         }
     }
 }

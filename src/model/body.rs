@@ -10,6 +10,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::limits;
 
+/// How a gzip stream begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Why a message's text is not a job's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
@@ -51,10 +54,54 @@ pub fn decode(message: &str) -> Result<Body, BodyError> {
     let bytes = if compact.is_empty() { None } else { BASE64.decode(&compact).ok() };
     let bytes = bytes.ok_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()))?;
     let raw_bytes = bytes.len();
-    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) { expand(&bytes)? } else { bytes };
+    let bytes = if bytes.starts_with(&GZIP) { expand(&bytes)? } else { bytes };
     let text = String::from_utf8(bytes)
         .map_err(|error| BodyError::NotUtf8 { bytes: error.as_bytes().len(), at: error.utf8_error().valid_up_to() })?;
     Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
+}
+
+/// How much a message holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes of its text, expanded.
+    pub bytes: u64,
+    /// JSON values in it, at most.
+    pub values: u64,
+    /// Names of properties in it, at most.
+    pub names: u64,
+}
+
+impl Extent {
+    fn add(&mut self, text: &[u8]) {
+        self.bytes += text.len() as u64;
+        for byte in text {
+            self.values += u64::from(matches!(byte, b',' | b'[' | b'{'));
+            self.names += u64::from(*byte == b':');
+        }
+    }
+}
+
+/// How much a message holds, without holding it: nothing of it is kept, and what is compressed is expanded no further than it would
+/// be to [`decode`] it.
+pub fn extent(message: &str) -> Extent {
+    let mut extent = Extent::default();
+    let trimmed = message.trim_start_matches('\u{feff}').trim();
+    if trimmed.starts_with('{') {
+        extent.add(trimmed.as_bytes());
+        return extent;
+    }
+    let compact: Vec<u8> = trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let Ok(bytes) = BASE64.decode(compact) else { return extent };
+    if !bytes.starts_with(&GZIP) {
+        extent.add(&bytes);
+        return extent;
+    }
+    let mut expanded = flate2::read::GzDecoder::new(bytes.as_slice()).take(limits::EXPANDED_BODY_BYTES as u64 + 1);
+    let mut piece = [0; 8_192];
+    while let Ok(read @ 1..) = expanded.read(&mut piece) {
+        extent.add(&piece[..read]);
+    }
+    extent
 }
 
 /// The beginning of a message's text, for people.
@@ -76,7 +123,7 @@ pub fn excerpt(message: &str, most: usize) -> Excerpt {
 fn inside_at_most(message: &str, most: usize) -> Option<Excerpt> {
     let compact: String = message.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let bytes = BASE64.decode(compact).ok().filter(|bytes| !bytes.is_empty())?;
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
+    if !bytes.starts_with(&GZIP) {
         return Some(beginning(std::str::from_utf8(&bytes).ok()?.trim_start_matches('\u{feff}'), most));
     }
     let mut expanded = Vec::new();
@@ -152,6 +199,21 @@ mod tests {
         assert_eq!(pack(&" ".repeat(limits::EXPANDED_BODY_BYTES + 1)), None, "no worker would expand it");
         let noise = hex::encode((0..30_000_u64).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).collect::<Vec<u8>>());
         assert_eq!(pack(&noise), None);
+    }
+
+    #[test]
+    fn how_much_a_message_holds_is_known_without_holding_it() {
+        let zeros = format!("{{\"op\":[{}]}}", vec!["0"; 300_000].join(","));
+        let packed = pack(&zeros).unwrap();
+        assert!(packed.len() < 2_000);
+        let whole = Extent { bytes: zeros.len() as u64, values: 300_001, names: 1 };
+        for message in [zeros.clone(), BASE64.encode(&zeros), packed] {
+            assert_eq!(extent(&message), whole);
+        }
+        let bomb = BASE64.encode(gzip(&vec![b','; 40_000_000]));
+        assert_eq!(extent(&bomb).values, limits::EXPANDED_BODY_BYTES as u64 + 1, "it is not expanded to its end");
+        assert_eq!(extent("hello there"), Extent::default());
+        assert!(extent(&BASE64.encode([0x1f, 0x8b, 8, 0])).bytes == 0);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Claim {
             before: if before.is_empty() { None } else { Some(Key::new(before.as_str()).ok()?) },
         };
         let Value::Object(values) = serde_json::from_str(values).ok()? else { return None };
-        let values = odata::decode_properties(&values).ok()?;
+        let values = odata::decode_properties(values).ok()?;
         Some(Self { one: EntityKey::new(one_pk.as_str(), one_rk.as_str()).ok()?, reach, values })
     }
 }

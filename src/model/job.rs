@@ -29,7 +29,7 @@ use super::odata::{self, ODataError};
 pub use super::stamp::{JobDigest, Stamp};
 use super::{BlobName, ETag, Entity, EntityKey, TableName, ViewName, large, limits};
 use known::fields_of;
-use object::Unambiguous;
+use object::{FlatObject, Unambiguous};
 use wire::{
     ArchiveFields, AuditFields, BackfillFields, DeleteFields, DropTableFields, MoveFields, PutFields, RestoreFields, StagedFields,
     SyncFields,
@@ -319,9 +319,9 @@ pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
     }
 }
 
-/// The JSON of an entity that was staged, none of whose objects may have a key twice either.
-pub fn staged_json(content: &[u8]) -> Result<Value, serde_json::Error> {
-    serde_json::from_slice(content).map(|Unambiguous(json)| json)
+/// The JSON of an entity that was staged, with no key twice either. What cannot be a property's value is not kept.
+pub fn staged_object(content: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
+    serde_json::from_slice(content).map(|FlatObject(object)| object)
 }
 
 /// evenkeel's note in a message, where it has one that belongs to this message.
@@ -412,7 +412,7 @@ fn put(fields: PutFields) -> Result<Job, JobError> {
     }
     let staged_entity = fields.entity_ref.map(|staged| staged_blob("entity_ref", staged)).transpose()?;
     let entity = match (fields.entity, &staged_entity, fields.pk, fields.rk) {
-        (Some(entity), None, ..) => put_entity(&Value::Object(entity), &condition)?,
+        (Some(entity), None, ..) => put_entity(entity, &condition)?,
         (None, Some(_), Some(pk), Some(rk)) => Entity::new(key(op, pk, rk)?),
         (None, Some(_), ..) => return Err(wrong("\"entity_ref\" needs \"pk\" and \"rk\" beside it".to_owned())),
         _ => return Err(wrong("exactly one of \"entity\" and \"entity_ref\" is needed".to_owned())),
@@ -431,9 +431,9 @@ fn put(fields: PutFields) -> Result<Job, JobError> {
 }
 
 /// The entity of a `put`, in its message or staged.
-pub fn put_entity(json: &Value, condition: &PutCondition) -> Result<Entity, JobError> {
+pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<Entity, JobError> {
     let op = "put";
-    let entity = odata::decode(json).map_err(JobError::Entity)?;
+    let entity = odata::decode_object(json).map_err(JobError::Entity)?;
     if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(RESERVED_PREFIX)) {
         return Err(JobError::Field {
             op,

@@ -169,7 +169,7 @@ pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, Edm
         return Err("its content is not what was written".to_owned());
     }
     let json = serde_json::from_slice(content).map_err(|error| format!("it is no JSON object: {error}"))?;
-    odata::decode_properties(&json).map_err(|error| error.to_string())
+    odata::decode_properties(json).map_err(|error| error.to_string())
 }
 
 /// An entity as a whole, of its row and of what has left it. What the row says counts.

@@ -55,6 +55,8 @@ pub const BLOCKS: usize = 50_000;
 pub const LIST_BLOCK_BYTES: u64 = 262_144;
 /// Largest entity that a `put` takes from a staged blob, in bytes of its JSON: it is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
+/// Most keys of a staged entity's JSON, annotations included: ten times what a wide entity holds, and still no more memory than its text.
+pub const STAGED_KEYS: usize = 262_144;
 /// Largest blob that properties of one series go into, in bytes of its JSON: it is read and written as one, in memory.
 pub const SPILLED_BYTES: usize = 16_777_216;
 /// Most items one primary may own (its footprint is one entity).

@@ -141,35 +141,41 @@ fn encode_double(number: f64) -> Value {
     }
 }
 
-/// Decodes an entity that a client sent: PartitionKey, RowKey, properties. `odata.*` and Timestamp are ignored.
+/// Decodes an entity that a client sent, as [`decode_object`] does.
 pub fn decode(json: &Value) -> Result<Entity, ODataError> {
-    let map = object(json)?;
-    Ok(Entity {
-        key: EntityKey { pk: decode_key(map, "PartitionKey")?, rk: decode_key(map, "RowKey")? },
-        properties: decode_properties(map)?,
-    })
+    decode_object(object(json)?.clone())
+}
+
+/// Decodes an entity that a client sent: PartitionKey, RowKey, properties. `odata.*` and Timestamp are ignored. Texts are moved, not
+/// copied: an entity may be large.
+pub fn decode_object(map: Map<String, Value>) -> Result<Entity, ODataError> {
+    let key = EntityKey { pk: decode_key(&map, "PartitionKey")?, rk: decode_key(&map, "RowKey")? };
+    Ok(Entity { key, properties: decode_properties(map)? })
 }
 
 /// Decodes a row that the service sent. `etag` comes from the header where the body has none.
-pub fn decode_row(json: &Value, etag: ETag) -> Result<Row, ODataError> {
-    let map = object(json)?;
+pub fn decode_row(json: Value, etag: ETag) -> Result<Row, ODataError> {
+    let Value::Object(map) = json else { return Err(ODataError::NotAnObject(kind(&json))) };
     let timestamp = match map.get("Timestamp").and_then(Value::as_str) {
         Some(text) => Some(EdmDateTime::parse(text).map_err(|_| value_error("Timestamp", "an Edm.DateTime", &map["Timestamp"]))?),
         None => None,
     };
-    Ok(Row { entity: decode(json)?, etag, timestamp })
+    Ok(Row { entity: decode_object(map)?, etag, timestamp })
 }
 
 fn object(json: &Value) -> Result<&Map<String, Value>, ODataError> {
-    let found = match json {
-        Value::Object(map) => return Ok(map),
+    json.as_object().ok_or_else(|| ODataError::NotAnObject(kind(json)))
+}
+
+const fn kind(json: &Value) -> &'static str {
+    match json {
+        Value::Object(_) => "an object",
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
-    };
-    Err(ODataError::NotAnObject(found))
+    }
 }
 
 fn decode_key(map: &Map<String, Value>, name: &'static str) -> Result<super::Key, ODataError> {
@@ -178,24 +184,31 @@ fn decode_key(map: &Map<String, Value>, name: &'static str) -> Result<super::Key
 }
 
 /// Decodes the properties of a JSON object, leaving out keys, Timestamp, nulls and `odata.*`.
-pub fn decode_properties(map: &Map<String, Value>) -> Result<BTreeMap<String, EdmValue>, ODataError> {
-    let mut properties = BTreeMap::new();
-    for (name, json) in map {
-        if let Some(property) = name.strip_suffix(TYPE_SUFFIX) {
-            if !map.contains_key(property) {
-                return Err(ODataError::Annotation { name: name.clone(), problem: format!("without the property {property:?}") });
-            }
-            continue;
+pub fn decode_properties(map: Map<String, Value>) -> Result<BTreeMap<String, EdmValue>, ODataError> {
+    let (annotations, values): (Map<String, Value>, Map<String, Value>) =
+        map.into_iter().partition(|(name, _)| name.ends_with(TYPE_SUFFIX));
+    for name in annotations.keys() {
+        let property = name.strip_suffix(TYPE_SUFFIX).unwrap_or(name);
+        if !values.contains_key(property) {
+            return Err(ODataError::Annotation { name: name.clone(), problem: format!("without the property {property:?}") });
         }
+    }
+    let mut properties = BTreeMap::new();
+    for (name, json) in values {
         if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") || name.starts_with("odata.") || json.is_null() {
             continue;
         }
-        let annotation = match map.get(&format!("{name}{TYPE_SUFFIX}")) {
+        let annotation = if annotations.is_empty() { None } else { annotations.get(&format!("{name}{TYPE_SUFFIX}")) };
+        let annotation = match annotation {
             None => None,
             Some(Value::String(annotation)) => Some(annotation.as_str()),
             Some(_) => return Err(ODataError::Annotation { name: format!("{name}{TYPE_SUFFIX}"), problem: "no string".to_owned() }),
         };
-        properties.insert(name.clone(), decode_value(name, annotation, json)?);
+        let value = match (annotation, json) {
+            (None | Some("Edm.String"), Value::String(text)) => EdmValue::String(text),
+            (annotation, json) => decode_value(&name, annotation, &json)?,
+        };
+        properties.insert(name, value);
     }
     Ok(properties)
 }

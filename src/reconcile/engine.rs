@@ -6,16 +6,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 
 use super::document::Document;
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
 use super::log::Lanes;
+use super::memory::{MemoryBudget, MemoryShare};
 use super::pass::Pass;
 use super::report::PlanReport;
 use super::shared::Turns;
-use super::value::VALUES_AT_ONCE;
 use super::walk::PART;
 use super::{archive, audit, backfill, carry, dated, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
@@ -29,6 +29,9 @@ use crate::ports::{Account, Chance, Clock, Stores};
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
 /// How long views may be chained (a view's target that is another view's source).
 const LONGEST_CHAIN: u8 = 8;
+
+/// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
+const PAGE_BYTES: u64 = 4 << 20;
 
 /// What an engine is made of.
 pub struct EngineParts {
@@ -52,10 +55,10 @@ pub struct Engine {
     pub(super) chance: Arc<dyn Chance>,
     pub(super) recheck_after: Duration,
     pub(super) turns: Turns,
-    /// Large values on their way from blob to blob.
-    pub(super) values_at_once: Semaphore,
     /// How long one part of a walk over a table takes.
     pub(super) part: Duration,
+    /// What its jobs may hold in memory.
+    pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: Lanes,
     /// What cursors are sealed with, once it was needed.
@@ -94,8 +97,8 @@ impl Engine {
             turns: Turns::default(),
             lanes: Lanes::default(),
             secret: OnceCell::new(),
-            values_at_once: Semaphore::new(VALUES_AT_ONCE),
             part: PART,
+            memory: Arc::default(),
         }
     }
 
@@ -103,6 +106,12 @@ impl Engine {
     #[must_use]
     pub fn in_parts_of(self, part: Duration) -> Self {
         Self { part, ..self }
+    }
+
+    /// The same, within a budget of memory that others share.
+    #[must_use]
+    pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
+        Self { memory, ..self }
     }
 
     /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not
@@ -265,6 +274,7 @@ impl Engine {
         let Work::Job(job @ (Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_))) = work else {
             return self.run_one(work, delivery).await;
         };
+        let _page = self.memory.take_aside(MemoryShare::Bodies, PAGE_BYTES).await;
         let outcome = self.run_one(&Work::Job(self.believed(job, delivery).await?), delivery).await?;
         self.sealed(job, outcome, delivery).await
     }

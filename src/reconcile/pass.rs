@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::SemaphorePermit;
 
 use super::document::Document;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
 use super::failure::{lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
+use super::memory::MemoryGrant;
 use super::observation::Observation;
 use super::plan::{self, Plan, Situation, State};
 use super::receive::Said;
@@ -94,7 +94,7 @@ pub(super) struct Pass<'e> {
     /// Which those are.
     pub(super) supplied: BTreeSet<ItemAddress>,
     /// Held from its first announcement on by a pass that carries large values.
-    pub(super) value_slot: Option<SemaphorePermit<'e>>,
+    pub(super) value_slot: Option<MemoryGrant>,
     /// The blobs that the primary points to, in the state that items were last derived from.
     referred: BTreeSet<Site>,
     /// Views that could not derive their items from that state, and why.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
+use super::memory::{MemoryGrant, MemoryShare};
 use super::value::{self, Staged};
 use crate::catalog::TableRef;
 use crate::model::job::{self, Put, StagedBlob};
@@ -17,8 +18,14 @@ use crate::model::names::NameError;
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{BlobStore, ErrorClass};
 
+/// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
+const ENTITY_COPIES: u64 = 3;
+
 /// The staged blobs of one job.
 pub(super) struct Staging<'e> {
+    engine: &'e Engine,
+    /// What its entity takes, as long as it is here.
+    memory: Option<MemoryGrant>,
     blobs: &'e dyn BlobStore,
     account: &'e TableRef,
     container: ContainerName,
@@ -54,7 +61,7 @@ impl<'e> Staging<'e> {
         let account = engine.table(&put.table)?;
         let container = ContainerName::new(STAGING).map_err(|error: NameError| permanent("finding what was staged", error))?;
         let blobs = engine.account(account)?.blobs.as_ref();
-        Ok(Self { blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
+        Ok(Self { engine, memory: None, blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
     }
 
     /// The job as it was sent: without its entity, where that was staged.
@@ -74,12 +81,14 @@ impl<'e> Staging<'e> {
             if bytes > limits::STAGED_ENTITY_BYTES {
                 return Err(permanent(self.reading(staged), StagedError::TooLarge { name, bytes }));
             }
+            self.memory = Some(self.engine.memory.take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES).await);
             let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
             let content = content.map_err(|error| storage(self.reading(staged), error))?;
             self.check_hash(staged, &crate::model::large::hash(&content))?;
-            let json = job::staged_json(&content)
+            let json = job::staged_object(&content)
                 .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
-            let entity = job::put_entity(&json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
+            drop(content);
+            let entity = job::put_entity(json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
             if entity.key != self.put.entity.key {
                 return Err(permanent(self.reading(staged), StagedError::Key { name }));
             }
@@ -97,6 +106,7 @@ impl<'e> Staging<'e> {
                     Ok(version) => version,
                     Err(gone) => return Ok(Err(gone)),
                 };
+                let _blocks = self.engine.memory.take_aside(MemoryShare::Values, value::VALUE_BYTES).await;
                 let hash = value::hash(self.blobs, &version).await.map_err(|error| storage(self.reading(staged), error))?;
                 self.check_hash(staged, &hash)?;
                 values.insert(property.clone(), (version, hash));

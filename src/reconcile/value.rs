@@ -24,10 +24,10 @@ use super::execute::{Action, Failure, FailureClass};
 use super::failure::{permanent, storage};
 use super::footprint::{Entry, Footprint};
 use super::items::{Deed, ItemFailure};
+use super::memory::MemoryShare;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::plan::{Look, Plan, Write};
-use super::waiting::aside;
 use crate::catalog::Shelf;
 use crate::model::large::{self, Folder, Pointer};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
@@ -38,9 +38,9 @@ use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, Fil
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
 /// Requests of one large value under way at once.
 const BLOCKS_AT_ONCE: usize = 4;
-/// Passes of an engine that carry large values from blob to blob at once, each one value after the other. With blocks of 4 MiB, four at once, each held twice where the
-/// service sends it in pieces, they take 64 MiB at most, whatever their size.
-pub(super) const VALUES_AT_ONCE: usize = 2;
+/// Memory that a pass takes which carries large values from blob to blob, one value after the other, whatever their size: four blocks
+/// at once, and half as much again where the service sends a block in pieces that are put together.
+pub(super) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
 /// A blob is named by its content, and never changes.
 const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 
@@ -316,7 +316,7 @@ impl Pass<'_> {
             Supply::Staged(_) | Supply::File { .. } => true,
         };
         if self.value_slot.is_none() && self.supplies.iter().any(carried) {
-            self.value_slot = aside(self.engine.values_at_once.acquire()).await.ok();
+            self.value_slot = Some(self.engine.memory.take_aside(MemoryShare::Values, VALUE_BYTES).await);
         }
     }
 

@@ -5,9 +5,11 @@
 //! at work for longer than `job_timeout` after its announcement.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::memory::MemoryShare;
 use crate::ports::Clock;
 
 tokio::task_local! {
@@ -19,6 +21,27 @@ tokio::task_local! {
 pub struct Waits {
     clock: Arc<dyn Clock>,
     spent: Arc<Mutex<Spent>>,
+    /// The shares of memory that the run has a part of.
+    shares: Arc<[AtomicBool; MemoryShare::ALL.len()]>,
+}
+
+/// A share of memory that a run has a part of; until dropped it takes no other.
+#[derive(Debug)]
+pub(super) struct SharePart(Option<(Arc<[AtomicBool; MemoryShare::ALL.len()]>, MemoryShare)>);
+
+/// Marks that this run takes a part of a share. Nothing where it has one already: it must not wait for another.
+pub(super) fn part_of(share: MemoryShare) -> Option<SharePart> {
+    let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else { return Some(SharePart(None)) };
+    let had = shares[share as usize].swap(true, Ordering::SeqCst);
+    (!had).then(|| SharePart(Some((shares, share))))
+}
+
+impl Drop for SharePart {
+    fn drop(&mut self) {
+        if let Some((shares, share)) = &self.0 {
+            shares[*share as usize].store(false, Ordering::SeqCst);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -36,7 +59,7 @@ struct Wait(Waits);
 impl Waits {
     /// None so far.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, spent: Arc::default() }
+        Self { clock, spent: Arc::default(), shares: Arc::default() }
     }
 
     /// Runs something whose waits these are.

@@ -126,6 +126,8 @@ pub struct WorkerSettings {
     pub poll: PollInterval,
     /// How one storage request is retried.
     pub storage_retry: RetryPolicy,
+    /// Bytes that all jobs in flight may hold in memory together.
+    pub memory: u64,
 }
 
 /// An exponential wait: n-th wait = min(min + rand(0.8, 1.2) · base · (2^n − 1), max).

@@ -12,6 +12,7 @@ use super::hazards::Hazards;
 use super::world::World;
 use crate::adapters::system::SeededChance;
 use crate::ports::{Chance, Service};
+use crate::reconcile::DEFAULT_MEMORY;
 use crate::settings::{Backoff, PollInterval, RetryPolicy, WorkerSettings};
 
 /// A clock may be wrong by this much.
@@ -244,6 +245,7 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
         drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
         poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(*draw.of(&[1, 5, 20])) },
         storage_retry: RetryPolicy { backoff: storage, attempts: *draw.of(&[1, 2, 6]) },
+        memory: DEFAULT_MEMORY,
     }
 }
 

@@ -61,6 +61,13 @@ pub const READY: &str = "evenkeel_ready";
 /// Always 1. Labels: [`VERSION`].
 pub const BUILD_INFO: &str = "evenkeel_build_info";
 
+/// Bytes of memory that jobs hold now, of `worker.memory`. Labels: [`SHARE`].
+pub const MEMORY_HELD: &str = "evenkeel_memory_held_bytes";
+/// Bytes of memory that jobs may hold together. Labels: [`SHARE`].
+pub const MEMORY_LIMIT: &str = "evenkeel_memory_limit_bytes";
+/// Jobs that wait for memory now. Labels: [`SHARE`].
+pub const MEMORY_WAITING: &str = "evenkeel_memory_waiting_jobs";
+
 /// The queue's name, or its shard's.
 pub const QUEUE: &str = "queue";
 /// What was done: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
@@ -91,6 +98,9 @@ pub const VIEW: &str = "view";
 pub const VERSION: &str = "version";
 /// `create`, `update` or `delete`.
 pub const ACTION: &str = "action";
+
+/// A share of the memory of jobs: `messages`, `bodies` (staged entities, pages of rows) or `values` (large values on their way).
+pub const SHARE: &str = "share";
 
 /// The values of [`REASON`].
 pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
@@ -126,7 +136,7 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 26] = [
+pub const METRICS: [Metric; 29] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
@@ -175,6 +185,9 @@ pub const METRICS: [Metric; 26] = [
         "Entities (of a queue: requests) per second of the busiest partition or queue in the last ten seconds",
     ),
     metric(Kind::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
+    metric(Kind::Gauge, Unit::Bytes, MEMORY_HELD, &[SHARE], "Bytes of memory that jobs hold now, of worker.memory"),
+    metric(Kind::Gauge, Unit::Bytes, MEMORY_LIMIT, &[SHARE], "Bytes of memory that jobs may hold together"),
+    metric(Kind::Gauge, Unit::Count, MEMORY_WAITING, &[SHARE], "Jobs that wait for memory now"),
     metric(Kind::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
     metric(Kind::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
 ];
@@ -188,6 +201,7 @@ mod tests {
         for (position, metric) in METRICS.iter().enumerate() {
             assert!(metric.name.starts_with("evenkeel_"), "{}", metric.name);
             assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            assert_eq!(metric.unit == Unit::Bytes, metric.name.ends_with("_bytes"), "{}", metric.name);
             assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
             assert!(METRICS[..position].iter().all(|other| other.name != metric.name), "{}", metric.name);
         }

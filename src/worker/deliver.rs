@@ -1,9 +1,9 @@
 //! One delivery, from the message to its settlement.
 //!
 //! ```text
-//!   examine ──▶ attempts left? ──▶ turn ──▶ noted ──▶ run ──▶ decide ──▶ settle
-//!      │             │           └───── under the lease ─────┘   ▲
-//!      └─ rejected ──┴─ exhausted ───────────────────────────────┘
+//!   memory ──▶ examine ──▶ attempts left? ──▶ turn ──▶ noted ──▶ run ──▶ decide ──▶ settle
+//!   └ under      │             │           └───── under the lease ─────┘   ▲
+//!     the lease  └─ rejected ──┴─ exhausted ───────────────────────────────┘
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use super::count;
 use super::decide::{End, Ran, Settlement, Situation, Stores, decide, describe};
 use super::engine::{Engine, Tally};
 use super::examine::{Examined, examine};
-use super::lease::{Lease, Leased};
+use super::lease::{Hold, Lease, Leased};
 use super::observer::{Ended, delivered};
 use super::poison::Reason;
 use super::running::{Assignment, run};
@@ -24,40 +24,69 @@ use super::settle::{Settled, settle};
 use super::source::{Carries, Source};
 use super::status::InFlight;
 use super::times::QueueTime;
+use super::weight;
 use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
-use crate::reconcile::{FailureClass, Outcome, Work};
+use crate::reconcile::{FailureClass, MemoryShare, Outcome, Work};
 use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
 pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: Message, sent: Duration, place: InFlight) {
+    let began = engine.now();
+    let mut lease = begin_lease(&engine, &source, &message, sent, began);
+    let weight = weight::examining(&message);
+    // Before it is decoded: a small message may hold much.
+    let mut memory = match lease.hold(engine.memory.take(MemoryShare::Messages, weight)).await {
+        Hold::Finished(memory) => memory,
+        Hold::Lost | Hold::Over => {
+            tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended while it waited for memory; it comes again");
+            Tally::add(&engine.tally.lost);
+            return;
+        }
+    };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
     let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, source.carries, source.allow.as_ref()))).unwrap_or_else(|payload| {
         Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
     });
+    memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
     traces::follow(&span, examined.traceparent.as_deref());
     let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
-    trail::scope(keeping, work_on(&engine, &source, &message, &examined, sent)).instrument(span).await;
+    let received = Received { message: &message, sent, began };
+    trail::scope(keeping, work_on(&engine, &source, &received, &examined, lease)).instrument(span).await;
+    drop(memory);
     // Only now: what is not settled is in flight.
     drop(place);
 }
 
-async fn work_on(engine: &Engine, source: &Arc<Source>, message: &Message, examined: &Examined, sent: Duration) {
-    let settings = &engine.settings;
-    let began = engine.now();
-    let queue_time = QueueTime::of(message, settings.lease, sent);
+/// A message, and when it came.
+struct Received<'m> {
+    message: &'m Message,
+    /// When the request that got it was sent (monotonic).
+    sent: Duration,
+    /// When its delivery began (monotonic).
+    began: Duration,
+}
+
+fn begin_lease(engine: &Engine, source: &Arc<Source>, message: &Message, sent: Duration, began: Duration) -> Lease {
+    let visibility = engine.settings.lease;
+    let queue_time = QueueTime::of(message, visibility, sent);
     let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
     let text = match &message.text {
         MessageText::Readable(text) => Some(text.clone()),
         MessageText::Unreadable { .. } => None,
     };
-    let leased = Leased { id: message.id.clone(), receipt: message.pop_receipt.clone(), text, visibility: settings.lease, sent, expires };
-    let mut lease = Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased);
+    let leased = Leased { id: message.id.clone(), receipt: message.pop_receipt.clone(), text, visibility, sent, expires };
+    Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased)
+}
+
+async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>, examined: &Examined, mut lease: Lease) {
+    let Received { message, sent, began } = *received;
+    let queue_time = QueueTime::of(message, engine.settings.lease, sent);
     let deliveries = &examined.deliveries;
     let attempts = deliveries.attempts();
     if planted(Bug::DeletedBeforeRun) {

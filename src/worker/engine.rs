@@ -16,7 +16,7 @@ use super::turns::Turns;
 use crate::model::Job;
 use crate::model::job::Primary;
 use crate::ports::{Chance, Clock};
-use crate::reconcile::{Execute, Work};
+use crate::reconcile::{Execute, MemoryBudget, Work};
 use crate::settings::WorkerSettings;
 
 /// Tells which primary a job is about, so that no two jobs of one primary run at once. `None` where it cannot
@@ -34,6 +34,8 @@ pub(crate) struct Engine {
     pub(crate) worker: String,
     pub(crate) key_of: KeyOf,
     pub(crate) turns: Turns,
+    /// What its messages may take of memory.
+    pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) circuit: Circuit,
     pub(crate) stuck: Stuck,
     pub(crate) stop: Stop,

@@ -49,6 +49,7 @@ mod times;
 mod tuning;
 mod turns;
 mod walked;
+mod weight;
 
 #[cfg(test)]
 mod testing;

@@ -31,7 +31,7 @@ use crate::model::cause;
 use crate::model::names::NameError;
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, StoreHealth, Stores};
-use crate::reconcile::Execute;
+use crate::reconcile::{Execute, MemoryBudget};
 use crate::settings::{QueueSettings, WorkerSettings};
 
 /// Rechecks in flight from one queue: they are few and never urgent.
@@ -118,6 +118,7 @@ pub struct Worker {
     board: StatusBoard,
     observer: Option<Arc<dyn Observer>>,
     tuning: Option<Arc<Tuning>>,
+    memory: Arc<MemoryBudget>,
 }
 
 impl Worker {
@@ -128,7 +129,14 @@ impl Worker {
             sources.extend(sources_of(queue, &parts.stores)?);
         }
         let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
-        Ok(Self { parts, sources, board, observer: None, tuning: None })
+        let memory = Arc::new(MemoryBudget::new(parts.settings.memory));
+        Ok(Self { parts, sources, board, observer: None, tuning: None, memory })
+    }
+
+    /// Within a budget of memory that others share, in place of one of its own.
+    #[must_use]
+    pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
+        Self { memory, ..self }
     }
 
     /// Tells somebody what this worker does. Without one, nothing is put together for it.
@@ -190,6 +198,7 @@ impl Worker {
             worker: parts.name.clone(),
             key_of: Arc::clone(&parts.key_of),
             turns: Turns::new(),
+            memory: Arc::clone(&self.memory),
             circuit: Circuit::new(Arc::clone(&parts.health)),
             stuck: Stuck::new(),
             stop: Stop::new(),

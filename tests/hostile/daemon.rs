@@ -1,4 +1,4 @@
-//! The poison page as a bomb, on a daemon that may have 256 MiB.
+//! The program as built, on 256 MiB: the poison page as a bomb.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::{AccountName, QueueName, body};
-use evenkeel::ports::Ttl;
+use evenkeel::ports::{Account, Ttl};
 use tempfile::TempDir;
 
 use crate::poison::message;
 
-const MIB: u64 = 1_024 * 1_024;
-/// What the daemon may have: that of the deployment.
-const LIMIT: u64 = 256 * MIB;
+pub(crate) const MIB: u64 = 1_024 * 1_024;
+/// Memory that the daemon may have: half of the deployment's.
+pub(crate) const LIMIT: u64 = 256 * MIB;
 
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     address: String,
     _folder: TempDir,
@@ -42,22 +42,29 @@ fn bomb(number: usize) -> String {
 impl Daemon {
     /// With these messages on its poison queue.
     fn with(poison: &[String]) -> Self {
+        Self::over("", async |account| {
+            let queue = QueueName::new("jobs-poison").unwrap();
+            account.queues.create_queue(&queue).await.unwrap();
+            for text in poison {
+                account.queues.put(&queue, text, Duration::ZERO, Ttl::Never).await.unwrap();
+            }
+        })
+    }
+
+    /// With this added to its configuration, and over an account that was prepared so.
+    pub(crate) fn over(more: &str, prepare: impl AsyncFnOnce(&Account)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("evenkeel.db");
         let text = format!(
             "[accounts.main]\nkind = \"embedded\"\npath = '{}'\n[[queues]]\nname = \"jobs\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
-             [views.by_email]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"ByEmail\"\npartition_key = \"p\"\nrow_key = \"{{Email}}\"\n",
+             [views.by_email]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"ByEmail\"\npartition_key = \"p\"\nrow_key = \"{{Email}}\"\n{more}",
             store.display()
         );
         std::fs::write(folder.path().join("default.toml"), text).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let account = EmbeddedStore::open(&store, AccountName::main(), Arc::new(SystemClock::new())).unwrap();
-            let queue = QueueName::new("jobs-poison").unwrap();
-            account.queues.create_queue(&queue).await.unwrap();
-            for text in poison {
-                account.queues.put(&queue, text, Duration::ZERO, Ttl::Never).await.unwrap();
-            }
+            prepare(&account).await;
         });
         // What a process writes to, its threads' stacks among it: what exceeds it ends the process.
         let limited = format!("ulimit -d {} && exec \"$@\"", LIMIT / 1_024);
@@ -65,6 +72,8 @@ impl Daemon {
             .args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_evenkeel"), "--config"])
             .arg(folder.path())
             .arg("run")
+            // As the deployment says: a thread for each core would make the test depend on the machine.
+            .env("TOKIO_WORKER_THREADS", "4")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -82,12 +91,12 @@ impl Daemon {
         Self { child, address: format!("127.0.0.1:{address}"), _folder: folder }
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         get(&self.address, path)
     }
 
     /// The most memory that it has had, in bytes.
-    fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024

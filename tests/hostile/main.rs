@@ -12,5 +12,6 @@ mod documents;
 mod files;
 mod forged;
 mod items;
+mod memory;
 mod poison;
 mod stage;

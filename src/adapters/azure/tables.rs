@@ -115,14 +115,15 @@ impl AzureTables {
             .map_err(|error| self.caller.unusable(operation, what(), answer, format!("the answer is not JSON: {error}")))
     }
 
-    fn row(&self, operation: Operation, what: impl Fn() -> What, answer: &Answer, json: &Value) -> Result<Row, StoreError> {
+    fn row(&self, operation: Operation, what: impl Fn() -> What, answer: &Answer, json: Value) -> Result<Row, StoreError> {
         let named = json.get("odata.etag").and_then(Value::as_str).or_else(|| answer.header("etag"));
         let etag = named.and_then(|text| ETag::new(text).ok());
         let etag = etag.ok_or_else(|| self.caller.unusable(operation, what(), answer, "a row has no ETag"))?;
+        let key = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or("?").chars().take(64).collect::<String>();
+        let (pk, rk) = (key("PartitionKey"), key("RowKey"));
         odata::decode_row(json, etag).map_err(|error| {
             // The row is what it is: reading it again helps nobody.
-            let key = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or("?").chars().take(64).collect::<String>();
-            let message = format!("the row ({:?}, {:?}) cannot be read", key("PartitionKey"), key("RowKey"));
+            let message = format!("the row ({pk:?}, {rk:?}) cannot be read");
             self.caller.error(ErrorClass::Permanent, operation, what(), message).with_cause(error)
         })
     }
@@ -170,7 +171,7 @@ impl TableStore for AzureTables {
             Err(error) => return Err(error),
         };
         let json = self.json(GET, what, &answer)?;
-        Ok(Some(narrowed(self.row(GET, what, &answer, &json)?, select)))
+        Ok(Some(narrowed(self.row(GET, what, &answer, json)?, select)))
     }
 
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
@@ -239,11 +240,12 @@ impl TableStore for AzureTables {
             }
         }
         let answer = self.caller.run(QUERY, what, transport::first(pages.into_stream::<IgnoredAny>())).await?;
-        let json = self.json(QUERY, what, &answer)?;
-        let rows = json.get("value").and_then(Value::as_array);
-        let rows = rows.ok_or_else(|| self.caller.unusable(QUERY, what(), &answer, "the answer has no rows, not even none"))?;
+        let mut json = self.json(QUERY, what, &answer)?;
+        let Some(Value::Array(rows)) = json.get_mut("value").map(Value::take) else {
+            return Err(self.caller.unusable(QUERY, what(), &answer, "the answer has no rows, not even none"));
+        };
         let rows =
-            rows.iter().map(|json| Ok(narrowed(self.row(QUERY, what, &answer, json)?, select))).collect::<Result<_, StoreError>>()?;
+            rows.into_iter().map(|json| Ok(narrowed(self.row(QUERY, what, &answer, json)?, select))).collect::<Result<_, StoreError>>()?;
         let continuation = answer.header("x-ms-continuation-nextpartitionkey").map(|partition_key| Continuation {
             next_partition_key: partition_key.to_owned(),
             next_row_key: answer.header("x-ms-continuation-nextrowkey").map(str::to_owned),

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+use crate::model::limits;
 
 /// Longest part of a key that an error shows, in characters.
 const KEY_CHARS: usize = 64;
@@ -67,14 +69,109 @@ impl<'de> Visitor<'de> for Reader {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if object.contains_key(&key) {
-                let key: String = key.chars().take(KEY_CHARS).collect();
-                return Err(A::Error::custom(format_args!("the key {key:?} is there twice")));
+                return Err(twice(&key));
             }
             let Unambiguous(value) = map.next_value()?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))
     }
+}
+
+/// A JSON object of plain values, without a key twice. Nested values take no memory: of each only its kind is kept, which is
+/// enough to refuse it.
+pub(super) struct FlatObject(pub(super) Map<String, Value>);
+
+/// A plain value, or the kind of another one.
+struct Plain(Value);
+
+struct FlatReader;
+struct PlainReader;
+
+impl<'de> Deserialize<'de> for FlatObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FlatReader).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PlainReader).map(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for FlatReader {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an entity as a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if object.len() >= limits::STAGED_KEYS {
+                return Err(A::Error::custom(format_args!("it has more than {} keys", limits::STAGED_KEYS)));
+            }
+            if object.contains_key(&key) {
+                return Err(twice(&key));
+            }
+            let Plain(value) = map.next_value()?;
+            object.insert(key, value);
+        }
+        Ok(object)
+    }
+}
+
+impl<'de> Visitor<'de> for PlainReader {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Reader.expecting(f)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Reader.visit_unit()
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Reader.visit_bool(value)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Reader.visit_i64(value)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Reader.visit_u64(value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Reader.visit_f64(value)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Reader.visit_str(value)
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Reader.visit_string(value)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Array(Vec::new()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Value::Object(Map::new()))
+    }
+}
+
+fn twice<E: Error>(key: &str) -> E {
+    let key: String = key.chars().take(KEY_CHARS).collect();
+    E::custom(format_args!("the key {key:?} is there twice"))
 }
 
 #[cfg(test)]
@@ -106,6 +203,19 @@ mod tests {
                 proptest::prop_assert_eq!(value, serde_json::from_str::<Value>(&text).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn a_staged_entity_is_read_flat_and_what_is_nested_in_it_takes_nothing() {
+        let read =
+            |text: &str| serde_json::from_str(text).map(|FlatObject(object)| Value::Object(object)).map_err(|error| error.to_string());
+        let plain = r#"{"a":1,"b":-2,"c":3.5,"d":"é","e":true,"f":null,"g":18446744073709551615}"#;
+        assert_eq!(read(plain).unwrap(), serde_json::from_str::<Value>(plain).unwrap());
+        assert_eq!(read(r#"{"a":[0,[0],{"a":1}],"b":{"c":[1]}}"#).unwrap(), serde_json::json!({"a": [], "b": {}}));
+        assert!(read(r#"{"a":1,"a":[]}"#).unwrap_err().contains(r#"the key "a" is there twice"#));
+        assert!(read("[{}]").unwrap_err().contains("expected an entity as a JSON object"));
+        let many: Vec<String> = (0..=limits::STAGED_KEYS).map(|number| format!("\"p{number}\":0")).collect();
+        assert!(read(&format!("{{{}}}", many.join(","))).unwrap_err().contains("more than 262144 keys"));
     }
 
     #[test]

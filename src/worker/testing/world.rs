@@ -15,7 +15,7 @@ use super::work::{Answer, Script, Scripted, done};
 use crate::model::job::Primary;
 use crate::model::{AccountName, Job, QueueName, body};
 use crate::ports::*;
-use crate::reconcile::{Delivery, Execute, Work};
+use crate::reconcile::{DEFAULT_MEMORY, Delivery, Execute, Work};
 use crate::settings::{Backoff, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerError, WorkerParts, poison};
 
@@ -61,6 +61,7 @@ impl World {
             drain: Duration::from_secs(25),
             poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
             storage_retry: RetryPolicy { backoff, attempts: 6 },
+            memory: DEFAULT_MEMORY,
         };
         let queue =
             QueueSettings { name: QueueName::new(JOBS).unwrap(), account: AccountName::main(), concurrency: 64, shards: 1, allow: None };

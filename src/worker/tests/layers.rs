@@ -15,7 +15,7 @@ use crate::adapters::wear::{Grouping, wear};
 use crate::catalog::{Catalog, LargeEntity, OnConflict, TableRef, View, ViewKind};
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
-use crate::reconcile::{Engine, EngineParts};
+use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts};
 use crate::settings::{Backoff, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use crate::simulation::company::{self, Shape};
 use crate::worker::testing::{SECOND, TestClock, sync};
@@ -87,6 +87,7 @@ impl Daemon {
             drain: Duration::from_secs(25),
             poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
             storage_retry: RetryPolicy { backoff: storage, attempts: 6 },
+            memory: DEFAULT_MEMORY,
         };
         let account = self.world.seen_by(2, sky).account();
         let worn = wear(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);

@@ -1,0 +1,38 @@
+//! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
+
+use crate::model::Job;
+use crate::model::body::{self, Extent};
+use crate::ports::{Message, MessageText};
+use crate::reconcile::Work;
+
+/// A text is there as it came, as the lease keeps it, and decoded.
+const TEXTS: u64 = 3;
+/// Memory of a JSON value, where a list of them has just doubled.
+const VALUE_BYTES: u64 = 64;
+/// Memory of a property beside its value: its name, and its part of the map.
+const NAME_BYTES: u64 = 128;
+
+/// Memory of a message that was only received.
+pub(crate) fn received(message: &Message) -> u64 {
+    TEXTS
+        * match &message.text {
+            MessageText::Readable(text) => text.len() as u64,
+            MessageText::Unreadable { raw, .. } => raw.len() as u64,
+        }
+}
+
+/// Memory that examining a message takes at most.
+pub(crate) fn examining(message: &Message) -> u64 {
+    let MessageText::Readable(text) = &message.text else { return received(message) };
+    let Extent { bytes, values, names } = body::extent(text);
+    received(message) + TEXTS * bytes + VALUE_BYTES * values + NAME_BYTES * names
+}
+
+/// Memory that a message takes on, of what it took to examine.
+pub(crate) fn kept(message: &Message, work: Option<&Work>, examining: u64) -> u64 {
+    match work {
+        // Its entity has as many properties as the text had.
+        Some(Work::Job(Job::Put(_)) | Work::Recheck(_)) => examining,
+        Some(Work::Job(_)) | None => received(message),
+    }
+}
