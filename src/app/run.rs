@@ -293,7 +293,7 @@ impl Parts {
         .context("setting up the worker")?
         .within(Arc::clone(&self.memory));
         let Some(board) = board else { return Ok((worker, current)) };
-        board.working(Work { status: worker.status(), engine });
+        board.working(Work { status: worker.status(), engine, doorbell: worker.doorbell() });
         Ok((worker.observed_by(Arc::<Board>::clone(board)), current))
     }
 }

@@ -11,6 +11,7 @@ pub mod advice;
 pub mod args;
 pub mod audit;
 pub mod backfill;
+mod bell;
 pub mod completions;
 pub mod config;
 pub mod context;

@@ -1,5 +1,6 @@
 //! `evenkeel submit`
 
+use std::collections::BTreeSet;
 use std::io;
 use std::pin::pin;
 
@@ -10,6 +11,7 @@ use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
 
 use self::lines::{Line, Lines};
+use super::bell;
 use super::output::printable;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
@@ -84,6 +86,8 @@ struct Refused<'a> {
 struct Tally {
     sent: u64,
     refused: u64,
+    /// The queues that jobs were sent to.
+    queues: BTreeSet<QueueName>,
     /// The last line that was read.
     last: u64,
     /// No further line was read, though there may be some.
@@ -107,6 +111,9 @@ impl Submission<'_> {
         let ended = self.pump(Lines::new(input), &mut tally, progress.as_mut(), out).await;
         if let Some(progress) = progress {
             progress.end();
+        }
+        for queue in &tally.queues {
+            bell::ring(&self.context.settings.http, queue).await;
         }
         if let Err(error) = ended {
             let before = format!("{} sent before this", counted(tally.sent, "job"));
@@ -186,7 +193,12 @@ impl Submission<'_> {
         out: &mut Output,
     ) -> io::Result<()> {
         match result {
-            Ok(_) => tally.sent += 1,
+            Ok((job, _)) => {
+                tally.sent += 1;
+                if !tally.queues.contains(&job.queue) {
+                    tally.queues.insert(job.queue.clone());
+                }
+            }
             Err(_) => tally.refused += 1,
         }
         if let Some(progress) = progress.as_deref_mut() {

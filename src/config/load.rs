@@ -79,8 +79,8 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
         root.error("accounts", "missing; expected [accounts.main], the account used where none is named");
     }
     let sinks = sinks::read(&root, &names);
-    let worker = settings::worker(&root);
     let queues = queues::read(&root, &names);
+    let worker = settings::worker(&root, queues.iter().map(|draft| draft.queue.polled()).sum());
     let http = settings::http(&root);
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));

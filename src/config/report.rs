@@ -1,12 +1,15 @@
 //! What `config check` and `config show` say.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::finding::{ConfigErrors, Finding};
 use super::load::Loaded;
-use super::units::size_text;
+use super::units::{duration_text, size_text};
+use crate::model::prices;
+use crate::settings::QueueSettings;
 
 /// What is wrong or worth a look, for people. Ends without a line break.
 pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
@@ -23,6 +26,12 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
                 text,
                 "jobs in flight hold at most {} of memory together (worker.memory)",
                 size_text(loaded.settings.worker.memory)
+            );
+            let (dollars, slowest) = idle_cost(loaded);
+            let _ = writeln!(
+                text,
+                "an idle worker asks each queue every {}: about ${dollars:.2} a month (worker.poll)",
+                duration_text(slowest)
             );
             let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
             let _ = write!(
@@ -48,7 +57,15 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
 pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result.as_ref().ok().map(|loaded| loaded.settings.worker.memory);
-    json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory})
+    let polling = result.as_ref().ok().map(|loaded| (idle_cost(loaded).0 * 100.0).round() / 100.0);
+    json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory, "idle_dollars_a_month": polling})
+}
+
+/// What polling costs a worker that has nothing to do, in US dollars a month, and how often it asks.
+fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
+    let slowest = loaded.settings.worker.poll.max;
+    let queues: f64 = loaded.settings.queues.iter().map(QueueSettings::polled).sum();
+    (prices::polling(slowest) * queues, slowest)
 }
 
 /// The effective values and where each came from, as TOML with comments. Ends without a line break.

@@ -8,8 +8,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::secret::SecretKeys;
 use super::section::Section;
 use super::units::duration_text;
-use crate::model::CatalogOwner;
 use crate::model::limits::LATE_REQUEST;
+use crate::model::{CatalogOwner, prices};
 use crate::settings::{
     Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
 };
@@ -33,7 +33,8 @@ const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_tok
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
 /// Reads `[worker]`.
-pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
+/// `polled` is how many queues an idle worker asks at its slowest pace.
+pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> {
     let section = root.section("worker")?;
     let lease = section.duration("lease", 10 * SECOND..=WEEK);
     let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
@@ -43,7 +44,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     let recheck_after = section.duration("recheck_after", LATE_REQUEST..=WEEK);
     let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
-    let poll = poll(&section);
+    let poll = poll(&section, polled);
     let storage_retry = backoff(&section, "storage_retry", MS, Duration::from_mins(5), &["attempts"]);
     let attempts = section.section("storage_retry").and_then(|section| section.integer("attempts", 1..=20));
     let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
@@ -94,16 +95,43 @@ fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Durat
     Some(backoff)
 }
 
-fn poll(parent: &Section<'_>) -> Option<PollInterval> {
+fn poll(parent: &Section<'_>, polled: f64) -> Option<PollInterval> {
     let section = parent.section("poll")?;
-    let (min, max) = (section.duration("min", 10 * MS..=DAY), section.duration("max", 10 * MS..=DAY));
+    let min = section.duration("min", 10 * MS..=DAY);
+    let max = section.duration("max", 10 * MS..=DAY);
+    let cost = section.parsed("idle_cost", parse_monthly);
+    let mistaken = section.has("idle_cost") && cost.is_none();
     section.finish();
-    let poll = PollInterval { min: min?, max: max? };
+    let (min, max) = (min?, max?);
+    if mistaken {
+        return None;
+    }
+    // The later layer counts; the shipped one always says `max`.
+    let poll = match cost.filter(|_| section.rank("idle_cost") > section.rank("max")) {
+        Some(dollars) => PollInterval { min, max: whole_millis(prices::polling_interval(dollars).mul_f64(polled)).clamp(min, DAY) },
+        None if cost.is_some() && section.rank("idle_cost") == section.rank("max") => {
+            section.error("idle_cost", "max is there as well; expected one of them");
+            return None;
+        }
+        None => PollInterval { min, max },
+    };
     if poll.min > poll.max {
         section.error("max", format!("expected at least min ({}), found {}", duration_text(poll.min), duration_text(poll.max)));
         return None;
     }
     Some(poll)
+}
+
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// US dollars of a text such as "$1/month".
+fn parse_monthly(text: &str) -> Result<f64, String> {
+    let dollars =
+        text.trim().strip_prefix('$').and_then(|text| text.strip_suffix("/month")).and_then(|dollars| dollars.trim().parse::<f64>().ok());
+    let dollars = dollars.filter(|dollars| (0.01..=1_000.0).contains(dollars));
+    dollars.ok_or_else(|| format!("expected US dollars a month from \"$0.01/month\" to \"$1000/month\", found {text:?}"))
 }
 
 /// Reads `[http]`.

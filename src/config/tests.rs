@@ -89,7 +89,7 @@ fn the_shipped_numbers_are_the_documented_ones() {
     assert_eq!(worker.recheck_after, worker.job_timeout + Duration::from_mins(16));
     assert_eq!(worker.give_up_after, Duration::from_hours(6));
     assert_eq!(worker.drain, Duration::from_secs(25));
-    assert_eq!((worker.poll.min, worker.poll.max), (Duration::from_millis(100), Duration::from_secs(5)));
+    assert_eq!((worker.poll.min, worker.poll.max), (Duration::from_millis(100), Duration::from_millis(1_500)));
     assert_eq!(worker.storage_retry.attempts, 6);
     assert_eq!(worker.retry_delay.max, Duration::from_mins(10));
     assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
@@ -1097,6 +1097,25 @@ fn what_may_be_meant_otherwise_is_a_warning() {
     assert!(warnings(&typo).join("\n").contains("nothing else names the table Employes; did you mean \"Employees\"?"));
 }
 
+#[test]
+fn what_an_idle_worker_may_cost_says_how_often_it_asks() {
+    let poll = |text: &str| load_text(text).map(|loaded| loaded.settings.worker.poll.max);
+    assert_eq!(poll("[worker.poll]\nidle_cost = \"$1/month\"").unwrap(), Duration::from_millis(1_183));
+    let twice = "[worker.poll]\nidle_cost = \"$1/month\"\n[[queues]]\nname = \"jobs\"\n[[queues]]\nname = \"more\"\n";
+    assert_eq!(poll(twice).unwrap(), Duration::from_millis(2_366), "all queues together");
+    assert_eq!(poll("[worker.poll]\nidle_cost = \"$1000/month\"").unwrap(), Duration::from_millis(100), "never faster than min");
+    for (text, word) in [
+        ("[worker.poll]\nidle_cost = \"1\"", "expected US dollars a month"),
+        ("[worker.poll]\nidle_cost = \"$0/month\"", "expected US dollars a month"),
+        ("[worker.poll]\nidle_cost = \"$1/month\"\nmax = \"2s\"", "expected one of them"),
+        ("[worker]\nmemory = \"63MiB\"", "expected 64MiB to 1024GiB, found 63MiB"),
+        ("[worker]\nmemory = 5", "did you mean \"5MiB\"?"),
+    ] {
+        let found = check_text(&load_text(text));
+        assert!(found.contains(word), "{text}: {found}");
+    }
+}
+
 // --- Reports
 
 #[test]
@@ -1106,6 +1125,7 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
     assert!(check_text(&valid).ends_with("the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"));
     assert!(check_text(&valid).contains("hold at most 128MiB of memory together (worker.memory)\n"));
     assert_eq!(check_json(&valid)["memory_bytes"], 128 << 20);
+    assert!(check_text(&valid).contains("an idle worker asks each queue every 1500ms: about $0.79 a month (worker.poll)\n"));
     assert_eq!(check_json(&valid)["valid"], true);
     assert_eq!(check_json(&valid)["warnings"][0]["key"], "views.v.row_key");
     let broken = load_text("[worker]\nlease = 5\nx = 1");

@@ -206,7 +206,7 @@ pub enum DocumentError {
 /// Reads the document of the entity with this key.
 pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
     let json = serde_json::from_slice(content).map_err(|error| DocumentError::Json(error.to_string()))?;
-    let entity = odata::decode_object(json)?;
+    let entity = odata::decode_owned(json)?;
     let alike = |one: &Key, other: &Key| one.as_str().eq_ignore_ascii_case(other.as_str());
     match &entity.key {
         own if own == key => Ok(entity),

@@ -30,6 +30,7 @@ pub mod log;
 pub mod names;
 pub mod nearest;
 pub mod odata;
+pub mod prices;
 mod shard;
 pub mod sink;
 mod stamp;

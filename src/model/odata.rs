@@ -146,6 +146,14 @@ pub fn decode(json: &Value) -> Result<Entity, ODataError> {
     decode_object(object(json)?.clone())
 }
 
+/// Decodes an entity that a client sent, as [`decode_object`] does.
+pub fn decode_owned(json: Value) -> Result<Entity, ODataError> {
+    match json {
+        Value::Object(map) => decode_object(map),
+        other => Err(ODataError::NotAnObject(kind(&other))),
+    }
+}
+
 /// Decodes an entity that a client sent: PartitionKey, RowKey, properties. `odata.*` and Timestamp are ignored. Texts are moved, not
 /// copied: an entity may be large.
 pub fn decode_object(map: Map<String, Value>) -> Result<Entity, ODataError> {

@@ -31,7 +31,7 @@ pub mod systemd;
 #[cfg(test)]
 mod tests;
 
-pub use guard::Guard;
+pub use guard::{Guard, bell_key};
 pub use prometheus::{InstallError, install};
 pub use readiness::{NotReady, Readiness};
 pub use routes::Routes;

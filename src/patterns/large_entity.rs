@@ -32,7 +32,7 @@ pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl
     let mut entity = entity.clone();
     let mut names: Vec<String> = Vec::new();
     for (name, value) in entity.user_properties().filter(|(name, _)| brought(name)) {
-        let declared = large.properties.contains(name) && content(value).is_some_and(|bytes| bytes.len() as u64 > large.threshold);
+        let declared = large.properties.contains(name) && content_len(value).is_some_and(|bytes| bytes as u64 > large.threshold);
         if declared || breaks_a_limit(value) {
             names.push(name.clone());
         }
@@ -44,7 +44,7 @@ pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl
     for all in [false, true] {
         while entity.size() > room {
             let may_go = entity.user_properties().filter(|(name, _)| all || brought(name));
-            let sizes = may_go.filter_map(|(name, value)| Some((content(value)?.len(), name.clone())));
+            let sizes = may_go.filter_map(|(name, value)| Some((content_len(value)?, name.clone())));
             let Some((size, name)) = sizes.max() else { break };
             if size <= POINTER_BYTES {
                 break;
@@ -64,12 +64,22 @@ fn stand_in() -> EdmValue {
     EdmValue::String("x".repeat(POINTER_BYTES))
 }
 
-/// The content of a value that can lie in a blob; nothing for a value of another type, or one that does already.
-pub fn content(value: &EdmValue) -> Option<Bytes> {
+/// The bytes of a value's content, where it can lie in a blob.
+fn content_len(value: &EdmValue) -> Option<usize> {
     match value {
         EdmValue::String(_) if Pointer::of(value).is_some() => None,
-        EdmValue::String(text) => Some(Bytes::copy_from_slice(text.as_bytes())),
-        EdmValue::Binary(bytes) => Some(Bytes::copy_from_slice(bytes)),
+        EdmValue::String(text) => Some(text.len()),
+        EdmValue::Binary(bytes) => Some(bytes.len()),
+        _ => None,
+    }
+}
+
+/// The content of a value that can lie in a blob; nothing for a value of another type, or one that does already.
+pub fn content(value: EdmValue) -> Option<Bytes> {
+    content_len(&value)?;
+    match value {
+        EdmValue::String(text) => Some(text.into()),
+        EdmValue::Binary(bytes) => Some(bytes.into()),
         _ => None,
     }
 }

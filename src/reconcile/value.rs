@@ -153,10 +153,10 @@ impl Pass<'_> {
         let room = if self.engine.catalog.wide.contains(self.source) { usize::MAX } else { limits::ENTITY_BYTES };
         let brought = |name: &str| change.sent().is_some_and(|sent| sent.properties.contains_key(name));
         for property in large_entity::outgoing(large, &rest, room, brought) {
-            let Some(value) = rest.get(&property) else { continue };
+            let Some(value) = rest.properties.remove(&property) else { continue };
+            let content_type = large_entity::content_type(&value).to_owned();
             let Some(content) = large_entity::content(value) else { continue };
             let pointer = to(&property, content.len() as u64, large::hash(&content))?;
-            let content_type = large_entity::content_type(value).to_owned();
             pointers.insert(property, (pointer, Supply::Bytes { content, content_type }));
         }
         let mut values = BTreeMap::new();

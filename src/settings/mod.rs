@@ -150,6 +150,11 @@ pub struct PollInterval {
     pub max: Duration,
 }
 
+/// How much less often idle recheck queues are asked.
+pub const RECHECKS: u32 = 8;
+/// A queue that has not answered for 30 seconds makes a worker unready where a request failed meanwhile.
+const RECHECKS_MOST: Duration = Duration::from_secs(20);
+
 /// How one storage request is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -236,7 +241,20 @@ impl Backoff {
     }
 }
 
+impl PollInterval {
+    /// Of queues whose messages are late by design and wait for nobody: an eighth as often.
+    #[must_use]
+    pub fn of_rechecks(self) -> Self {
+        Self { max: self.max.saturating_mul(RECHECKS).min(RECHECKS_MOST).max(self.max), ..self }
+    }
+}
+
 impl QueueSettings {
+    /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.
+    pub fn polled(&self) -> f64 {
+        f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECKS)
+    }
+
     /// The queues that carry this queue's jobs: itself, or its shards `<name>-00`, `<name>-01`, …
     pub fn shard_names(&self) -> Vec<QueueName> {
         if self.shards <= 1 {

@@ -25,6 +25,7 @@ mod circuit;
 mod count;
 mod decide;
 mod deliver;
+mod doorbell;
 mod drain;
 mod engine;
 mod examine;
@@ -56,6 +57,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use doorbell::Doorbell;
 pub use engine::{KeyOf, RunReport};
 pub use idle::Rechecks;
 pub use observer::{Delivered, Ending, Observer};

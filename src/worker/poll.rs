@@ -44,6 +44,16 @@ impl Pacing {
         }
     }
 
+    /// Somebody says that there are messages: it is asked often again, since they may show a little later.
+    pub(crate) const fn rung(&mut self) {
+        self.empty = self.poll.min;
+    }
+
+    /// The shortest wait.
+    pub(crate) const fn fastest(&self) -> Duration {
+        self.poll.min
+    }
+
     /// Most messages that the next poll may ask for.
     pub(crate) const fn batch(&self) -> u32 {
         self.batch
@@ -102,6 +112,17 @@ mod tests {
         let mut pacing = pacing();
         let waits: Vec<u128> = (0..8).map(|_| pacing.answered(0, 32, 0.5).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    }
+
+    #[test]
+    fn a_queue_that_was_rung_for_is_asked_often_again() {
+        let mut pacing = pacing();
+        for _ in 0..8 {
+            pacing.answered(0, 32, 0.5);
+        }
+        pacing.rung();
+        let waits: Vec<u128> = (0..4).map(|_| pacing.answered(0, 32, 0.5).as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800]);
     }
 
     #[test]

@@ -4,26 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::count;
 use super::decide::Stores;
 use super::deliver::deliver;
+use super::doorbell::Wait;
 use super::engine::Engine;
 use super::poll::Pacing;
-use super::source::Source;
+use super::source::{Carries, Source};
 use super::status::ReceiverState;
 use crate::model::cause;
 use crate::ports::{ErrorClass, Missing};
+use crate::settings::PollInterval;
 
 /// Receives until the run is stopped, then until every message that was got is settled.
 pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
     let mut jobs = JoinSet::new();
-    let mut pacing = Pacing::new(engine.tuning.now().poll);
-    let mut wait = Duration::ZERO;
-    while turn(&engine, &source, &pacing, wait).await {
+    let mut pacing = Pacing::new(poll_of(&engine, &source));
+    let mut wait = Wait::For(Duration::ZERO);
+    while turn(&engine, &source, &mut pacing, wait).await {
         reap(&mut jobs);
-        pacing.follow(engine.tuning.now().poll);
+        pacing.follow(poll_of(&engine, &source));
         wait = batch(&engine, &source, &mut jobs, &mut pacing).await;
     }
     source.board.set_state(ReceiverState::Draining);
@@ -33,13 +34,24 @@ pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
     source.board.set_state(ReceiverState::Stopped);
 }
 
+/// How often a queue is asked. Rechecks are half an hour late by design, and nobody waits for one.
+fn poll_of(engine: &Engine, source: &Source) -> PollInterval {
+    let poll = engine.tuning.now().poll;
+    match source.carries {
+        Carries::Jobs => poll,
+        Carries::Rechecks => poll.of_rechecks(),
+    }
+}
+
 /// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(engine: &Engine, source: &Source, pacing: &Pacing, wait: Duration) -> bool {
+async fn turn(engine: &Engine, source: &Source, pacing: &mut Pacing, wait: Wait) -> bool {
     if pacing.is_unheard() {
         source.board.set_state(ReceiverState::Unheard);
     }
     let ready = async {
-        sleep(wait).await;
+        if wait.over(&source.bell).await {
+            pacing.rung();
+        }
         while engine.circuit.look() == Stores::Refuse {
             source.board.set_state(ReceiverState::PausedByStore);
             engine.circuit.closed().await;
@@ -50,18 +62,18 @@ async fn turn(engine: &Engine, source: &Source, pacing: &Pacing, wait: Duration)
 }
 
 /// Gets one batch and begins its jobs. Returns how long to wait.
-async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> Duration {
+async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> Wait {
     let slots = async {
         let slots = source.slots.refill().await;
         engine.stuck.settled().await;
         slots
     };
     let Some(Some(mut slots)) = engine.stop.receiving.run_until_cancelled(slots).await else {
-        return Duration::ZERO;
+        return Wait::For(Duration::ZERO);
     };
     // While it waited for slots a circuit may have opened.
     if engine.circuit.look() == Stores::Refuse {
-        return Duration::ZERO;
+        return Wait::For(Duration::ZERO);
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);
     let sent = engine.now();
@@ -69,7 +81,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
     // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
     // have counted a delivery on messages that nobody works on. They are released at once.
     let Some(got) = engine.stop.settling.run_until_cancelled(get).await else {
-        return Duration::ZERO;
+        return Wait::For(Duration::ZERO);
     };
     match got {
         Ok(messages) => {
@@ -81,7 +93,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
                 let place = source.board.enter(slot);
                 jobs.spawn(deliver(Arc::clone(engine), Arc::clone(source), message, sent, place));
             }
-            pacing.answered(count, asked, engine.chance.unit())
+            Wait::OrBell(pacing.answered(count, asked, engine.chance.unit()), pacing.fastest())
         }
         Err(error) => {
             let text = cause::chain(&error);
@@ -92,12 +104,12 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
             {
                 tracing::warn!(queue = %source.queue, error = %cause::chain(&error), "the missing queue cannot be created");
             }
-            if error.class == ErrorClass::Ambiguous {
+            Wait::For(if error.class == ErrorClass::Ambiguous {
                 count::unanswered_poll(source);
                 pacing.unanswered(engine.chance.unit())
             } else {
                 pacing.failed(error.class.retry_after(), engine.chance.unit())
-            }
+            })
         }
     }
 }

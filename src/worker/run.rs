@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::circuit::Circuit;
 use super::count;
+use super::doorbell::Doorbell;
 use super::drain::drain;
 use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
 use super::idle::{Rechecks, idle};
@@ -156,6 +157,13 @@ impl Worker {
         self.board.clone()
     }
 
+    /// What rings at its job queues, also while it runs.
+    pub fn doorbell(&self) -> Doorbell {
+        let jobs = self.sources.iter().filter(|source| source.carries == Carries::Jobs);
+        let bell = |source: &Arc<Source>| (source.configured.clone(), source.queue.clone(), Arc::clone(&source.bell));
+        Doorbell::new(jobs.map(bell))
+    }
+
     /// Runs: creates missing queues, receives, and at the end drains. Failing stores do not end it. One run at
     /// a time. Dropping the future is like a crash: everything stops at once, and messages come again.
     pub async fn run(&self, mode: Mode, shutdown: CancellationToken) -> Result<RunReport, WorkerError> {
@@ -276,6 +284,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
         Arc::new(Source {
             board: Arc::new(QueueBoard::new(name.clone(), carries)),
             further: further.clone(),
+            configured: queue.name.clone(),
             queue: name,
             carries,
             account: queue.account.clone(),
@@ -285,6 +294,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),
+            bell: Arc::default(),
             found: count::Found::default(),
         })
     };

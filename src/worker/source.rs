@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::count;
 use super::slots::Slots;
 use super::status::QueueBoard;
@@ -24,6 +26,8 @@ pub enum Carries {
 /// One queue that is received from: a job queue, one of its shards, or a recheck queue.
 pub(crate) struct Source {
     pub(crate) queue: QueueName,
+    /// The queue as configured, of which it may be a shard.
+    pub(crate) configured: QueueName,
     pub(crate) carries: Carries,
     pub(crate) account: AccountName,
     /// Where its poison goes: `<name>-poison` of the queue as configured, for all its shards.
@@ -37,6 +41,8 @@ pub(crate) struct Source {
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// Shared by the shards of a queue.
     pub(crate) slots: Slots,
+    /// Rings when there is something in it.
+    pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
     /// What its deliveries are counted by.
     pub(crate) found: count::Found,

@@ -33,10 +33,15 @@ const TOKEN: &str = "Authorization: Bearer s3cret-token-of-tests\r\n";
 
 impl Api {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With further flags.
+    fn start_with(more: &[&str]) -> Self {
         let place = Place::new();
         std::fs::write(place.folder().join("token"), "s3cret-token-of-tests\n").unwrap();
-        let mut daemon =
-            Daemon::start(&place, &[FREE_PORT, &format!("--set=http.token_file={}", place.folder().join("token").display()), "run"]);
+        let token = format!("--set=http.token_file={}", place.folder().join("token").display());
+        let mut daemon = Daemon::start(&place, &[&[FREE_PORT, &token], more, &["run"]].concat());
         let address = daemon.address();
         let api = Self { place, address, daemon };
         until("ready", || api.get("/readyz").status == 200);
@@ -126,6 +131,32 @@ fn a_job_is_submitted_and_everything_about_it_can_be_read() {
     );
     let openapi: Value = serde_json::from_str(include_str!("../../docs/openapi.json")).unwrap();
     assert_eq!(api.get("/api/v1/openapi.json").json(), openapi);
+}
+
+#[test]
+fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
+    let api = Api::start_with(&["--set=worker.poll.max=1h"]);
+    let asked = || api.get("/api/v1/status").json()["storage"].to_string();
+    // Idle: the queue is asked no more for a long time.
+    let woken = |body: &str, headers: &str| api.ask("POST", "/api/v1/wake", headers, body);
+    assert_eq!(woken("", "").status, 401, "{}", asked());
+    let answer = woken("", TOKEN);
+    assert_eq!((answer.status, answer.json()), (202, json!({"queues": 1})));
+    assert_eq!(woken("{\"queue\": \"jobs\"}", TOKEN).status, 202);
+    assert_eq!(woken("{\"queue\": \"nowhere\"}", TOKEN).status, 404);
+    assert_eq!(woken("{\"quee\": \"jobs\"}", TOKEN).status, 400);
+    let listen = format!("--set=http.listen={}", api.address);
+    let token = format!("--set=http.token_file={}", api.place.folder().join("token").display());
+    for number in 0..3 {
+        let job = put(&number.to_string(), "a@b.c").to_string();
+        api.place.run(&[&listen, &token, "submit", &job]).success();
+        api.awaits("/api/v1/jobs", |jobs| jobs.as_array().unwrap().len() == number + 1);
+    }
+    // The key for ringing is good for nothing else.
+    let key = evenkeel::ops::bell_key(&"s3cret-token-of-tests".into());
+    let by_key = format!("Authorization: Bearer {key}\r\n");
+    assert_eq!(woken("", &by_key).status, 202);
+    assert_eq!(api.ask("POST", "/api/v1/submit", &by_key, &put("9", "a@b.c").to_string()).status, 401);
 }
 
 #[test]

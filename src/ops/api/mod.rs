@@ -13,6 +13,7 @@ pub(super) mod poison;
 mod problem;
 mod status;
 mod submit;
+mod wake;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -78,6 +79,7 @@ pub fn routes(api: Api) -> Router {
         .route("/views", get(status::views))
         .route("/jobs", get(jobs::jobs))
         .route("/submit", post(submit::submit))
+        .route("/wake", post(wake::wake))
         .route("/poison", get(poison::list))
         .route("/poison/requeue", post(poison::requeue))
         .route("/poison/discard", post(poison::discard))

@@ -10,6 +10,7 @@ use super::poison::{Poison, Report, Selection};
 use super::problem::Body;
 use super::status::Status;
 use super::submit::Sent;
+use super::wake::{Wake, Woken};
 use crate::model::job;
 use crate::ops::board::{Costs, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
 
@@ -98,6 +99,7 @@ fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
         reference(&schemas.subschema_for::<Costs>()),
     );
     let log = reference(&schemas.subschema_for::<Log>());
+    let (wake, woken) = (reference(&schemas.subschema_for::<Wake>()), reference(&schemas.subschema_for::<Woken>()));
     let sent_job = job::schema();
     let mut all = vec![
         of("/status", "status", "How things stand: a headline in words, queues, poison, views, storage, tasks", &[], status),
@@ -188,6 +190,16 @@ fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
         "202",
         sent,
     );
+    all.push(Operation {
+        path: "/wake",
+        method: "post",
+        id: "wake",
+        summary: "Says that there are new messages: an idle queue is asked at once",
+        parameters: &[],
+        body: Some(wake),
+        status: "202",
+        answer: woken,
+    });
     all.push(Operation {
         path: "/log",
         method: "put",

@@ -72,6 +72,7 @@ pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor
         target: AUDIT, queue = %sent.queue, message_id = sent.message_id, op = sent.op, about = job.about,
         peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
     );
+    api.board.ring(Some(&sent.queue));
     let client::Sent { queue, message_id, op, id, unknown_fields } = sent;
     Ok(Sent { queue: queue.to_string(), message_id, op, id, unknown_fields })
 }

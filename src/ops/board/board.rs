@@ -23,7 +23,7 @@ use crate::ops::{NotReady, Readiness};
 use crate::ports::{Clock, StoreHealth};
 use crate::reconcile::{AuditRecord, Engine, ItemChange};
 use crate::settings::QueueSettings;
-use crate::worker::{Carries, Delivered, Ending, Observer, StatusBoard, WorkerStatus};
+use crate::worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard, WorkerStatus};
 
 /// What a board is made of.
 pub struct BoardParts {
@@ -48,6 +48,8 @@ pub struct Work {
     pub status: StatusBoard,
     /// What does the work, for plans.
     pub engine: Arc<Engine>,
+    /// Rings at its queues.
+    pub doorbell: Doorbell,
 }
 
 /// What operators look at.
@@ -106,6 +108,11 @@ impl Board {
     /// What does the work; nothing while the program waits for its stores.
     pub fn engine(&self) -> Option<Arc<Engine>> {
         self.work().map(|work| work.engine)
+    }
+
+    /// Rings at a queue, or at all: it has new messages. How many receivers look now.
+    pub fn ring(&self, queue: Option<&QueueName>) -> usize {
+        self.work().map_or(0, |work| work.doorbell.ring(queue))
     }
 
     fn work(&self) -> Option<Work> {

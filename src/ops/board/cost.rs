@@ -9,14 +9,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{SLOT, SLOTS};
+use crate::model::prices::{BLOB_READS, BLOB_WRITES, QUEUE, TABLE};
 use crate::telemetry::trail::Billed;
 
-/// US dollars for 10,000 requests (Azure: Storage pricing, locally redundant, general purpose v2, hot tier, US; as
-/// published in 2025).
-const TABLE: f64 = 0.000_36;
-const QUEUE: f64 = 0.004;
-const BLOB_WRITES: f64 = 0.05;
-const BLOB_READS: f64 = 0.004;
 /// Below this many jobs the cost of a million would be a guess.
 const JOBS: u64 = 100;
 

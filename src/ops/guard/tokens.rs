@@ -18,12 +18,19 @@ pub(super) enum Rights {
 pub(super) struct Tokens {
     operate: Option<[u8; 32]>,
     read: Option<[u8; 32]>,
+    /// Of the key that is good for ringing alone.
+    bell: Option<[u8; 32]>,
+}
+
+/// The key that is good for ringing the doorbell alone: derived from the operator's token, which does not follow from it.
+pub fn bell_key(token: &SecretString) -> String {
+    hex::encode(Sha256::digest(format!("evenkeel wake {}", token.expose_secret())))
 }
 
 impl Tokens {
     pub(super) fn new(operate: Option<&SecretString>, read: Option<&SecretString>) -> Self {
         let digest = |token: &SecretString| Sha256::digest(token.expose_secret()).into();
-        Self { operate: operate.map(digest), read: read.map(digest) }
+        Self { operate: operate.map(digest), read: read.map(digest), bell: operate.map(|token| Sha256::digest(bell_key(token)).into()) }
     }
 
     /// Whether there is a token that allows this.
@@ -32,6 +39,11 @@ impl Tokens {
             Rights::Read => self.operate.is_some() || self.read.is_some(),
             Rights::Operate => self.operate.is_some(),
         }
+    }
+
+    /// Whether this is the key that is good for ringing.
+    pub(super) fn rings(&self, given: &str) -> bool {
+        self.bell.is_some_and(|bell| same(&bell, &Sha256::digest(given).into()))
     }
 
     /// What a token allows; nothing where it is none of them. Both are compared always.
@@ -62,7 +74,11 @@ mod tests {
         assert_eq!(both.rights("operate"), Some(Rights::Operate));
         assert_eq!(both.rights("read"), Some(Rights::Read));
         assert_eq!(both.rights("rea"), None);
+        let key = bell_key(&operate);
+        assert!(both.rings(&key) && !both.rings("operate") && !both.rings(&bell_key(&read)), "the operator's alone rings");
+        assert_eq!(both.rights(&key), None, "and is good for nothing else");
         let none = Tokens::new(None, None);
+        assert!(!none.rings(&key));
         assert_eq!((none.rights(""), none.allow(Rights::Read)), (None, false));
         let reading = Tokens::new(None, Some(&read));
         assert!(reading.allow(Rights::Read) && !reading.allow(Rights::Operate));

@@ -7,9 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::job::Primary;
 use crate::model::{EntityKey, TableName};
-use crate::ports::Clock as _;
+use crate::ports::{Clock as _, ErrorClass};
 use crate::reconcile::Recheck;
-use crate::worker::testing::{JOBS, Op, POISON, RECHECK, SECOND, World, done, from_to, sync, transient};
+use crate::settings::PollInterval;
+use crate::worker::testing::{Effect, JOBS, Op, POISON, RECHECK, SECOND, World, done, from_to, sync, transient};
 use crate::worker::{Mode, Rechecks};
 
 #[tokio::test(start_paused = true)]
@@ -70,6 +71,80 @@ async fn an_empty_queue_is_polled_less_and_less_and_a_new_job_is_found_within_th
     let polls = world.queues.calls(Op::Get, JOBS);
     assert!((100..170).contains(&polls.iter().filter(|call| call.at < Duration::from_mins(10)).count()), "{} polls", polls.len());
     assert!(world.work.runs()[0].from < Duration::from_millis(606_100));
+}
+
+/// As shipped.
+const POLL: PollInterval = PollInterval { min: Duration::from_millis(100), max: Duration::from_millis(1_500) };
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
+    let mut world = World::new();
+    world.settings.poll = POLL;
+    let mut put_at = Vec::new();
+    let put = async {
+        for number in 0..41 {
+            // Long enough to be idle, and at another moment between two polls each time.
+            sleep(Duration::from_millis(60_000 + 377 * (number % 13))).await;
+            put_at.push(world.clock.monotonic());
+            world.queues.seed(JOBS, &sync(number), None);
+        }
+    };
+    tokio::join!(world.run_for(Duration::from_mins(45)), put);
+    let mut waits: Vec<Duration> = world.work.runs().iter().zip(&put_at).map(|(run, put)| run.from.saturating_sub(*put)).collect();
+    assert_eq!(waits.len(), 41);
+    waits.sort();
+    assert!(waits[20] <= SECOND, "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_wakes_an_idle_worker_at_once_and_is_cheap_where_it_lied() {
+    let world = World::new();
+    let worker = world.worker();
+    let doorbell = worker.doorbell();
+    let shutdown = CancellationToken::new();
+    let mut rung_at = Duration::ZERO;
+    let ring = async {
+        sleep(Duration::from_mins(10)).await;
+        let before = world.queues.calls(Op::Get, JOBS).len();
+        assert_eq!(doorbell.ring(None), 1);
+        sleep(Duration::from_mins(1)).await;
+        let asked = world.queues.calls(Op::Get, JOBS).len() - before;
+        assert!((12..=22).contains(&asked), "{asked} polls in a minute after a ring for nothing");
+        world.queues.seed(JOBS, &sync("a"), None);
+        rung_at = world.clock.monotonic();
+        assert_eq!(doorbell.ring(Some(&world.queue.name)), 1);
+        sleep(SECOND).await;
+        shutdown.cancel();
+    };
+    tokio::join!(worker.run(Mode::Forever, shutdown.clone()), ring).0.unwrap();
+    assert!(world.work.runs()[0].from.saturating_sub(rung_at) <= Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
+    let world = World::new();
+    let worker = world.worker();
+    let doorbell = worker.doorbell();
+    world.queues.fail(Op::Get, JOBS, usize::MAX, ErrorClass::Transient { retry_after: Some(Duration::from_mins(1)) }, Effect::None);
+    let shutdown = CancellationToken::new();
+    let ring = async {
+        sleep(SECOND).await;
+        let before = world.queues.calls(Op::Get, JOBS).len();
+        doorbell.ring(None);
+        sleep(30 * SECOND).await;
+        assert_eq!(world.queues.calls(Op::Get, JOBS).len(), before);
+        shutdown.cancel();
+    };
+    tokio::join!(worker.run(Mode::Forever, shutdown.clone()), ring).0.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn recheck_queues_are_asked_less_often() {
+    let mut world = World::new();
+    world.settings.poll = POLL;
+    world.run_for(Duration::from_hours(1)).await;
+    let (jobs, rechecks) = (world.queues.calls(Op::Get, JOBS).len(), world.queues.calls(Op::Get, RECHECK).len());
+    assert!(rechecks * 7 < jobs, "{rechecks} and {jobs}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,64 @@
+//! Ringing at a worker of the same configuration, where one listens: it looks at its queue at once.
+//!
+//! What is sent is no token: a key that is derived from it, and good for ringing alone. Whoever listens on the port in the worker's
+//! place learns nothing that changes anything.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::model::QueueName;
+use crate::ops::bell_key;
+use crate::settings::HttpSettings;
+
+/// How long a worker may take to answer: nobody waits for a bell.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Rings, where that can be done: without a worker, or a token, the queue is asked in its time.
+pub(super) async fn ring(http: &HttpSettings, queue: &QueueName) {
+    let Some(token) = &http.token else { return };
+    if http.listen.port() == 0 {
+        return;
+    }
+    let rung = timeout(PATIENCE, post(near(http.listen), &bell_key(token), &json!({"queue": queue}).to_string())).await;
+    if !matches!(rung, Ok(Ok(()))) {
+        tracing::debug!(address = %http.listen, "no worker was rung at: it looks at its queue in its time");
+    }
+}
+
+async fn post(address: SocketAddr, key: &str, body: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!(
+        "POST /api/v1/wake HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await?;
+    // It has rung when it answers, whatever it says.
+    stream.read_exact(&mut [0; 12]).await.map(drop)
+}
+
+/// The address under which this machine reaches a server that listens there.
+fn near(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_every_address_is_reached_on_this_machine() {
+        for (listen, reached) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.7:1", "10.0.0.7:1")] {
+            assert_eq!(near(listen.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+}
