@@ -97,7 +97,7 @@ fn announce(parts: &Parts, server: Option<&Server>) {
         tracing::info!(%account, %place, "stores in");
     }
     for queue in &parts.context.settings.queues {
-        tracing::info!(queue = %queue.name, account = %queue.account, concurrency = queue.concurrency, shards = queue.shards, "receives from");
+        tracing::info!(queue = %queue.name, account = %queue.account, concurrency = %queue.concurrency, shards = queue.shards, "receives from");
     }
     if let Some(server) = server {
         tracing::info!(address = %format_args!("http://{}", server.address()), "dashboard, health and metrics at");

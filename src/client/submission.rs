@@ -229,7 +229,7 @@ mod tests {
         let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
             name: QueueName::new(*name).unwrap(),
             account: AccountName::main(),
-            concurrency: 1,
+            concurrency: 1_usize.into(),
             shards: *shards,
             allow: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()),
         });

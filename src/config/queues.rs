@@ -6,7 +6,7 @@ use super::section::{Reported, Section};
 use crate::catalog::Catalog;
 use crate::model::nearest::nearest;
 use crate::model::{AccountName, QueueName, job};
-use crate::settings::QueueSettings;
+use crate::settings::{Concurrency, QueueSettings};
 
 /// Most jobs in flight from one queue: more than that only waits in memory for the store's own limits.
 const MAX_CONCURRENCY: u32 = 10_000;
@@ -73,7 +73,11 @@ pub(super) fn check(queues: &[QueueDraft<'_>], catalog: &Catalog) {
 fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSettings> {
     let name = section.required("name", "a queue name, such as \"evenkeel-jobs\"", str::parse::<QueueName>);
     let account = super::views::account(section, accounts, "account");
-    let concurrency = if section.has("concurrency") { section.integer("concurrency", 1..=MAX_CONCURRENCY) } else { Some(64) };
+    let concurrency = match section.glance("concurrency") {
+        Some("auto") => Some(Concurrency::Auto),
+        None if !section.has("concurrency") => Some(Concurrency::Auto),
+        Some(_) | None => section.integer("concurrency", 1..=MAX_CONCURRENCY).map(|jobs| Concurrency::Fixed(jobs as usize)),
+    };
     let shards = if section.has("shards") { section.integer("shards", 1..=MAX_SHARDS) } else { Some(1) };
     let allow = allow(section);
     section.finish();
@@ -94,7 +98,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
     Some(QueueSettings {
         name,
         account: account.ok()?.unwrap_or_else(AccountName::main),
-        concurrency: concurrency? as usize,
+        concurrency: concurrency?,
         shards,
         allow: allow.ok()?,
     })

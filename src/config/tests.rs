@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::*;
 use crate::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
 use crate::model::{AccountName, TableName, ViewName};
-use crate::settings::{AccountKind, AzureAuth, OpenReads};
+use crate::settings::{AccountKind, AzureAuth, Concurrency, OpenReads};
 
 mod accidents;
 
@@ -93,7 +93,7 @@ fn the_shipped_numbers_are_the_documented_ones() {
     assert_eq!(worker.storage_retry.attempts, 6);
     assert_eq!(worker.retry_delay.max, Duration::from_mins(10));
     assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
-    assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (64, 1));
+    assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (Concurrency::Auto, 1));
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:9464");
     assert!(settings.http.token.is_none() && settings.migrate.auto);
 }
@@ -179,7 +179,10 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
         (Duration::from_secs(2), Duration::from_secs(4), Duration::from_mins(5))
     );
     let queues = &loaded.settings.queues;
-    assert_eq!(queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(), [("jobs-a", 2), ("jobs-b", 3)]);
+    assert_eq!(
+        queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(),
+        [("jobs-a", Concurrency::Fixed(2)), ("jobs-b", Concurrency::Fixed(3))]
+    );
     assert_eq!(queues[1].allow.as_ref().unwrap().len(), 2);
     assert!(!loaded.settings.migrate.auto);
     assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret-of-sixteen-letters");

@@ -172,11 +172,35 @@ pub struct QueueSettings {
     /// The account it lies in.
     pub account: AccountName,
     /// Jobs in flight from this queue.
-    pub concurrency: usize,
+    pub concurrency: Concurrency,
     /// How many queues share the work: 1 for the queue itself, else `<name>-00` and so on. At most 100.
     pub shards: u32,
     /// Operations this queue may carry; all where absent.
     pub allow: Option<BTreeSet<String>>,
+}
+
+/// How many jobs of a queue may be in flight in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concurrency {
+    /// As many as bring more jobs a second.
+    Auto,
+    /// So many.
+    Fixed(usize),
+}
+
+impl From<usize> for Concurrency {
+    fn from(jobs: usize) -> Self {
+        Self::Fixed(jobs)
+    }
+}
+
+impl std::fmt::Display for Concurrency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Fixed(jobs) => jobs.fmt(f),
+        }
+    }
 }
 
 /// `[http]`

@@ -187,7 +187,13 @@ impl Crew {
     }
 
     fn queue(&self) -> QueueSettings {
-        QueueSettings { name: queue(JOBS), account: AccountName::main(), concurrency: self.climate.concurrency, shards: 1, allow: None }
+        QueueSettings {
+            name: queue(JOBS),
+            account: AccountName::main(),
+            concurrency: self.climate.concurrency.into(),
+            shards: 1,
+            allow: None,
+        }
     }
 
     /// Sees to the tables by date again and again, where there are any.

@@ -14,6 +14,8 @@ pub const JOB_DURATION: &str = "evenkeel_job_duration_seconds";
 pub const LAG: &str = "evenkeel_lag_seconds";
 /// Jobs being run now. Labels: [`QUEUE`].
 pub const JOBS_IN_FLIGHT: &str = "evenkeel_jobs_in_flight";
+/// Jobs that may be run at once, all shards of a queue together. Labels: [`QUEUE`].
+pub const CONCURRENCY: &str = "evenkeel_concurrency";
 /// About how many messages the queue holds, hidden ones included. Labels: [`QUEUE`].
 pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
 /// Age of the oldest visible message. Labels: [`QUEUE`].
@@ -136,11 +138,12 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 29] = [
+pub const METRICS: [Metric; 30] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
     metric(Kind::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
+    metric(Kind::Gauge, Unit::Count, CONCURRENCY, &[QUEUE], "Jobs that may be run at once, all shards of a queue together"),
     metric(Kind::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),
     metric(Kind::Gauge, Unit::Seconds, QUEUE_OLDEST_AGE, &[QUEUE], "Age of the oldest visible message, 0 where there is none"),
     metric(

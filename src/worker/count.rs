@@ -21,6 +21,11 @@ pub(crate) fn in_flight(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::JOBS_IN_FLIGHT, names::QUEUE => label(queue))
 }
 
+/// The gauge of jobs that may be in flight, kept by the queue's board.
+pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
+    gauge!(names::CONCURRENCY, names::QUEUE => label(queue))
+}
+
 /// What one queue's deliveries are counted by, each found once: a delivery would look for three of them.
 #[derive(Default)]
 pub(crate) struct Found {

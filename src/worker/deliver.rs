@@ -100,6 +100,7 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>,
         Ok(work) => run(engine, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await,
     };
     let ended = engine.now();
+    source.slots.ended(is_throttled(&end));
     if is_outdated(&end) {
         engine.outdated.cancel();
     }
@@ -131,6 +132,12 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>,
 
 fn is_outdated(end: &End) -> bool {
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
+}
+
+/// Whether a store, or what paces requests to it, told the run to come later.
+fn is_throttled(end: &End) -> bool {
+    let asked = |class| matches!(class, FailureClass::Withheld { .. } | FailureClass::Transient { retry_after: Some(_) });
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
 }
 
 /// How long a delivery took.

@@ -20,8 +20,10 @@
 //! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](crate::reconcile::Execute)
 //! is all it sees, and whatever it drops half-way is safe to run again.
 
+mod adapt;
 mod attempts;
 mod circuit;
+mod concurrency;
 mod count;
 mod decide;
 mod deliver;

@@ -90,7 +90,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
             for message in messages {
                 // A service that sends more than was asked for would get more slots than there are.
                 let Some(slot) = slots.split(1) else { break };
-                let place = source.board.enter(slot);
+                let place = source.board.enter(source.slots.taken(slot));
                 jobs.spawn(deliver(Arc::clone(engine), Arc::clone(source), message, sent, place));
             }
             Wait::OrBell(pacing.answered(count, asked, engine.chance.unit()), pacing.fastest())

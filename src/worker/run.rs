@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::adapt::adapt;
 use super::circuit::Circuit;
+use super::concurrency;
 use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
@@ -33,7 +35,7 @@ use crate::model::names::NameError;
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, StoreHealth, Stores};
 use crate::reconcile::{Execute, MemoryBudget};
-use crate::settings::{QueueSettings, WorkerSettings};
+use crate::settings::{Concurrency, QueueSettings, WorkerSettings};
 
 /// Rechecks in flight from one queue: they are few and never urgent.
 const RECHECK_SLOTS: usize = 4;
@@ -225,6 +227,17 @@ impl Worker {
             let watch = || watching.circuit.watch(watching.chance.as_ref());
             end.run_until_cancelled(supervised("circuit", &end, watch)).await;
         });
+        for queue in self.parts.queues.iter().filter(|queue| queue.concurrency == Concurrency::Auto) {
+            let of_queue = |source: &&Arc<Source>| {
+                source.carries == Carries::Jobs && source.configured == queue.name && source.account == queue.account
+            };
+            let (adapting, sources): (_, Vec<_>) = (Arc::clone(engine), self.sources.iter().filter(of_queue).cloned().collect());
+            helpers.spawn(async move {
+                let end = adapting.stop.receiving.clone();
+                let adapt = || adapt(&sources, adapting.settings.memory, adapting.clock.as_ref());
+                end.run_until_cancelled(supervised("concurrency", &end, adapt)).await;
+            });
+        }
         let (sampling, sources) = (Arc::clone(engine), self.sources.clone());
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
@@ -282,7 +295,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
         };
         Arc::new(Source {
-            board: Arc::new(QueueBoard::new(name.clone(), carries)),
+            board: Arc::new(QueueBoard::new(name.clone(), carries, slots.clone())),
             further: further.clone(),
             configured: queue.name.clone(),
             queue: name,
@@ -298,7 +311,10 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             found: count::Found::default(),
         })
     };
-    let slots = Slots::new(queue.concurrency);
+    let slots = Slots::new(match queue.concurrency {
+        Concurrency::Fixed(jobs) => jobs,
+        Concurrency::Auto => concurrency::START,
+    });
     let mut sources: Vec<Arc<Source>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, &slots)).collect();
     sources.push(source(recheck.clone(), Carries::Rechecks, &Slots::new(RECHECK_SLOTS)));
     Ok(sources)

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::count;
+use super::slots::{Slot, Slots};
 use super::source::Carries;
 use crate::model::QueueName;
 use crate::telemetry::announce_queue;
@@ -30,6 +30,8 @@ pub struct QueueStatus {
     pub state: ReceiverState,
     /// Messages that were got and are not settled yet.
     pub in_flight: usize,
+    /// How many may be, its shards together.
+    pub concurrency: usize,
     /// When the queue last answered a request for messages; `None` for not yet.
     pub last_poll: Option<Timestamp>,
     /// The last failed request for messages, until one succeeds.
@@ -109,6 +111,8 @@ pub(crate) struct QueueBoard {
     renewals: AtomicU64,
     failed_renewals: AtomicU64,
     gauge: metrics::Gauge,
+    limit: metrics::Gauge,
+    slots: Slots,
     told: Mutex<Told>,
 }
 
@@ -123,20 +127,43 @@ struct Told {
 /// One message in flight, in its slot.
 pub(crate) struct InFlight {
     board: Arc<QueueBoard>,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
 }
 
 impl QueueBoard {
-    pub(crate) fn new(queue: QueueName, carries: Carries) -> Self {
+    pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
         announce_queue(queue.as_str());
-        let gauge = count::in_flight(&queue);
+        let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
         let told = Mutex::new(Told { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
         let zero = || AtomicU64::new(0);
-        Self { queue, carries, in_flight: AtomicUsize::new(0), received: zero(), renewals: zero(), failed_renewals: zero(), gauge, told }
+        Self {
+            queue,
+            carries,
+            in_flight: AtomicUsize::new(0),
+            received: zero(),
+            renewals: zero(),
+            failed_renewals: zero(),
+            gauge,
+            limit,
+            slots,
+            told,
+        }
+        .resized()
+    }
+
+    fn resized(self) -> Self {
+        self.tell_concurrency();
+        self
+    }
+
+    /// There are more slots, or fewer.
+    pub(crate) fn tell_concurrency(&self) {
+        #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
+        self.limit.set(self.slots.count() as f64);
     }
 
     /// A message was got.
-    pub(crate) fn enter(self: &Arc<Self>, slot: OwnedSemaphorePermit) -> InFlight {
+    pub(crate) fn enter(self: &Arc<Self>, slot: Slot) -> InFlight {
         self.received.fetch_add(1, Ordering::SeqCst);
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         self.gauge.increment(1.0);
@@ -189,6 +216,7 @@ impl QueueBoard {
             carries: self.carries,
             state,
             in_flight: self.in_flight(),
+            concurrency: self.slots.count(),
             last_poll,
             last_error,
             backlog,

@@ -14,7 +14,7 @@ use crate::stage::{Stage, container};
 
 fn settings(shards: u32, allow: Option<&[&str]>) -> QueueSettings {
     let allow = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<String>>());
-    QueueSettings { name: queue("jobs"), account: AccountName::main(), concurrency: 1, shards, allow }
+    QueueSettings { name: queue("jobs"), account: AccountName::main(), concurrency: 1_usize.into(), shards, allow }
 }
 
 fn queue(name: &str) -> QueueName {

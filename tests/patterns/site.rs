@@ -96,7 +96,7 @@ impl Site {
         let queue = QueueSettings {
             name: QueueName::new(format!("jobs-{unique}")).unwrap(),
             account: AccountName::main(),
-            concurrency: 1,
+            concurrency: 1_usize.into(),
             shards: 1,
             allow: None,
         };

@@ -45,6 +45,8 @@ pub struct QueueNow {
     pub oldest_age_seconds: Option<u64>,
     /// Messages that were got and are not settled yet.
     pub in_flight: usize,
+    /// How many may be, its shards together: as configured, or what `auto` has come to.
+    pub concurrency: usize,
     /// Deliveries that ended per second, over the last minute.
     pub per_second: f64,
     /// Jobs done or skipped per second, over the last minute.
@@ -212,6 +214,7 @@ impl QueueSeries {
             messages: status.backlog.map(|backlog| backlog.messages),
             oldest_age_seconds: status.backlog.map(|backlog| backlog.oldest_age_seconds),
             in_flight: status.in_flight,
+            concurrency: status.concurrency,
             per_second: float(recent.iter().sum()) / seconds,
             finished_per_second: float(recent[Ending::Done as usize] + recent[Ending::Skipped as usize]) / seconds,
             lag_p50_seconds: lags.quantile(0.5),

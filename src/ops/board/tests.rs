@@ -50,6 +50,7 @@ pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
         carries: Carries::Jobs,
         state: ReceiverState::Receiving,
         in_flight: 1,
+        concurrency: 64,
         last_poll: None,
         last_error: None,
         backlog: messages.map(|messages| Backlog { at: Timestamp::UNIX_EPOCH, messages, oldest_age_seconds: 9 }),
@@ -83,8 +84,13 @@ impl StorageMeter for NoStorage {
 }
 
 fn board(clock: Arc<dyn Clock>) -> Board {
-    let queue =
-        QueueSettings { name: QueueName::new("jobs").unwrap(), account: AccountName::main(), concurrency: 1, shards: 1, allow: None };
+    let queue = QueueSettings {
+        name: QueueName::new("jobs").unwrap(),
+        account: AccountName::main(),
+        concurrency: 1_usize.into(),
+        shards: 1,
+        allow: None,
+    };
     Board::new(BoardParts {
         clock,
         catalog: Arc::new(Catalog::default()),

@@ -57,7 +57,7 @@ pub(super) async fn queue(State(api): State<Api>, Path(queue): Path<String>, Ext
                     ("State", Text(now.state.replace('_', " ")).to_string()),
                     ("Waiting", words::or_dash(now.messages, words::grouped)),
                     ("Oldest message", words::age(now.oldest_age_seconds, now.messages)),
-                    ("In flight", words::grouped(now.in_flight as u64)),
+                    ("In flight", format!("{} of {}", words::grouped(now.in_flight as u64), words::grouped(now.concurrency as u64))),
                     ("Jobs per second", words::rate(now.finished_per_second)),
                     ("Lag p50", words::or_dash(now.lag_p50_seconds, words::seconds)),
                     ("Lag p99", words::or_dash(now.lag_p99_seconds, words::seconds)),

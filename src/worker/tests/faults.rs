@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ports::{Chance as _, Clock as _, ErrorClass};
 use crate::reconcile::Work;
+use crate::settings::Concurrency;
 use crate::worker::Mode;
 use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, Seeded, World, done, permanent, put, sync, transient};
 
@@ -89,7 +90,7 @@ async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
 async fn weather(seed: u64) {
     let mut world = World::new();
     let chance = Seeded(AtomicU64::new(seed));
-    world.queue.concurrency = 1 + usize::try_from(chance.next_u64() % 40).unwrap();
+    world.queue.concurrency = Concurrency::Fixed(1 + usize::try_from(chance.next_u64() % 40).unwrap());
     let (good, bad) = load(&world);
     crate::ports::QueueStore::create_queue(world.queues.as_ref(), &world.queue.name.with_suffix("-recheck").unwrap()).await.unwrap();
     crate::ports::QueueStore::create_queue(world.queues.as_ref(), &world.queue.name.with_suffix("-poison").unwrap()).await.unwrap();
@@ -128,7 +129,7 @@ async fn bad_weather_and_crashes_lose_nothing_and_poison_nobody() {
 async fn in_bad_weather_one_worker_still_runs_one_job_per_key_within_its_slots() {
     for seed in 0..50 {
         let mut world = World::new();
-        world.queue.concurrency = 8;
+        world.queue.concurrency = Concurrency::Fixed(8);
         let _ = load(&world);
         world.queues.storm(seed, 0.3, Duration::from_mins(5));
         world.run_for(Duration::from_mins(6)).await;

@@ -16,7 +16,7 @@ use crate::catalog::{Catalog, LargeEntity, OnConflict, TableRef, View, ViewKind}
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
 use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts};
-use crate::settings::{Backoff, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
+use crate::settings::{Backoff, Concurrency, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use crate::simulation::company::{self, Shape};
 use crate::worker::testing::{SECOND, TestClock, sync};
 use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
@@ -37,15 +37,15 @@ impl Weather for Sky {
     }
 }
 
-struct Daemon {
-    clock: Arc<dyn Clock>,
-    bare: Account,
+pub(super) struct Daemon {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) bare: Account,
     world: SimWorld,
 }
 
 impl Daemon {
     /// A company with so many employees, each with a job.
-    async fn with_jobs(jobs: usize) -> Self {
+    pub(super) async fn with_jobs(jobs: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
         let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::Fair));
         let bare = world.account();
@@ -73,6 +73,16 @@ impl Daemon {
     }
 
     fn worker_by(&self, catalog: Catalog, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
+        self.worker_of(catalog, Concurrency::Fixed(64), forecast)
+    }
+
+    /// The same, with so many jobs in flight.
+    pub(super) fn worker_of(
+        &self,
+        catalog: Catalog,
+        concurrency: Concurrency,
+        forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
+    ) -> Worker {
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
         let sky = Arc::new(Sky { clock: Arc::clone(&self.clock), forecast: Box::new(forecast) });
         let backoff = |min, base, max| Backoff { min, base, max };
@@ -108,7 +118,7 @@ impl Daemon {
             clock: Arc::clone(&self.clock),
             chance,
             settings,
-            queues: vec![QueueSettings { name, account: AccountName::main(), concurrency: 64, shards: 1, allow: None }],
+            queues: vec![QueueSettings { name, account: AccountName::main(), concurrency, shards: 1, allow: None }],
             name: "w1".to_owned(),
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
@@ -129,7 +139,7 @@ impl Daemon {
     }
 }
 
-async fn until_idle(worker: &Worker) -> RunReport {
+pub(super) async fn until_idle(worker: &Worker) -> RunReport {
     let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
     worker.run(mode, CancellationToken::new()).await.unwrap()
 }

@@ -2,6 +2,7 @@
 
 mod draining;
 mod faults;
+mod latency;
 mod layers;
 mod leases;
 mod observing;

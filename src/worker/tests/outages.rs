@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ports::{Clock as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
+use crate::settings::Concurrency;
 use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, sync, transient};
 use crate::worker::{Mode, ReceiverState, Rechecks, WorkerError};
 
@@ -86,7 +87,7 @@ async fn while_a_circuit_is_open_nothing_is_received_and_it_is_probed_less_and_l
 #[tokio::test(start_paused = true)]
 async fn a_circuit_that_opens_while_all_slots_are_taken_is_heeded_when_one_is_free() {
     let mut world = World::new();
-    world.queue.concurrency = 1;
+    world.queue.concurrency = Concurrency::Fixed(1);
     world.queues.seed(JOBS, &sync("a"), None);
     world.queues.seed(JOBS, &sync("b"), None);
     world.script(|_, _, _| async {
@@ -265,7 +266,7 @@ async fn credentials_that_are_refused_at_the_start_are_waited_for_by_a_worker_th
 #[tokio::test(start_paused = true)]
 async fn an_outdated_catalog_ends_a_run_until_idle() {
     let mut world = World::new();
-    world.queue.concurrency = 1;
+    world.queue.concurrency = Concurrency::Fixed(1);
     for rk in 0..3 {
         world.queues.seed(JOBS, &sync(rk), None);
     }
@@ -283,7 +284,7 @@ async fn an_outdated_catalog_ends_a_run_until_idle() {
 #[tokio::test(start_paused = true)]
 async fn one_strange_footprint_holds_up_its_own_job_and_no_other() {
     let mut world = World::new();
-    world.queue.concurrency = 1;
+    world.queue.concurrency = Concurrency::Fixed(1);
     for rk in ["strange", "a", "b"] {
         world.queues.seed(JOBS, &sync(rk), None);
     }

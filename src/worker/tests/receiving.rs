@@ -9,7 +9,7 @@ use crate::model::job::Primary;
 use crate::model::{EntityKey, TableName};
 use crate::ports::{Clock as _, ErrorClass};
 use crate::reconcile::Recheck;
-use crate::settings::PollInterval;
+use crate::settings::{Concurrency, PollInterval};
 use crate::worker::testing::{Effect, JOBS, Op, POISON, RECHECK, SECOND, World, done, from_to, sync, transient};
 use crate::worker::{Mode, Rechecks};
 
@@ -28,7 +28,7 @@ async fn missing_queues_are_created() {
 async fn never_more_than_the_free_slots_are_got() {
     for (concurrency, shards) in [(1, 1), (10, 1), (64, 1), (100, 1), (10, 4)] {
         let mut world = World::new();
-        world.queue.concurrency = concurrency;
+        world.queue.concurrency = Concurrency::Fixed(concurrency);
         world.queue.shards = shards;
         let queues = world.queue.shard_names();
         for (number, queue) in (0..300).zip(queues.iter().cycle()) {
@@ -150,7 +150,7 @@ async fn recheck_queues_are_asked_less_often() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_partition_only_slows_its_own_jobs() {
     let mut world = World::new();
-    world.queue.concurrency = 4;
+    world.queue.concurrency = Concurrency::Fixed(4);
     for number in 0..40 {
         world.queues.seed(JOBS, &sync(format!("hot-{number}")), None);
         world.queues.seed(JOBS, &sync(format!("cold-{number}")), None);

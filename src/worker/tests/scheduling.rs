@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::ports::{Clock as _, ErrorClass};
 use crate::reconcile::aside;
+use crate::settings::Concurrency;
 use crate::worker::testing::{Effect, JOBS, Op, RECHECK, SECOND, World, done, from_to, put, sync, transient};
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +142,7 @@ async fn waiting_jobs_keep_their_leases() {
 #[tokio::test(start_paused = true)]
 async fn a_hot_key_leaves_slots_to_others_and_costs_its_jobs_no_attempt() {
     let mut world = World::new();
-    world.queue.concurrency = 8;
+    world.queue.concurrency = Concurrency::Fixed(8);
     for _ in 0..30 {
         world.queues.seed(JOBS, &put("hot"), None);
     }

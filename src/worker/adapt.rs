@@ -1,0 +1,47 @@
+//! Adapting how many jobs of a queue are in flight, now and then, by what became of the last ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::concurrency::Controller;
+use super::source::Source;
+use crate::ports::Clock;
+
+/// How often the figures are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Shortest time that says anything of jobs per second.
+const LEAST: Duration = Duration::from_millis(500);
+/// After this a window that says too little is begun anew: what it began with is long over.
+const MOST: Duration = Duration::from_secs(30);
+
+/// Adapts the slots that a queue's receivers share, for ever.
+pub(crate) async fn adapt(sources: &[Arc<Source>], memory: u64, clock: &dyn Clock) {
+    let Some(slots) = sources.first().map(|source| source.slots.clone()) else { return };
+    let mut controller = Controller::new(memory);
+    slots.resize(controller.limit());
+    slots.reset();
+    let mut began = clock.monotonic();
+    loop {
+        sleep(LOOK).await;
+        slots.give_up();
+        let window = slots.window(clock.monotonic().saturating_sub(began));
+        let enough = window.length >= LEAST && controller.is_enough(&window);
+        if enough {
+            let before = controller.limit();
+            let limit = controller.after(&window);
+            if limit != before {
+                slots.resize(limit);
+                sources.iter().for_each(|source| source.board.tell_concurrency());
+                if let Some(source) = sources.first() {
+                    tracing::debug!(queue = %source.configured, before, limit, ended = window.ended, throttled = window.throttled, "concurrency adapted");
+                }
+            }
+        }
+        if enough || window.length >= MOST {
+            slots.reset();
+            began = clock.monotonic();
+        }
+    }
+}

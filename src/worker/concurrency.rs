@@ -1,0 +1,278 @@
+//! How many jobs of a queue may be in flight: found by trying. Pure.
+//!
+//! ```text
+//!   climb ── more jobs a second for it ──▶ climb further, by half
+//!     └───── none, only longer runs ─────▶ back to the limit before, rest there ── after a while ──▶ climb again
+//!   any ──── throttled, or slower at the same limit ──▶ three quarters of it
+//! ```
+//!
+//! As many jobs as the limit allows are in flight while a queue has a backlog, so that jobs per second times the length of a run is the
+//! limit (Little's law): a higher limit brings either more jobs per second or longer runs, and which of the two is all there is to
+//! see. Where the limit is not reached there is nothing to learn, and it stays.
+
+use std::time::Duration;
+
+/// Never fewer: a store that throttles is relieved by what pauses its partitions, and few jobs cannot tell more from less.
+pub(crate) const FLOOR: usize = 16;
+/// As many as was the fixed number before: what most stores take.
+pub(crate) const START: usize = 64;
+/// Never more: a queue takes 2,000 messages a second (Azure targets), and at a quarter of a second for each job that is this many.
+pub(crate) const CEILING: usize = 512;
+/// Memory that a job is reckoned with: its message and a small entity, some times over.
+const JOB_BYTES: u64 = 256 << 10;
+
+/// How much a climb adds: half.
+const CLIMB: f64 = 1.5;
+/// How much more a second makes a climb worth it: a quarter of what it adds.
+const WORTH: f64 = 0.25;
+/// What is left after a retreat.
+const RETREAT: f64 = 0.75;
+/// At the same limit, fewer jobs a second than this part of what it brought before are a store in trouble.
+const SLOWER: f64 = 0.5;
+/// Of the jobs of a window, as many were throttled: a single hot partition is not the store.
+const THROTTLED: f64 = 0.05;
+/// Windows of rest after a climb that brought nothing, or a retreat; doubled up to the most while nothing changes.
+const REST: u32 = 8;
+const REST_MOST: u32 = 128;
+
+/// What happened while one limit was in force.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Window {
+    /// How long it was.
+    pub(crate) length: Duration,
+    /// Runs that ended.
+    pub(crate) ended: u64,
+    /// Of them, those that a store told to come later.
+    pub(crate) throttled: u64,
+    /// Whether there was more to do than the limit let in.
+    pub(crate) full: bool,
+}
+
+/// Finds the limit.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Controller {
+    limit: usize,
+    ceiling: usize,
+    state: State,
+    /// Jobs a second at this limit, smoothed.
+    rate: Option<f64>,
+    rest: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    /// Just raised, from this limit and rate.
+    Climbing { from: usize, rate: f64 },
+    /// Where it is; for so many windows more.
+    Resting(u32),
+}
+
+impl Controller {
+    /// Within so many bytes of memory.
+    pub(crate) fn new(memory: u64) -> Self {
+        let most = usize::try_from(memory / JOB_BYTES).unwrap_or(usize::MAX);
+        let ceiling = most.clamp(FLOOR, CEILING);
+        Self { limit: START.min(ceiling), ceiling, state: State::Resting(1), rate: None, rest: REST }
+    }
+
+    /// The limit now.
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether a window says enough to go by: each slot was used some times over.
+    pub(crate) const fn is_enough(&self, window: &Window) -> bool {
+        window.ended >= 2 * self.limit as u64
+    }
+
+    /// The limit after a window.
+    pub(crate) fn after(&mut self, window: &Window) -> usize {
+        let seconds = window.length.as_secs_f64();
+        if window.ended == 0 || seconds <= 0.0 {
+            return self.limit;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "runs of a second")]
+        let (ended, throttled) = (window.ended as f64, window.throttled as f64);
+        if throttled / ended > THROTTLED {
+            self.retreat();
+            return self.limit;
+        }
+        if !window.full {
+            // What it brought in a calm says nothing of what it can bring.
+            self.state = State::Resting(1);
+            return self.limit;
+        }
+        let rate = ended / seconds;
+        match self.state {
+            State::Climbing { from, rate: before } => self.judge(from, before, rate),
+            State::Resting(left) => self.rest(left, rate),
+        }
+        self.limit
+    }
+
+    /// After a climb: it was worth it, or not.
+    fn judge(&mut self, from: usize, before: f64, rate: f64) {
+        #[expect(clippy::cast_precision_loss, reason = "a limit is small")]
+        let added = self.limit as f64 / from as f64 - 1.0;
+        if rate >= before * (1.0 + WORTH * added) {
+            self.rate = Some(rate);
+            self.rest = REST;
+            self.climb(rate);
+        } else {
+            self.limit = from;
+            self.rate = Some(before.max(rate));
+            self.state = State::Resting(self.rest);
+            self.rest = (self.rest * 2).min(REST_MOST);
+        }
+    }
+
+    fn rest(&mut self, left: u32, rate: f64) {
+        if self.rate.is_some_and(|usual| rate < usual * SLOWER) {
+            self.retreat();
+            return;
+        }
+        let rate = self.rate.map_or(rate, |usual| 0.75f64.mul_add(usual, 0.25 * rate));
+        self.rate = Some(rate);
+        if left > 1 {
+            self.state = State::Resting(left - 1);
+        } else {
+            self.climb(rate);
+        }
+    }
+
+    fn climb(&mut self, rate: f64) {
+        let from = self.limit;
+        self.limit = scaled(from, CLIMB).min(self.ceiling);
+        self.state = if self.limit > from { State::Climbing { from, rate } } else { State::Resting(self.rest) };
+    }
+
+    fn retreat(&mut self) {
+        self.limit = scaled(self.limit, RETREAT).max(FLOOR);
+        self.state = State::Resting(REST);
+        self.rest = REST;
+        self.rate = None;
+    }
+}
+
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a limit is small")]
+fn scaled(limit: usize, by: f64) -> usize {
+    (limit as f64 * by).round() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MEMORY: u64 = 128 << 20;
+
+    /// A store that answers a job's requests in so long, and takes so many jobs a second at most: beyond that, runs only get longer.
+    struct Store {
+        run: f64,
+        most: f64,
+        throttles: bool,
+    }
+
+    impl Store {
+        fn window(&self, limit: usize) -> Window {
+            let wanted = limit as f64 / self.run;
+            let over = wanted > self.most;
+            let ended = wanted.min(self.most).round() as u64;
+            let throttled = if over && self.throttles { ended / 4 } else { 0 };
+            Window { length: Duration::from_secs(1), ended, throttled, full: true }
+        }
+
+        /// The limits of so many windows.
+        fn limits(&self, controller: &mut Controller, windows: usize) -> Vec<usize> {
+            (0..windows).map(|_| controller.after(&self.window(controller.limit()))).collect()
+        }
+    }
+
+    #[test]
+    fn it_climbs_while_that_brings_more_jobs_a_second() {
+        // The queue's own ceiling, at runs of 100 ms.
+        let store = Store { run: 0.1, most: 2_000.0, throttles: false };
+        let mut controller = Controller::new(MEMORY);
+        let limits = store.limits(&mut controller, 100);
+        assert!(limits[4] >= 200, "within some windows: {limits:?}");
+        assert!(limits[20..].iter().all(|limit| (200..=500).contains(limit)), "{limits:?}");
+    }
+
+    #[test]
+    fn it_stays_where_more_only_makes_runs_longer_and_tries_again_seldom() {
+        let store = Store { run: 0.1, most: 500.0, throttles: false };
+        let mut controller = Controller::new(MEMORY);
+        let limits = store.limits(&mut controller, 1_000);
+        let tries = limits[10..].iter().filter(|limit| **limit != START).count();
+        assert!(tries < 20, "{tries}");
+    }
+
+    #[test]
+    fn throttling_shrinks_it_to_the_floor_at_most_and_it_grows_again_afterwards() {
+        let mut controller = Controller::new(MEMORY);
+        let throttles = Window { length: Duration::from_secs(1), ended: 100, throttled: 50, full: true };
+        let limits: Vec<usize> = (0..12).map(|_| controller.after(&throttles)).collect();
+        assert_eq!(limits[..3], [48, 36, 27]);
+        assert_eq!(limits.last(), Some(&FLOOR));
+        let store = Store { run: 0.1, most: 2_000.0, throttles: false };
+        assert!(store.limits(&mut controller, 40).last() > Some(&128));
+    }
+
+    #[test]
+    fn one_hot_partition_among_many_is_not_the_store() {
+        let mut controller = Controller::new(MEMORY);
+        let few = Window { length: Duration::from_secs(1), ended: 1_000, throttled: 40, full: true };
+        assert!(controller.after(&few) >= START);
+    }
+
+    #[test]
+    fn a_store_in_trouble_is_relieved() {
+        let mut controller = Controller::new(MEMORY);
+        let healthy = Store { run: 0.1, most: 600.0, throttles: false };
+        let before = *healthy.limits(&mut controller, 30).last().unwrap();
+        let ailing = Store { run: 0.1, most: 100.0, throttles: false };
+        let limits = ailing.limits(&mut controller, 2);
+        assert!(limits[1] < before, "{before}, then {limits:?}");
+    }
+
+    #[test]
+    fn a_queue_without_a_backlog_teaches_nothing() {
+        let mut controller = Controller::new(MEMORY);
+        for ended in [0, 1, 500] {
+            let calm = Window { length: Duration::from_secs(1), ended, throttled: 0, full: false };
+            assert_eq!(controller.after(&calm), START);
+        }
+    }
+
+    #[test]
+    fn little_memory_keeps_it_low() {
+        assert_eq!(Controller::new(4 << 20).ceiling, FLOOR);
+        assert_eq!(Controller::new(64 << 20).ceiling, 256);
+        assert_eq!(Controller::new(1 << 40).ceiling, CEILING);
+    }
+
+    proptest! {
+        /// Whatever happens, the limit stays within its bounds.
+        #[test]
+        fn it_stays_within_its_bounds(memory in (1_u64 << 22)..(1 << 33), windows in proptest::collection::vec((1_u64..3_000, 0_u64..5_000, 0_u64..5_000, any::<bool>()), 0..200)) {
+            let mut controller = Controller::new(memory);
+            for (millis, ended, throttled, full) in windows {
+                let limit = controller.after(&Window { length: Duration::from_millis(millis), ended, throttled: throttled.min(ended), full });
+                prop_assert!((FLOOR..=CEILING).contains(&limit) && limit <= controller.ceiling);
+            }
+        }
+
+        /// On any steady store it comes to bring at least four fifths of what the best fixed number would.
+        #[test]
+        fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
+            let store = Store { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
+            let best = (CEILING as f64 / store.run).min(store.most);
+            let mut controller = Controller::new(MEMORY);
+            let limits = store.limits(&mut controller, 400);
+            let late = &limits[100..];
+            let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;
+            // The floor may be beyond what a quick store that throttles takes, and a climb of half may overshoot.
+            prop_assert!(brought >= best * 0.6, "{brought} of {best}: {limits:?}");
+        }
+    }
+}
