@@ -14,7 +14,7 @@ use evenkeel::ports::{TableOperation, all_tables};
 use evenkeel::reconcile::{FailureClass, Outcome};
 use serde_json::json;
 
-use crate::DISTURBANCES;
+use crate::sweep::Sweep;
 use crate::world::{Disturbance, Lab, SMALL, job, table};
 
 /// Two days that are over, so that nobody creates their tables anew.
@@ -117,13 +117,13 @@ async fn a_drop_that_stops_anywhere_is_ended_by_the_next() {
     let operations = lab.weather.counted();
     dropped(&lab, "undisturbed").await;
     assert!(operations >= 4, "only {operations} operations");
-    for disturbance in DISTURBANCES {
-        for at in 1..=operations {
-            let lab = filled().await;
-            lab.weather.arm(at, disturbance);
-            lab.deliver_until_done(&drop_table()).await;
-            dropped(&lab, &format!("{disturbance:?} at operation {at}")).await;
-        }
+    let mut sweep = Sweep::over(operations);
+    while let Some(case) = sweep.next() {
+        let lab = filled().await;
+        case.arm(&lab.weather);
+        lab.deliver_until_done(&drop_table()).await;
+        sweep.seen(&lab);
+        dropped(&lab, &case.to_string()).await;
     }
 }
 

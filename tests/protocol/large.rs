@@ -11,7 +11,7 @@ use evenkeel::ports::{BlobUpload, FilePlace};
 use futures::future::BoxFuture;
 use serde_json::json;
 
-use crate::DISTURBANCES;
+use crate::sweep::Sweep;
 use crate::world::{Disturbance, Lab, SMALL, job, table};
 
 const CATALOG: &str = r#"
@@ -377,18 +377,17 @@ async fn operations_of(scenario: &Scenario) -> u64 {
 async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_out() {
     let mut runs = 0_u32;
     for scenario in scenarios() {
-        let operations = operations_of(&scenario).await;
-        for disturbance in DISTURBANCES {
-            for at in 1..=operations + 1 {
-                let lab = prepared(&scenario).await;
-                lab.weather.arm(at, disturbance);
-                lab.deliver_until_done(&(scenario.job)()).await;
-                lab.weather.calm();
-                lab.finish().await;
-                check(&lab, &scenario, &format!("{}, {disturbance:?} at operation {at}", scenario.name)).await;
-                runs += 1;
-            }
+        let mut sweep = Sweep::over(operations_of(&scenario).await);
+        while let Some(case) = sweep.next() {
+            let lab = prepared(&scenario).await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&(scenario.job)()).await;
+            sweep.seen(&lab);
+            lab.weather.calm();
+            lab.finish().await;
+            check(&lab, &scenario, &format!("{}, {case}", scenario.name)).await;
         }
+        runs += sweep.runs().0;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
 }

@@ -13,6 +13,7 @@ use evenkeel::shared::spilled;
 use futures::future::{BoxFuture, join_all};
 use serde_json::Value;
 
+use crate::sweep::Sweep;
 use crate::world::{Disturbance, Lab, SMALL, sync, table};
 
 const CATALOG: &str = r#"
@@ -47,9 +48,6 @@ row_key = "{Group}"
 set = { Headcount = "count()", Payroll = "sum(Salary)" }
 "#;
 
-/// A store that refuses is a worker that stops, to what lies there.
-const DISTURBANCES: [Disturbance; 4] =
-    [Disturbance::Crash, Disturbance::LoseAnswer, Disturbance::ArriveLater(2), Disturbance::ArriveLater(9)];
 /// Three bytes of UTF-8 each, one unit of UTF-16: seventeen members with it take more than one property.
 const NOTE: usize = 1_900;
 /// As many members as fit into one property.
@@ -369,19 +367,18 @@ async fn undisturbed(scenario: &Scenario) -> u64 {
 async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges() {
     let mut runs = 0_u32;
     for scenario in scenarios() {
-        let operations = undisturbed(&scenario).await;
-        for disturbance in DISTURBANCES {
-            for at in 1..=operations + 1 {
-                let lab = lab().await;
-                (scenario.prepare)(lab.clone()).await;
-                lab.weather.arm(at, disturbance);
-                lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
-                lab.weather.calm();
-                lab.finish().await;
-                check(&lab, &format!("{}, {disturbance:?} at operation {at}", scenario.name)).await;
-                runs += 1;
-            }
+        let mut sweep = Sweep::over(undisturbed(&scenario).await);
+        while let Some(case) = sweep.next() {
+            let lab = lab().await;
+            (scenario.prepare)(lab.clone()).await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
+            sweep.seen(&lab);
+            lab.weather.calm();
+            lab.finish().await;
+            check(&lab, &format!("{}, {case}", scenario.name)).await;
         }
+        runs += sweep.runs().0;
     }
     assert!(runs > 400, "only {runs} runs: the sweep has lost its scenarios");
 }

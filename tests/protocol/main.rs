@@ -21,6 +21,7 @@ mod ranges;
 mod retention;
 mod scenarios;
 mod sinks;
+mod sweep;
 mod values;
 mod views;
 mod wide;
@@ -30,16 +31,8 @@ use evenkeel::model::Job;
 use evenkeel::simulation::company::Shape;
 use scenarios::{Scenario, all};
 use serde_json::json;
+use sweep::Sweep;
 use world::{Disturbance, Lab, SHAPE, SMALL};
-
-const DISTURBANCES: [Disturbance; 6] = [
-    Disturbance::Crash,
-    Disturbance::Refuse,
-    Disturbance::Throttle,
-    Disturbance::LoseAnswer,
-    Disturbance::ArriveLater(2),
-    Disturbance::ArriveLater(9),
-];
 
 /// Pairs of operations of one scenario at which two disturbances strike, about.
 const MOST_PAIRS: u64 = 600;
@@ -80,22 +73,41 @@ async fn every_job_undisturbed_leaves_everything_in_step() {
 async fn every_job_disturbed_at_every_operation_converges() {
     let mut runs = 0_u32;
     for scenario in all() {
-        let operations = undisturbed(&scenario, SHAPE).await;
-        for disturbance in DISTURBANCES {
-            // One beyond the last: the worker stops after the job and before the message is deleted.
-            for at in 1..=operations + 1 {
-                let lab = prepared(&scenario, SHAPE).await;
-                lab.weather.arm(at, disturbance);
-                lab.deliver_until_done(&(scenario.job)()).await;
-                lab.weather.calm();
-                lab.finish().await;
-                oracle::check(&lab, &format!("{}, {disturbance:?} at operation {at}", scenario.name)).await;
-                (scenario.verify)(lab).await;
-                runs += 1;
-            }
+        let mut sweep = Sweep::at_once(undisturbed(&scenario, SHAPE).await);
+        while let Some(case) = sweep.next() {
+            let lab = prepared(&scenario, SHAPE).await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&(scenario.job)()).await;
+            sweep.seen(&lab);
+            lab.weather.calm();
+            lab.finish().await;
+            oracle::check(&lab, &format!("{}, {case}", scenario.name)).await;
+            (scenario.verify)(lab).await;
         }
+        runs += sweep.runs().0;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_harm() {
+    let (mut runs, mut arrivals) = (0, 0);
+    for scenario in all() {
+        let mut sweep = Sweep::of_arrivals(undisturbed(&scenario, SMALL).await);
+        while let Some(case) = sweep.next() {
+            let lab = prepared(&scenario, SMALL).await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&(scenario.job)()).await;
+            sweep.seen(&lab);
+            lab.weather.calm();
+            lab.finish().await;
+            oracle::check(&lab, &format!("{}, {case}", scenario.name)).await;
+            (scenario.verify)(lab).await;
+        }
+        runs += sweep.runs().0;
+        arrivals += sweep.runs().1;
+    }
+    assert!(runs > 500 && arrivals > 500, "only {runs} runs, {arrivals} with an arrival: the sweep has lost its scenarios");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use evenkeel::reconcile::Outcome;
 use evenkeel::simulation::company::{CONTAINER, FOLDER};
 use serde_json::{Value, json};
 
-use crate::DISTURBANCES;
+use crate::sweep::Sweep;
 use crate::world::{Disturbance, Lab, SMALL, job, table};
 
 const TABLE: &str = "Logins20200101";
@@ -100,15 +100,15 @@ async fn a_table_is_dropped_when_every_row_of_it_is_in_a_file_whatever_fails() {
         lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
         let operations = lab.weather.counted();
         archived(&lab, &to, "undisturbed").await;
-        for disturbance in DISTURBANCES {
-            for at in 1..=operations + 1 {
-                let lab = filled(to.clone()).await;
-                lab.weather.arm(at, disturbance);
-                lab.deliver_until_done(&drop_table(&json!({}))).await;
-                archived(&lab, &to, &format!("{disturbance:?} at operation {at}")).await;
-                runs += 1;
-            }
+        let mut sweep = Sweep::over(operations);
+        while let Some(case) = sweep.next() {
+            let lab = filled(to.clone()).await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&drop_table(&json!({}))).await;
+            sweep.seen(&lab);
+            archived(&lab, &to, &case.to_string()).await;
         }
+        runs += sweep.runs().0;
     }
     assert!(runs > 100, "only {runs} runs");
 }

@@ -11,7 +11,7 @@ use evenkeel::wide;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::DISTURBANCES;
+use crate::sweep::Sweep;
 use crate::world::{Disturbance, Lab, SMALL, job, table};
 
 const CATALOG: &str = r#"
@@ -197,26 +197,25 @@ async fn operations_of(scenario: &Scenario) -> u64 {
 async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
     let mut runs = 0_u32;
     for scenario in scenarios() {
-        let operations = operations_of(&scenario).await;
-        for disturbance in DISTURBANCES {
-            for at in 1..=operations + 1 {
-                let lab = prepared(&scenario).await;
-                lab.weather.arm(at, disturbance);
-                lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
-                lab.weather.calm();
-                lab.finish().await;
-                let story = format!("{}, {disturbance:?} at operation {at}", scenario.name);
-                check(&lab, &story).await;
-                let mut found: Vec<_> = Vec::new();
-                for name in ["Surveys", "FormerSurveys"] {
-                    found.extend(entities(&lab, name, &story).into_iter().map(|(rk, survey)| (name, rk, survey)));
-                }
-                let expected: Vec<_> =
-                    (scenario.after)().into_iter().map(|(name, rk, survey)| (name, rk.to_owned(), survey.properties)).collect();
-                assert_eq!(found, expected, "{story}");
-                runs += 1;
+        let mut sweep = Sweep::over(operations_of(&scenario).await);
+        while let Some(case) = sweep.next() {
+            let lab = prepared(&scenario).await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
+            sweep.seen(&lab);
+            lab.weather.calm();
+            lab.finish().await;
+            let story = format!("{}, {case}", scenario.name);
+            check(&lab, &story).await;
+            let mut found: Vec<_> = Vec::new();
+            for name in ["Surveys", "FormerSurveys"] {
+                found.extend(entities(&lab, name, &story).into_iter().map(|(rk, survey)| (name, rk, survey)));
             }
+            let expected: Vec<_> =
+                (scenario.after)().into_iter().map(|(name, rk, survey)| (name, rk.to_owned(), survey.properties)).collect();
+            assert_eq!(found, expected, "{story}");
         }
+        runs += sweep.runs().0;
     }
     assert!(runs > 300, "only {runs} runs: the sweep has lost its scenarios");
 }

@@ -42,6 +42,17 @@ pub(crate) enum Disturbance {
 
 type Meddling = BoxFuture<'static, ()>;
 
+/// When the late request of a run arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// There is none.
+    Never,
+    /// Before another operation of the run.
+    During,
+    /// When the run had ended, or not yet.
+    After,
+}
+
 /// A deletion that is executed and not heard of.
 enum Unheard {
     /// It has not been sent.
@@ -65,6 +76,8 @@ pub(crate) struct Strike {
     at: Mutex<BTreeMap<u64, Disturbance>>,
     counted: AtomicU64,
     calm: AtomicBool,
+    /// The number of the operation before which the last late request arrives.
+    due: Mutex<Option<u64>>,
     crashed: Notify,
     meddling: Mutex<Option<Meddling>>,
     unheard: Mutex<Option<Unheard>>,
@@ -81,6 +94,7 @@ pub(crate) struct Strike {
 impl Strike {
     pub(crate) fn arm(&self, at: u64, disturbance: Disturbance) {
         self.at.lock().unwrap().insert(at, disturbance);
+        *self.due.lock().unwrap() = None;
         self.counted.store(0, Ordering::SeqCst);
         self.calm.store(false, Ordering::SeqCst);
     }
@@ -126,6 +140,15 @@ impl Strike {
     /// How often a row of a table was written.
     pub(crate) fn writes_to(&self, table: &str) -> u64 {
         self.writes.lock().unwrap().get(table).copied().unwrap_or(0)
+    }
+
+    /// When the last late request has arrived, as of now.
+    pub(crate) fn arrival(&self) -> Arrival {
+        match *self.due.lock().unwrap() {
+            None => Arrival::Never,
+            Some(due) if due <= self.counted() => Arrival::During,
+            Some(_) => Arrival::After,
+        }
     }
 
     /// What the operation of this number was.
@@ -184,7 +207,10 @@ impl Weather for Strike {
                 Verdict::Fail(ErrorClass::Transient { retry_after: None })
             }
             Some(Disturbance::LoseAnswer) => Verdict::LoseAnswer,
-            Some(Disturbance::ArriveLater(operations)) => Verdict::ArriveLater(operations),
+            Some(Disturbance::ArriveLater(operations)) => {
+                *self.due.lock().unwrap() = Some(number.saturating_add(operations));
+                Verdict::ArriveLater(operations)
+            }
             Some(Disturbance::Meddle) => {
                 let meddling = self.meddling.lock().unwrap().take();
                 if let Some(meddling) = meddling {

@@ -64,7 +64,15 @@ pub fn build(root: &Path, tree: &Path, all: Vec<Mutant>, thorough: bool) -> Resu
     tree::write(&tree.join("Cargo.toml"), manifest.as_bytes())?;
     loop {
         let regions = weave(root, tree, &alive)?;
-        match compile(root, tree, thorough)? {
+        // What does not compile is found without generating code for what does.
+        let compiled = match compile(root, tree, &["check", "--lib"])? {
+            Compiled::Built(_) => {
+                let unit_tests: &[&str] = if thorough { &["--lib"] } else { &[] };
+                compile(root, tree, &[BUILD, unit_tests].concat())?
+            }
+            failed @ Compiled::Failed(_) => failed,
+        };
+        match compiled {
             Compiled::Built(executables) => {
                 let unconst = alive.values().filter(|mutant| mutant.does == UNCONST).count();
                 alive.retain(|_, mutant| mutant.does != UNCONST);
@@ -135,13 +143,13 @@ enum Compiled {
     Failed(Vec<Value>),
 }
 
-fn compile(root: &Path, tree: &Path, thorough: bool) -> Result<Compiled> {
+/// What mutants meet.
+const BUILD: &[&str] = &["test", "--no-run", "--test", "protocol", "--test", "contract_embedded"];
+
+fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut command = Command::new("cargo");
-    command.args(["test", "--no-run", "--locked", "--message-format=json", "--test", "protocol", "--test", "contract_embedded"]);
-    if thorough {
-        command.arg("--lib");
-    }
+    command.args(arguments).args(["--locked", "--message-format=json"]);
     let output = command
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", &target)
