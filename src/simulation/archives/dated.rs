@@ -19,6 +19,9 @@ use crate::simulation::history::CLIENT;
 /// What the names of the tables begin with.
 const PREFIX: &str = "Attempts";
 
+/// How long after its period a table is left over for sure that follows none.
+const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
+
 type Rows = BTreeMap<EntityKey, Row>;
 
 /// What is known of the tables by date.
@@ -154,7 +157,10 @@ impl DatedHistory {
         let now = now.saturating_add(self.queues_off.min(SignedDuration::ZERO)).unwrap_or(now);
         for table in self.tables.keys() {
             let followed = period_of(table).map(|(digits, _)| format!("{PREFIX}{digits}")).unwrap_or_default();
-            if self.is_over(table, now) || self.dropped.contains_key(&followed) {
+            // Its own table never came to be: it may do so until an hour after its period, and nobody drops what follows it before.
+            let alone = !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
+            let over = if alone { now.saturating_sub(SURELY_OVER).unwrap_or(now) } else { now };
+            if self.is_over(table, over) || self.dropped.contains_key(&followed) {
                 return Err(format!("the table {table} is over, and still there"));
             }
         }
