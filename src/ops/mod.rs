@@ -12,7 +12,7 @@
 //! and every request that changes something, goes through [`Guard`].
 //!
 //! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
-//! recorder. It bounds what a slow or hostile client can take: connections ([`connections`]), heads, bodies and time.
+//! recorder. It bounds what a slow or hostile client can take: connections (`connections`), heads, bodies and time.
 
 pub mod api;
 pub mod board;

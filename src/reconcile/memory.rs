@@ -80,7 +80,7 @@ pub struct MemoryBudget {
 }
 
 struct Share {
-    share: MemoryShare,
+    of: MemoryShare,
     units: u32,
     free: Arc<Semaphore>,
     held: AtomicU64,
@@ -113,19 +113,19 @@ impl MemoryBudget {
 
     /// A budget of so many bytes whose use is told.
     pub fn told(bytes: u64, listener: MemoryListener) -> Self {
-        Self::listened_to(bytes, Some(Arc::new(listener)))
+        Self::listened_to(bytes, Some(&Arc::new(listener)))
     }
 
-    fn listened_to(bytes: u64, listener: Option<Arc<MemoryListener>>) -> Self {
+    fn listened_to(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
         let share = |share: MemoryShare| {
             let units = u32::try_from(bytes / 8 * share.eighths() / UNIT).unwrap_or(u32::MAX).max(1);
             let made = Arc::new(Share {
-                share,
+                of: share,
                 units,
                 free: Arc::new(Semaphore::new(units as usize)),
                 held: AtomicU64::new(0),
                 waiting: AtomicUsize::new(0),
-                listener: listener.clone(),
+                listener: listener.cloned(),
             });
             made.tell();
             made
@@ -137,13 +137,12 @@ impl MemoryBudget {
     pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let share = &self.shares[share as usize];
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, share.units);
-        let permit = match Arc::clone(&share.free).try_acquire_many_owned(units) {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                let _waiting = Waiting::new(share);
-                // It is never closed.
-                Arc::clone(&share.free).acquire_many_owned(units).await.ok()
-            }
+        let permit = if let Ok(permit) = Arc::clone(&share.free).try_acquire_many_owned(units) {
+            Some(permit)
+        } else {
+            let _waiting = Waiting::new(share);
+            // It is never closed.
+            Arc::clone(&share.free).acquire_many_owned(units).await.ok()
         };
         let grant = MemoryGrant { share: Arc::clone(share), permit, part: None };
         share.held.fetch_add(grant.bytes(), Ordering::SeqCst);
@@ -179,14 +178,14 @@ impl Share {
 
     fn tell(&self) {
         if let Some(listener) = &self.listener {
-            listener(self.share, self.used());
+            listener(self.of, self.used());
         }
     }
 }
 
 impl std::fmt::Debug for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {:?}", self.share.name(), self.used())
+        write!(f, "{}: {:?}", self.of.name(), self.used())
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) struct LedgerEntry {
     pub(super) expired: bool,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "four separate facts about one delivery")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Delivered {
     pub(super) tick: u64,

@@ -49,7 +49,8 @@ fn problem(directive: &str) -> Result<(), String> {
     };
     let module = target.split(['[', ':']).next().unwrap_or_default().trim();
     let exists = module == env!("CARGO_PKG_NAME") || LIBRARIES.iter().any(|library| module.starts_with(library));
-    if !exists && !(module.is_empty() && target.starts_with('[')) {
+    let any_module = module.is_empty() && target.starts_with('[');
+    if !exists && !any_module {
         let module: String = module.chars().take(SHOWN_CHARACTERS).collect();
         return Err(format!("{module:?} is neither a level nor a module; those of this program begin with evenkeel"));
     }

@@ -33,7 +33,9 @@ pub(crate) async fn adapt(sources: &[Arc<Source>], memory: u64, clock: &dyn Cloc
             let limit = controller.after(&window);
             if limit != before {
                 slots.resize(limit);
-                sources.iter().for_each(|source| source.board.tell_concurrency());
+                for source in sources {
+                    source.board.tell_concurrency();
+                }
                 if let Some(source) = sources.first() {
                     tracing::debug!(queue = %source.configured, before, limit, ended = window.ended, throttled = window.throttled, "concurrency adapted");
                 }

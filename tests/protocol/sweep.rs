@@ -125,7 +125,7 @@ impl Sweep {
             (Way::LateAndStopped(later), Arrival::During) => Way::LateAndStopped(later + STRIDE),
             (Way::LateAndStopped(later), Arrival::After) if later < LAST_OF_ALL => Way::LateAndStopped(LAST_OF_ALL),
             // What only reads arrives for nobody.
-            (Way::Once(_), _) | (Way::Late(_), Arrival::Never) | (Way::LateAndStopped(_), _) => {
+            (Way::Once(_) | Way::LateAndStopped(_), _) | (Way::Late(_), Arrival::Never) => {
                 let last = if self.part == Part::Arrivals { self.operations } else { self.operations + 1 };
                 return (at < last).then(|| self.first(at + 1));
             }

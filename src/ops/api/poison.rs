@@ -261,10 +261,10 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
                 Change::Requeue => {
-                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message requeued")
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message requeued");
                 }
                 Change::Discard => {
-                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message discarded")
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message discarded");
                 }
             }
             report.done.push(message_id);

@@ -72,7 +72,7 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
     let worker = daemon.worker_of(company::catalog(Shape::default()), Concurrency::Auto, move |_, operation: &OperationInfo| {
         let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
         counted.fetch_add(u64::from(table), Ordering::Relaxed);
-        Verdict::AnswerLate { answers: request - Duration::from_millis(5), patience: Duration::from_mins(1) }
+        Verdict::AnswerLate { answers: request.saturating_sub(Duration::from_millis(5)), patience: Duration::from_mins(1) }
     });
     let report = until_idle(&worker).await;
     // Those to tables, the one that got the message and the one that deleted it; a timer may be a millisecond late, or two.
