@@ -9,9 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::Parts;
+use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
 use crate::ops::board::{Board, SilentWorker};
-use crate::ports::{Condition, Query, StoreError, TableOperation, TableStore};
+use crate::ports::{Condition, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// The partition of the workers' rows.
 const PARTITION: &str = "worker";
@@ -46,7 +47,7 @@ impl<'a> Fleet<'a> {
         let account = parts.context.stores.account(&AccountName::main()).ok()?;
         Some(Self {
             tables: account.tables.as_ref(),
-            table: TableName::new("EvenkeelMigrations").ok()?,
+            table: TableName::new(MIGRATIONS).ok()?,
             partition: Key::new(PARTITION).ok()?,
             own: EntityKey::new(PARTITION, name).ok()?,
         })
@@ -66,7 +67,7 @@ impl<'a> Fleet<'a> {
                 // A store that does not answer is told of by its circuit.
                 Err(error) => tracing::debug!(error = cause::chain(&error), "other workers: cannot be looked at"),
             }
-            tokio::time::sleep(EVERY.mul_f64(parts.chance.between(0.8, 1.2))).await;
+            tokio::time::sleep(parts.chance.jittered(EVERY)).await;
         }
     }
 
@@ -74,16 +75,9 @@ impl<'a> Fleet<'a> {
     async fn beat(&self) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
         let row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
         self.tables.apply(&self.table, &TableOperation::InsertOrReplace(row)).await?;
-        let mut query = Query { filter: Some(Filter::partition(&self.partition)), ..Query::default() };
-        let mut rows = Vec::new();
-        loop {
-            let page = self.tables.query(&self.table, &query).await?;
-            rows.extend(page.rows.into_iter().filter_map(|row| Some((row.entity.key, row.timestamp?.timestamp()))));
-            match page.continuation {
-                Some(next) => query.continuation = Some(next),
-                None => return Ok(rows),
-            }
-        }
+        let query = Query { filter: Some(Filter::partition(&self.partition)), ..Query::default() };
+        let rows = all_rows(self.tables, &self.table, query).await?;
+        Ok(rows.into_iter().filter_map(|row| Some((row.entity.key, row.timestamp?.timestamp()))).collect())
     }
 
     async fn forget(&self, forgotten: &[EntityKey]) {
@@ -126,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {
         let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(Fair)).account();
-        let table = TableName::new("EvenkeelMigrations").unwrap();
+        let table = TableName::new(MIGRATIONS).unwrap();
         account.tables.create_table(&table).await.unwrap();
         let fleet = |name: &str| Fleet {
             tables: account.tables.as_ref(),

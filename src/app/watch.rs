@@ -32,7 +32,7 @@ impl Watch<'_> {
         let lease = self.current.lease();
         let mut pause = EVERY;
         loop {
-            let wait = tokio::time::sleep(pause.mul_f64(self.parts.chance.between(0.8, 1.2)));
+            let wait = tokio::time::sleep(self.parts.chance.jittered(pause));
             tokio::select! {
                 () = wait => {}
                 () = lease.asked(), if pause == EVERY => {}

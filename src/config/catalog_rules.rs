@@ -4,12 +4,14 @@ use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, Tables, ViewDraft};
 use crate::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure};
+use crate::model::claim::CLAIMS;
+use crate::model::names::MIGRATIONS;
 use crate::model::nearest::nearest;
 use crate::model::template::{Crowding, Part, Template};
 use crate::model::{TableName, ViewName};
 
 /// Tables that evenkeel keeps its own records in.
-const RESERVED_TABLES: [&str; 4] = ["EvenkeelFootprints", "EvenkeelClaims", "EvenkeelMigrations", "EvenkeelAudits"];
+const RESERVED_TABLES: [&str; 3] = [CLAIMS, MIGRATIONS, "EvenkeelAudits"];
 
 /// Checks the catalog as a whole.
 pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {

@@ -20,6 +20,7 @@ use super::plan::{self, ViewAction, ViewChange};
 use super::{AppliedMigration, Migration, MigrationError, RecordedView};
 use crate::catalog::{DatedRef, Source, TableRef};
 use crate::model::dated::DatedTables;
+use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, CatalogOwner, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
 
 /// The partition of applied migrations.
@@ -35,11 +36,11 @@ const MET: &str = "met~";
 
 /// The table that keeps the record.
 pub(super) fn table() -> Result<TableName, MigrationError> {
-    TableName::new("EvenkeelMigrations").map_err(|error| bug(&error))
+    TableName::new(MIGRATIONS).map_err(|error| bug(&error))
 }
 
 fn bug(error: &dyn std::error::Error) -> MigrationError {
-    MigrationError::File { file: "EvenkeelMigrations".to_owned(), problem: error.to_string() }
+    MigrationError::File { file: MIGRATIONS.to_owned(), problem: error.to_string() }
 }
 
 fn key(pk: &str, rk: impl Into<String>) -> Result<EntityKey, MigrationError> {

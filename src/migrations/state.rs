@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::rows::{self, Recorded};
 use super::{CatalogRecord, MigrationError, Needs};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Filter, QueueName, TableName};
-use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore, all_tables};
+use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore, all_rows, all_tables};
 
 /// What is there.
 #[derive(Debug, Clone, Default)]
@@ -151,18 +151,8 @@ pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<Reco
     }
 }
 
-async fn read_record(account: &AccountName, tables: &dyn TableStore, mut query: Query) -> Result<Vec<Recorded>, MigrationError> {
+async fn read_record(account: &AccountName, tables: &dyn TableStore, query: Query) -> Result<Vec<Recorded>, MigrationError> {
     let table = rows::table()?;
-    let mut found = Vec::new();
-    loop {
-        let page = tables.query(&table, &query).await;
-        let page = page.map_err(MigrationError::store(format!("reading {table} of account {account}")))?;
-        for row in &page.rows {
-            found.push(rows::read(account, row)?);
-        }
-        match page.continuation {
-            Some(next) => query.continuation = Some(next),
-            None => return Ok(found),
-        }
-    }
+    let found = all_rows(tables, &table, query).await.map_err(MigrationError::store(format!("reading {table} of account {account}")))?;
+    found.iter().map(|row| rows::read(account, row)).collect()
 }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::limits;
 
+/// Table of the program's own records: applied migrations, the catalog, workers, the secret of cursors.
+pub const MIGRATIONS: &str = "EvenkeelMigrations";
+
 /// Why a text is not the name of something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not a {what} name: {rule}")]

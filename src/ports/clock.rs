@@ -34,4 +34,9 @@ pub trait Chance: Send + Sync {
     fn between(&self, low: f64, high: f64) -> f64 {
         low + self.unit() * (high - low)
     }
+
+    /// A wait up to a fifth shorter or longer, so that those who began together do not stay together.
+    fn jittered(&self, wait: Duration) -> Duration {
+        wait.mul_f64(self.between(0.8, 1.2))
+    }
 }

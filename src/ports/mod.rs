@@ -23,4 +23,4 @@ pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
 pub use sink::{DocumentWrite, Sink, Written};
 pub use stores::{Account, Stores};
-pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_tables};
+pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};

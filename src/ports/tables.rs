@@ -54,6 +54,19 @@ pub async fn all_tables(store: &dyn TableStore) -> Result<BTreeSet<TableName>, S
     }
 }
 
+/// Every row that a query finds, page after page from where it begins.
+pub async fn all_rows(store: &dyn TableStore, table: &TableName, mut query: Query) -> Result<Vec<Row>, StoreError> {
+    let mut rows = Vec::new();
+    loop {
+        let page = store.query(table, &query).await?;
+        rows.extend(page.rows);
+        query.continuation = page.continuation;
+        if query.continuation.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
 /// One write of one entity, alone or in a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableOperation {

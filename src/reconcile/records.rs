@@ -12,7 +12,7 @@ use super::failure::{permanent, storage};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::AuditCursor;
 use crate::model::{Comparison, EdmDateTime, EdmValue, Entity, EntityKey, Filter, TableName, ViewName};
-use crate::ports::{Condition, ErrorClass, Query, StoreError, TableOperation, TableStore};
+use crate::ports::{Condition, ErrorClass, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// When the last audit of a view's source ended, and how many of the view's items it left wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,23 +84,17 @@ pub async fn audited_primaries(tables: &dyn TableStore, source: &TableName) -> R
 
 /// What audits found in an account, view by view. Rows that say nothing of the kind are left out.
 pub async fn audit_records(tables: &dyn TableStore, catalog: &Catalog) -> Result<Vec<AuditRecord>, StoreError> {
-    let mut query = Query::default();
     let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
-    loop {
-        let page = tables.query(&table(), &query).await?;
-        for record in page.rows.iter().filter_map(|row| record(&row.entity)) {
-            // Of a view over a range there are two tables to audit, the one's and the many's. Of tables by date the latest counts: who
-            // audits them goes on with the new ones.
-            let by_date = catalog.dated_views.contains_key(&record.view);
-            let known = records.entry(record.view.clone()).or_insert_with(|| AuditRecord { drift: 0, ..record.clone() });
-            known.drift += record.drift;
-            known.completed = if by_date { known.completed.max(record.completed) } else { known.completed.min(record.completed) };
-        }
-        match page.continuation {
-            Some(next) => query.continuation = Some(next),
-            None => return Ok(records.into_values().collect()),
-        }
+    let rows = all_rows(tables, &table(), Query::default()).await?;
+    for record in rows.iter().filter_map(|row| record(&row.entity)) {
+        // Of a view over a range there are two tables to audit, the one's and the many's. Of tables by date the latest counts: who
+        // audits them goes on with the new ones.
+        let by_date = catalog.dated_views.contains_key(&record.view);
+        let known = records.entry(record.view.clone()).or_insert_with(|| AuditRecord { drift: 0, ..record.clone() });
+        known.drift += record.drift;
+        known.completed = if by_date { known.completed.max(record.completed) } else { known.completed.min(record.completed) };
     }
+    Ok(records.into_values().collect())
 }
 
 fn record(entity: &Entity) -> Option<AuditRecord> {

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::{permanent, storage};
+use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, EdmValue, Entity, EntityKey, Job, TableName};
 use crate::ports::{ErrorClass, Missing, StoreError, TableOperation, TableStore};
 
@@ -81,7 +82,7 @@ impl Engine {
 }
 
 fn place() -> Result<(TableName, EntityKey), Box<dyn std::error::Error + Send + Sync>> {
-    Ok((TableName::new("EvenkeelMigrations")?, EntityKey::new("secret", "cursors")?))
+    Ok((TableName::new(MIGRATIONS)?, EntityKey::new("secret", "cursors")?))
 }
 
 /// The text of the secret; nothing where there is none. Its table is made where migrations have not come by yet.

@@ -274,6 +274,11 @@ impl PollInterval {
 }
 
 impl QueueSettings {
+    /// One queue of the account `main` that carries every operation, one job at a time.
+    pub fn plain(name: QueueName) -> Self {
+        Self { name, account: AccountName::main(), concurrency: Concurrency::Fixed(1), shards: 1, allow: None }
+    }
+
     /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.
     pub fn polled(&self) -> f64 {
         f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECKS)

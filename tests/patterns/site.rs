@@ -20,7 +20,7 @@ use evenkeel::model::claim;
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits};
-use evenkeel::ports::{Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation};
+use evenkeel::ports::{Account, Blob, BlobUpload, Chance, Clock, MessageText, Query, Stores, TableOperation, all_rows};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, PlanReport, Work, footprint};
 use evenkeel::settings::QueueSettings;
 use flate2::Compression;
@@ -93,13 +93,7 @@ impl Site {
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
-        let queue = QueueSettings {
-            name: QueueName::new(format!("jobs-{unique}")).unwrap(),
-            account: AccountName::main(),
-            concurrency: 1_usize.into(),
-            shards: 1,
-            allow: None,
-        };
+        let queue = QueueSettings::plain(QueueName::new(format!("jobs-{unique}")).unwrap());
         let client = Client::new(stores.clone(), Arc::clone(&site_catalog), vec![queue]);
         let parts = EngineParts { stores, catalog: Arc::clone(&site_catalog), clock: Arc::clone(&clock), chance, recheck_after };
         for suffix in ["", "-recheck"] {
@@ -232,19 +226,12 @@ impl Site {
 
     /// The keys of a table's rows, each with one of its properties.
     pub(crate) async fn keys(&self, table: &str, property: &str) -> Vec<(String, String, String)> {
-        let mut query = Query::default();
-        let mut keys = Vec::new();
-        loop {
-            let page = self.account.tables.query(&self.table(table), &query).await.unwrap();
-            keys.extend(page.rows.iter().map(|row| {
-                let key = &row.entity.key;
-                (key.pk.to_string(), key.rk.to_string(), row.entity.text(property).unwrap_or_default().to_owned())
-            }));
-            match page.continuation {
-                Some(next) => query.continuation = Some(next),
-                None => return keys,
-            }
-        }
+        let rows = all_rows(self.account.tables.as_ref(), &self.table(table), Query::default()).await.unwrap();
+        let key = |row: &Row| {
+            let key = &row.entity.key;
+            (key.pk.to_string(), key.rk.to_string(), row.entity.text(property).unwrap_or_default().to_owned())
+        };
+        rows.iter().map(key).collect()
     }
 
     /// A client writes a row, as clients do.

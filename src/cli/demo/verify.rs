@@ -12,7 +12,7 @@ use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
-use crate::ports::{Query, Stores, all_blobs, all_tables};
+use crate::ports::{Query, Stores, all_blobs, all_rows, all_tables};
 use crate::shared::{self, Owned};
 use crate::wide;
 
@@ -178,14 +178,5 @@ fn compare(expected: Vec<(Primary, ItemAddress, Item)>, mut found: Found) -> Fin
 /// Every row of a table.
 pub(super) async fn scan(stores: &Stores, table: &TableRef) -> anyhow::Result<Vec<Row>> {
     let tables = &stores.account(&table.account)?.tables;
-    let mut rows = Vec::new();
-    let mut query = Query::default();
-    loop {
-        let page = tables.query(&table.table, &query).await.with_context(|| format!("reading the table {table}"))?;
-        rows.extend(page.rows);
-        match page.continuation {
-            Some(next) => query.continuation = Some(next),
-            None => return Ok(rows),
-        }
-    }
+    all_rows(tables.as_ref(), &table.table, Query::default()).await.with_context(|| format!("reading the table {table}"))
 }
