@@ -84,7 +84,7 @@ async fn perform(
         serving.condition.working(worker.status());
     }
     parts.keeper(current.engine().catalog()).tend().await.context("creating the tables by date")?;
-    let catalog = Arc::new(current.engine().catalog().clone());
+    let catalog = Arc::clone(current.engine().catalog());
     let queue = parts.context.settings.queues.first().context("the demonstration has a queue")?.name.clone();
     let stage = Stage {
         stores: parts.context.stores.clone(),

@@ -33,13 +33,13 @@ pub(super) async fn watch(parts: &Parts, current: &Current, condition: &Conditio
             // A store that does not answer is told of by its circuit.
             Err(error) => tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands"),
         }
-        tokio::time::sleep(EVERY.mul_f64(parts.chance.between(0.8, 1.2))).await;
+        tokio::time::sleep(parts.chance.jittered(EVERY)).await;
     }
 }
 
 async fn look(parts: &Parts, current: &Current) -> Result<Gone, MigrationError> {
     let context = &parts.context;
-    let catalog = Arc::new(current.engine().catalog().clone());
+    let catalog = Arc::clone(current.engine().catalog());
     Migrator::new(context.stores.clone(), &context.settings, catalog, Arc::clone(&context.clock))?.missing_tables().await
 }
 

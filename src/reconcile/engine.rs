@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// What it derives.
-    pub fn catalog(&self) -> &Catalog {
+    pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
