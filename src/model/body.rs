@@ -44,20 +44,88 @@ pub struct Body {
     pub raw_bytes: usize,
 }
 
+/// The body of a message, of which nothing compressed is expanded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RawBody<'m> {
+    /// Plain text.
+    Text(&'m str),
+    /// What Base64 stood for: text, or gzip of it.
+    Bytes(Vec<u8>),
+}
+
+impl<'m> RawBody<'m> {
+    /// Opens a message.
+    pub fn of(message: &'m str) -> Result<Self, BodyError> {
+        let trimmed = trimmed(message);
+        if trimmed.starts_with('{') {
+            return Ok(Self::Text(trimmed));
+        }
+        let compact: Vec<u8> = trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let bytes = if compact.is_empty() { None } else { BASE64.decode(compact).ok() };
+        bytes.map(Self::Bytes).ok_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()))
+    }
+
+    /// Its text, expanded.
+    pub fn expanded(self) -> Result<Body, BodyError> {
+        let bytes = match self {
+            Self::Text(text) => return Ok(Body { text: text.to_owned(), raw_bytes: text.len() }),
+            Self::Bytes(bytes) => bytes,
+        };
+        let raw_bytes = bytes.len();
+        let bytes = if bytes.starts_with(&GZIP) { expand(&bytes)? } else { bytes };
+        let text = String::from_utf8(bytes)
+            .map_err(|error| BodyError::NotUtf8 { bytes: error.as_bytes().len(), at: error.utf8_error().valid_up_to() })?;
+        Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
+    }
+
+    /// How much it holds, without holding it: nothing of it is kept, and what is compressed is expanded no further than it is to be
+    /// read.
+    pub fn extent(&self) -> Extent {
+        let mut extent = Extent::default();
+        match self {
+            Self::Text(text) => extent.add(text.as_bytes()),
+            Self::Bytes(bytes) if bytes.starts_with(&GZIP) => {
+                let mut expanded = flate2::read::GzDecoder::new(bytes.as_slice()).take(limits::EXPANDED_BODY_BYTES as u64 + 1);
+                let mut piece = [0; 8_192];
+                while let Ok(read @ 1..) = expanded.read(&mut piece) {
+                    extent.add(&piece[..read]);
+                }
+            }
+            Self::Bytes(bytes) => extent.add(bytes),
+        }
+        extent
+    }
+
+    /// Its first bytes, at most `most`; nothing where they are no text. What is compressed is expanded no further.
+    fn beginning(&self, most: usize) -> Option<Excerpt> {
+        let bytes = match self {
+            Self::Text(text) => return Some(beginning(text, most)),
+            Self::Bytes(bytes) => bytes,
+        };
+        if !bytes.starts_with(&GZIP) {
+            return Some(beginning(std::str::from_utf8(bytes).ok()?.trim_start_matches('\u{feff}'), most));
+        }
+        let mut expanded = Vec::new();
+        flate2::read::GzDecoder::new(bytes.as_slice()).take(most as u64 + 1).read_to_end(&mut expanded).ok()?;
+        let cut = expanded.len() > most;
+        expanded.truncate(most);
+        let text = match std::str::from_utf8(&expanded) {
+            Ok(text) => text,
+            // The cut may have gone through a character.
+            Err(error) if cut && error.error_len().is_none() => std::str::from_utf8(&expanded[..error.valid_up_to()]).ok()?,
+            Err(_) => return None,
+        };
+        Some(Excerpt { text: text.trim_start_matches('\u{feff}').to_owned(), cut })
+    }
+}
+
 /// Finds the text inside a message.
 pub fn decode(message: &str) -> Result<Body, BodyError> {
-    let trimmed = message.trim_start_matches('\u{feff}').trim();
-    if trimmed.starts_with('{') {
-        return Ok(Body { text: trimmed.to_owned(), raw_bytes: trimmed.len() });
-    }
-    let compact: String = trimmed.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    let bytes = if compact.is_empty() { None } else { BASE64.decode(&compact).ok() };
-    let bytes = bytes.ok_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()))?;
-    let raw_bytes = bytes.len();
-    let bytes = if bytes.starts_with(&GZIP) { expand(&bytes)? } else { bytes };
-    let text = String::from_utf8(bytes)
-        .map_err(|error| BodyError::NotUtf8 { bytes: error.as_bytes().len(), at: error.utf8_error().valid_up_to() })?;
-    Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
+    RawBody::of(message)?.expanded()
+}
+
+fn trimmed(message: &str) -> &str {
+    message.trim_start_matches('\u{feff}').trim()
 }
 
 /// How much a message holds.
@@ -81,29 +149,6 @@ impl Extent {
     }
 }
 
-/// How much a message holds, without holding it: nothing of it is kept, and what is compressed is expanded no further than it would
-/// be to [`decode`] it.
-pub fn extent(message: &str) -> Extent {
-    let mut extent = Extent::default();
-    let trimmed = message.trim_start_matches('\u{feff}').trim();
-    if trimmed.starts_with('{') {
-        extent.add(trimmed.as_bytes());
-        return extent;
-    }
-    let compact: Vec<u8> = trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let Ok(bytes) = BASE64.decode(compact) else { return extent };
-    if !bytes.starts_with(&GZIP) {
-        extent.add(&bytes);
-        return extent;
-    }
-    let mut expanded = flate2::read::GzDecoder::new(bytes.as_slice()).take(limits::EXPANDED_BODY_BYTES as u64 + 1);
-    let mut piece = [0; 8_192];
-    while let Ok(read @ 1..) = expanded.read(&mut piece) {
-        extent.add(&piece[..read]);
-    }
-    extent
-}
-
 /// The beginning of a message's text, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
@@ -115,28 +160,8 @@ pub struct Excerpt {
 
 /// The first bytes of the text inside a message, at most `most`. What is compressed is expanded no further.
 pub fn excerpt(message: &str, most: usize) -> Excerpt {
-    let trimmed = message.trim_start_matches('\u{feff}').trim();
-    let inside = if trimmed.starts_with('{') { None } else { inside_at_most(trimmed, most) };
-    inside.unwrap_or_else(|| beginning(trimmed, most))
-}
-
-fn inside_at_most(message: &str, most: usize) -> Option<Excerpt> {
-    let compact: String = message.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    let bytes = BASE64.decode(compact).ok().filter(|bytes| !bytes.is_empty())?;
-    if !bytes.starts_with(&GZIP) {
-        return Some(beginning(std::str::from_utf8(&bytes).ok()?.trim_start_matches('\u{feff}'), most));
-    }
-    let mut expanded = Vec::new();
-    flate2::read::GzDecoder::new(bytes.as_slice()).take(most as u64 + 1).read_to_end(&mut expanded).ok()?;
-    let cut = expanded.len() > most;
-    expanded.truncate(most);
-    let text = match std::str::from_utf8(&expanded) {
-        Ok(text) => text,
-        // The cut may have gone through a character.
-        Err(error) if cut && error.error_len().is_none() => std::str::from_utf8(&expanded[..error.valid_up_to()]).ok()?,
-        Err(_) => return None,
-    };
-    Some(Excerpt { text: text.trim_start_matches('\u{feff}').to_owned(), cut })
+    let inside = RawBody::of(message).ok().and_then(|raw| raw.beginning(most));
+    inside.unwrap_or_else(|| beginning(trimmed(message), most))
 }
 
 fn beginning(text: &str, most: usize) -> Excerpt {
@@ -201,6 +226,10 @@ mod tests {
         assert_eq!(pack(&noise), None);
     }
 
+    fn extent(message: &str) -> Extent {
+        RawBody::of(message).unwrap().extent()
+    }
+
     #[test]
     fn how_much_a_message_holds_is_known_without_holding_it() {
         let zeros = format!("{{\"op\":[{}]}}", vec!["0"; 300_000].join(","));
@@ -212,7 +241,7 @@ mod tests {
         }
         let bomb = BASE64.encode(gzip(&vec![b','; 40_000_000]));
         assert_eq!(extent(&bomb).values, limits::EXPANDED_BODY_BYTES as u64 + 1, "it is not expanded to its end");
-        assert_eq!(extent("hello there"), Extent::default());
+        assert!(RawBody::of("hello there").is_err());
         assert!(extent(&BASE64.encode([0x1f, 0x8b, 8, 0])).bytes == 0);
     }
 

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::audit::Audit;
 use super::backfill::{Backfill, BackfillScope};
-use super::body::{self, BodyError};
+use super::body::{BodyError, RawBody};
 use super::carry::Carry;
 use super::cursor::JobCursor;
 use super::drop_table::DropTable;
@@ -309,7 +309,12 @@ pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
 
 /// The JSON object inside a message, whatever it means.
 pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
-    let body = body::decode(message).map_err(JobError::Body)?;
+    object_in(RawBody::of(message).map_err(JobError::Body)?)
+}
+
+/// The JSON object inside a message whose body was opened.
+pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
+    let body = raw.expanded().map_err(JobError::Body)?;
     if body.raw_bytes > limits::QUEUE_BODY_BYTES {
         return Err(JobError::TooLarge(body.raw_bytes));
     }

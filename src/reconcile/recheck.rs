@@ -4,9 +4,9 @@
 //! that ran when it was queued is left, and the service no longer accepts a request signed then.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::model::job::Primary;
+use crate::model::job::{self, Primary};
 use crate::model::{EntityKey, ItemAddress, Key, TableName, body};
 
 /// A second look at a primary and some items.
@@ -50,9 +50,13 @@ impl Recheck {
 
     /// Reads the text of a message on a recheck queue.
     pub fn decode(message: &str) -> Result<Self, RecheckError> {
-        let body = body::decode(message).map_err(|error| RecheckError(error.to_string()))?;
-        let json: Value = serde_json::from_str(&body.text).map_err(|error| RecheckError(error.to_string()))?;
-        let wire: Wire = serde_json::from_value(json).map_err(|error| RecheckError(error.to_string()))?;
+        let object = job::decode_object(message).map_err(|error| RecheckError(error.to_string()))?;
+        Self::of_object(object)
+    }
+
+    /// Reads the JSON object inside a message on a recheck queue.
+    pub fn of_object(object: Map<String, Value>) -> Result<Self, RecheckError> {
+        let wire: Wire = serde_json::from_value(Value::Object(object)).map_err(|error| RecheckError(error.to_string()))?;
         if wire.op != "recheck" || wire.v != 1 {
             return Err(RecheckError(format!("op {:?}, v {}", wire.op, wire.v)));
         }

@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use super::count;
 use super::decide::{End, Ran, Settlement, Situation, Stores, decide, describe};
 use super::engine::{Engine, Tally};
-use super::examine::{Examined, examine};
+use super::examine::{self, Examined, examine};
 use super::lease::{Hold, Lease, Leased};
 use super::observer::{Ended, delivered};
 use super::poison::Reason;
@@ -25,6 +25,7 @@ use super::source::{Carries, Source};
 use super::status::InFlight;
 use super::times::QueueTime;
 use super::weight;
+use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
@@ -35,8 +36,11 @@ use crate::telemetry::trail::{self, Keeping};
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
 pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: Message, sent: Duration, place: InFlight) {
     let began = engine.now();
-    let mut lease = begin_lease(&engine, &source, &message, sent, began);
-    let weight = weight::examining(&message);
+    let queue_time = QueueTime::of(&message, engine.settings.lease, sent);
+    let received = Received { message: &message, queue_time, sent, began };
+    let mut lease = begin_lease(&engine, &source, &received);
+    let raw = examine::open(&message);
+    let weight = weight::examining(&message, raw.as_ref().map(RawBody::extent).unwrap_or_default());
     // Before it is decoded: a small message may hold much.
     let mut memory = match lease.hold(engine.memory.take(MemoryShare::Messages, weight)).await {
         Hold::Finished(memory) => memory,
@@ -47,16 +51,16 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
         }
     };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, source.carries, source.allow.as_ref()))).unwrap_or_else(|payload| {
-        Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
-    });
+    let examined =
+        catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, source.allow.as_ref()))).unwrap_or_else(|payload| {
+            Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
+        });
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
     traces::follow(&span, examined.traceparent.as_deref());
     let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
-    let received = Received { message: &message, sent, began };
     trail::scope(keeping, work_on(&engine, &source, &received, &examined, lease)).instrument(span).await;
     drop(memory);
     // Only now: what is not settled is in flight.
@@ -66,15 +70,17 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
 /// A message, and when it came.
 struct Received<'m> {
     message: &'m Message,
+    /// The queue's clock.
+    queue_time: QueueTime,
     /// When the request that got it was sent (monotonic).
     sent: Duration,
     /// When its delivery began (monotonic).
     began: Duration,
 }
 
-fn begin_lease(engine: &Engine, source: &Arc<Source>, message: &Message, sent: Duration, began: Duration) -> Lease {
+fn begin_lease(engine: &Engine, source: &Arc<Source>, received: &Received<'_>) -> Lease {
+    let Received { message, queue_time, sent, began } = *received;
     let visibility = engine.settings.lease;
-    let queue_time = QueueTime::of(message, visibility, sent);
     let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
     let text = match &message.text {
         MessageText::Readable(text) => Some(text.clone()),
@@ -85,8 +91,7 @@ fn begin_lease(engine: &Engine, source: &Arc<Source>, message: &Message, sent: D
 }
 
 async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>, examined: &Examined, mut lease: Lease) {
-    let Received { message, sent, began } = *received;
-    let queue_time = QueueTime::of(message, engine.settings.lease, sent);
+    let Received { message, queue_time, sent, began } = *received;
     let deliveries = &examined.deliveries;
     let attempts = deliveries.attempts();
     if planted(Bug::DeletedBeforeRun) {

@@ -9,8 +9,9 @@ use super::decide::Rejection;
 use super::poison::Reason;
 use super::source::Carries;
 use crate::model::Job;
+use crate::model::body::RawBody;
 use crate::model::cause;
-use crate::model::job::{self, JobDigest, OPS};
+use crate::model::job::{self, JobDigest, JobError, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -52,15 +53,21 @@ impl Examined {
     }
 }
 
-/// Looks at a message.
-pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeSet<String>>) -> Examined {
-    let text = match &message.text {
-        MessageText::Readable(text) => text,
-        MessageText::Unreadable { reason, .. } => {
-            return Examined::rejected(message, Reason::Undecodable, format!("the queue's text cannot be read: {reason}"));
-        }
+/// The body of a message, or why it has none. Nothing compressed is expanded.
+pub(crate) fn open(message: &Message) -> Result<RawBody<'_>, String> {
+    match &message.text {
+        MessageText::Readable(text) => RawBody::of(text).map_err(|error| cause::chain(&JobError::Body(error))),
+        MessageText::Unreadable { reason, .. } => Err(format!("the queue's text cannot be read: {reason}")),
+    }
+}
+
+/// Looks at a message whose body was opened.
+pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carries: Carries, allow: Option<&BTreeSet<String>>) -> Examined {
+    let raw = match raw {
+        Ok(raw) => raw,
+        Err(error) => return Examined::rejected(message, Reason::Undecodable, error),
     };
-    let object = match job::decode_object(text) {
+    let object = match job::object_in(raw) {
         Ok(object) => object,
         Err(error) => {
             let reason = if error.is_undecodable() { Reason::Undecodable } else { Reason::Permanent };
@@ -80,7 +87,7 @@ pub(crate) fn examine(message: &Message, carries: Carries, allow: Option<&BTreeS
     match carries {
         Carries::Rechecks => {
             examined.op = RECHECK;
-            examined.work = Recheck::decode(text).map(Work::Recheck).or_else(|error| permanent(cause::chain(&error)));
+            examined.work = Recheck::of_object(object).map(Work::Recheck).or_else(|error| permanent(cause::chain(&error)));
         }
         Carries::Jobs => {
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.into_iter().find(|known| known == op)).unwrap_or(UNKNOWN);
@@ -120,7 +127,7 @@ mod tests {
             next_visible: Timestamp::UNIX_EPOCH,
         };
         let allow = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect());
-        examine(&message, carries, allow.as_ref())
+        examine(&message, open(&message), carries, allow.as_ref())
     }
 
     const SYNC: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;

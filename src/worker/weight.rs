@@ -1,7 +1,7 @@
 //! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
 
 use crate::model::Job;
-use crate::model::body::{self, Extent};
+use crate::model::body::Extent;
 use crate::ports::{Message, MessageText};
 use crate::reconcile::Work;
 
@@ -21,10 +21,9 @@ pub(crate) fn received(message: &Message) -> u64 {
         }
 }
 
-/// Memory that examining a message takes at most.
-pub(crate) fn examining(message: &Message) -> u64 {
-    let MessageText::Readable(text) = &message.text else { return received(message) };
-    let Extent { bytes, values, names } = body::extent(text);
+/// Memory that examining a message of this extent takes at most.
+pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
+    let Extent { bytes, values, names } = extent;
     received(message) + TEXTS * bytes + VALUE_BYTES * values + NAME_BYTES * names
 }
 
