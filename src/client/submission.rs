@@ -227,11 +227,9 @@ mod tests {
 
     fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Vec<QueueSettings> {
         let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
-            name: QueueName::new(*name).unwrap(),
-            account: AccountName::main(),
-            concurrency: 1_usize.into(),
             shards: *shards,
             allow: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()),
+            ..QueueSettings::plain(QueueName::new(*name).unwrap())
         });
         queues.collect()
     }

@@ -55,13 +55,7 @@ pub(crate) fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
 
 /// A migrator with one queue of two shards.
 pub(crate) fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
-    let queue = QueueSettings {
-        name: QueueName::new("jobs").unwrap(),
-        account: AccountName::main(),
-        concurrency: 1_usize.into(),
-        shards: 2,
-        allow: None,
-    };
+    let queue = QueueSettings { shards: 2, ..QueueSettings::plain(QueueName::new("jobs").unwrap()) };
     let stores = Stores::new([(AccountName::main(), world.account())].into());
     Migrator::new(stores, &settings(vec![queue]), Arc::clone(catalog), Arc::new(Noon)).unwrap()
 }

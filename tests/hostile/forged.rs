@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel::model::claim;
 use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, Entity, QueueName, body};
+use evenkeel::model::{Entity, QueueName, body};
 use evenkeel::ports::{TableOperation, Ttl};
 use evenkeel::reconcile::Recheck;
 use evenkeel::settings::QueueSettings;
@@ -210,7 +210,7 @@ impl Stage {
 
     async fn operate(&self, fields: &Value, discard: bool) {
         let queue = QueueName::new("jobs").unwrap();
-        let settings = QueueSettings { name: queue, account: AccountName::main(), concurrency: 1_usize.into(), shards: 1, allow: None };
+        let settings = QueueSettings::plain(queue);
         let poison = PoisonQueue::new(&self.account, &settings).unwrap();
         let text = body::encode(&message("forged", fields).to_string());
         let name = QueueName::new("jobs-poison").unwrap();

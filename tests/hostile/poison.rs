@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::{AccountName, BlobName, QueueName, body};
+use evenkeel::model::{BlobName, QueueName, body};
 use evenkeel::ports::{BlobUpload, Ttl};
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::poison::{BODY_CONTAINER, PoisonFilter, PoisonQueue, Reason};
@@ -14,7 +14,7 @@ use crate::stage::{Stage, container};
 
 fn settings(shards: u32, allow: Option<&[&str]>) -> QueueSettings {
     let allow = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<String>>());
-    QueueSettings { name: queue("jobs"), account: AccountName::main(), concurrency: 1_usize.into(), shards, allow }
+    QueueSettings { shards, allow, ..QueueSettings::plain(queue("jobs")) }
 }
 
 fn queue(name: &str) -> QueueName {

@@ -62,40 +62,13 @@ async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
     operations
 }
 
-#[tokio::test]
-async fn every_job_undisturbed_leaves_everything_in_step() {
-    for scenario in all() {
-        assert!(undisturbed(&scenario, SHAPE).await > 0, "{}", scenario.name);
-    }
-}
-
-#[tokio::test]
-async fn every_job_disturbed_at_every_operation_converges() {
-    let mut runs = 0_u32;
-    for scenario in all() {
-        let mut sweep = Sweep::at_once(undisturbed(&scenario, SHAPE).await);
-        while let Some(case) = sweep.next() {
-            let lab = prepared(&scenario, SHAPE).await;
-            case.arm(&lab.weather);
-            lab.deliver_until_done(&(scenario.job)()).await;
-            sweep.seen(&lab);
-            lab.weather.calm();
-            lab.finish().await;
-            oracle::check(&lab, &format!("{}, {case}", scenario.name)).await;
-            (scenario.verify)(lab).await;
-        }
-        runs += sweep.runs().0;
-    }
-    assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
-}
-
-#[tokio::test]
-async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_harm() {
+/// Runs every case of a sweep over every scenario's operations: how many runs there were, and in how many a request arrived late.
+async fn swept(shape: Shape, sweep_of: fn(u64) -> Sweep) -> (u32, u32) {
     let (mut runs, mut arrivals) = (0, 0);
     for scenario in all() {
-        let mut sweep = Sweep::of_arrivals(undisturbed(&scenario, SMALL).await);
+        let mut sweep = sweep_of(undisturbed(&scenario, shape).await);
         while let Some(case) = sweep.next() {
-            let lab = prepared(&scenario, SMALL).await;
+            let lab = prepared(&scenario, shape).await;
             case.arm(&lab.weather);
             lab.deliver_until_done(&(scenario.job)()).await;
             sweep.seen(&lab);
@@ -107,6 +80,25 @@ async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_h
         runs += sweep.runs().0;
         arrivals += sweep.runs().1;
     }
+    (runs, arrivals)
+}
+
+#[tokio::test]
+async fn every_job_undisturbed_leaves_everything_in_step() {
+    for scenario in all() {
+        assert!(undisturbed(&scenario, SHAPE).await > 0, "{}", scenario.name);
+    }
+}
+
+#[tokio::test]
+async fn every_job_disturbed_at_every_operation_converges() {
+    let (runs, _) = swept(SHAPE, Sweep::at_once).await;
+    assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_harm() {
+    let (runs, arrivals) = swept(SMALL, Sweep::of_arrivals).await;
     assert!(runs > 500 && arrivals > 500, "only {runs} runs, {arrivals} with an arrival: the sweep has lost its scenarios");
 }
 

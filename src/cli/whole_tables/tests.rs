@@ -60,13 +60,7 @@ impl Stage {
             let row = Entity::new(EntityKey::new("p", format!("{number:04}")).unwrap());
             world.account().tables.apply(&employees, &TableOperation::Insert(row)).await.unwrap();
         }
-        let queue = QueueSettings {
-            name: QueueName::new("jobs").unwrap(),
-            account: AccountName::main(),
-            concurrency: 1_usize.into(),
-            shards: 1,
-            allow: None,
-        };
+        let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
         let stores = Stores::new([(AccountName::main(), world.account())].into());
         let clock = Arc::new(SystemClock::new());
         let parts = EngineParts {

@@ -84,13 +84,7 @@ impl StorageMeter for NoStorage {
 }
 
 fn board(clock: Arc<dyn Clock>) -> Board {
-    let queue = QueueSettings {
-        name: QueueName::new("jobs").unwrap(),
-        account: AccountName::main(),
-        concurrency: 1_usize.into(),
-        shards: 1,
-        allow: None,
-    };
+    let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
     Board::new(BoardParts {
         clock,
         catalog: Arc::new(Catalog::default()),

@@ -63,13 +63,7 @@ impl World {
             storage_retry: RetryPolicy { backoff, attempts: 6 },
             memory: DEFAULT_MEMORY,
         };
-        let queue = QueueSettings {
-            name: QueueName::new(JOBS).unwrap(),
-            account: AccountName::main(),
-            concurrency: 64_usize.into(),
-            shards: 1,
-            allow: None,
-        };
+        let queue = QueueSettings { concurrency: 64_usize.into(), ..QueueSettings::plain(QueueName::new(JOBS).unwrap()) };
         Self { clock, queues, blobs: Arc::default(), health: Arc::default(), work, settings, queue }
     }
 

@@ -118,7 +118,7 @@ impl Daemon {
             clock: Arc::clone(&self.clock),
             chance,
             settings,
-            queues: vec![QueueSettings { name, account: AccountName::main(), concurrency, shards: 1, allow: None }],
+            queues: vec![QueueSettings { concurrency, ..QueueSettings::plain(name) }],
             name: "w1".to_owned(),
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })

@@ -168,7 +168,7 @@ fn queue() -> QueueName {
 }
 
 fn settings() -> QueueSettings {
-    QueueSettings { name: queue(), account: AccountName::main(), concurrency: 1_usize.into(), shards: 1, allow: None }
+    QueueSettings::plain(queue())
 }
 
 #[tokio::test(start_paused = true)]
