@@ -126,7 +126,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
         }
         command => {
             let loaded = load(&cli.global, out, warns(&command))?;
-            if reads(&command) {
+            if command.reads() {
                 stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
             }
             let parts = Parts::open(loaded, log)?;
@@ -136,7 +136,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
                 _ = signals::interrupted() => {}
                 ended = &mut ended => return ended,
             }
-            if !ends_in_order(&command) {
+            if !command.ends_in_order() {
                 return Ok(Exit::Interrupted);
             }
             // What it has done so far it says itself; a second signal ends it at once.
@@ -149,11 +149,6 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             }
         }
     }
-}
-
-/// Whether a command that is interrupted ends by itself, with what it has done so far.
-const fn ends_in_order(command: &Command) -> bool {
-    matches!(command, Command::Backfill(_) | Command::Audit(_) | Command::Submit(_) | Command::Poison(_))
 }
 
 /// The commands that ask the stores and end.
@@ -204,22 +199,6 @@ enum Warnings {
 /// Those that put a catalog into force say it; one that looks something up would only repeat it.
 const fn warns(command: &Command) -> Warnings {
     if matches!(command, Command::Migrate(_)) { Warnings::Said } else { Warnings::Unsaid }
-}
-
-/// Whether a command only reads what is there, so that a store that is not there is a mistake and none is created.
-const fn reads(command: &Command) -> bool {
-    match command {
-        Command::Get(_) | Command::Lookup(_) | Command::Logs(_) | Command::Plan(_) | Command::Audit(_) | Command::Poison(_) => true,
-        Command::Run(_)
-        | Command::Demo(_)
-        | Command::Submit(_)
-        | Command::Backfill(_)
-        | Command::Migrate(_)
-        | Command::Config(_)
-        | Command::Schema(_)
-        | Command::Completions(_)
-        | Command::Docs(_) => false,
-    }
 }
 
 /// Loads the configuration.
@@ -346,7 +325,7 @@ impl Parts {
     /// Keeps a board until `end`.
     async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
         if let Some(board) = board {
-            let wait = || BOARD_EVERY.mul_f64(self.chance.between(0.8, 1.2));
+            let wait = || self.chance.jittered(BOARD_EVERY);
             end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
             self.changes.close();
             if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {

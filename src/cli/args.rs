@@ -87,6 +87,29 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
+impl Command {
+    /// Whether it only reads what is there, so that a store that is not there is a mistake and none is created.
+    pub(crate) const fn reads(&self) -> bool {
+        match self {
+            Self::Get(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_) | Self::Audit(_) | Self::Poison(_) => true,
+            Self::Run(_)
+            | Self::Demo(_)
+            | Self::Submit(_)
+            | Self::Backfill(_)
+            | Self::Migrate(_)
+            | Self::Config(_)
+            | Self::Schema(_)
+            | Self::Completions(_)
+            | Self::Docs(_) => false,
+        }
+    }
+
+    /// Whether it ends by itself when it is interrupted, with what it has done so far.
+    pub(crate) const fn ends_in_order(&self) -> bool {
+        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_))
+    }
+}
+
 /// Reads a partition or row key.
 pub(super) fn key(text: &str) -> Result<Key, String> {
     Key::new(text).map_err(|error| error.to_string())

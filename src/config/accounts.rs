@@ -98,8 +98,8 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             refuse_others(section, "auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
             let secret = CONNECTION_STRING.required(section, "a connection string")?;
             let key = given(section, &CONNECTION_STRING_KEYS);
-            check_connection_string(secret.expose_secret()).map_err(|problem| section.error(key, problem)).ok()?;
-            if let Some(host) = plain_host(secret.expose_secret()) {
+            let parts = ConnectionString::parse(secret.expose_secret()).map_err(|problem| section.error(key, problem)).ok()?;
+            if let Some(host) = parts.plain_host() {
                 section.warning(key, unencrypted(&host));
             }
             Some(AzureAuth::ConnectionString(secret))
@@ -183,23 +183,6 @@ fn plain_elsewhere(url: &str) -> Option<String> {
     (!here).then(|| url.host_str().unwrap_or_default().to_owned())
 }
 
-/// The first host that a connection string has asked without encryption, and that is not this machine.
-fn plain_host(text: &str) -> Option<String> {
-    let pairs: BTreeMap<String, &str> = text
-        .split(';')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim()))
-        .collect();
-    let is_plain = pairs.get("defaultendpointsprotocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
-    ["table", "queue", "blob"].into_iter().find_map(|service| match (pairs.get(&format!("{service}endpoint")), pairs.get("accountname")) {
-        (Some(endpoint), _) => plain_elsewhere(endpoint),
-        (None, Some(account)) if is_plain => {
-            Some(format!("{account}.{service}.{}", pairs.get("endpointsuffix").unwrap_or(&"core.windows.net")))
-        }
-        (None, _) => None,
-    })
-}
-
 /// Checks an endpoint. The message never repeats it, since people paste tokens into it.
 fn check_endpoint(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected a URL such as https://contoso.table.core.windows.net, without query or user";
@@ -211,19 +194,39 @@ fn check_endpoint(text: &str) -> Result<String, String> {
     if is_cosmos(host) { Err(COSMOS.to_owned()) } else { Ok(text.trim().trim_end_matches('/').to_owned()) }
 }
 
-/// Checks what can be checked of a connection string without a request. The message never repeats it.
-fn check_connection_string(text: &str) -> Result<(), String> {
-    const EXPECTED: &str = "expected a connection string: Key=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
-    let mut known = false;
-    for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or(EXPECTED)?;
-        let name = name.trim().to_ascii_lowercase();
-        if name == "tableendpoint" && is_cosmos(value) {
+/// A connection string's values by their names in lower case.
+struct ConnectionString<'t>(BTreeMap<String, &'t str>);
+
+impl<'t> ConnectionString<'t> {
+    /// Reads one, and checks what can be checked without a request. The message never repeats it.
+    fn parse(text: &'t str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected a connection string: Key=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
+        const KNOWN: [&str; 5] = ["usedevelopmentstorage", "accountname", "tableendpoint", "queueendpoint", "blobendpoint"];
+        let mut values = BTreeMap::new();
+        for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or(EXPECTED)?;
+            values.insert(name.trim().to_ascii_lowercase(), value.trim());
+        }
+        if values.get("tableendpoint").is_some_and(|endpoint| is_cosmos(endpoint)) {
             return Err(COSMOS.to_owned());
         }
-        known |= matches!(name.as_str(), "usedevelopmentstorage" | "accountname" | "tableendpoint" | "queueendpoint" | "blobendpoint");
+        if KNOWN.iter().any(|name| values.contains_key(*name)) { Ok(Self(values)) } else { Err(EXPECTED.to_owned()) }
     }
-    if known { Ok(()) } else { Err(EXPECTED.to_owned()) }
+
+    /// The first host that is asked without encryption, and that is not this machine.
+    fn plain_host(&self) -> Option<String> {
+        let Self(values) = self;
+        let is_plain = values.get("defaultendpointsprotocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
+        ["table", "queue", "blob"].into_iter().find_map(|service| {
+            match (values.get(&format!("{service}endpoint")), values.get("accountname")) {
+                (Some(endpoint), _) => plain_elsewhere(endpoint),
+                (None, Some(account)) if is_plain => {
+                    Some(format!("{account}.{service}.{}", values.get("endpointsuffix").unwrap_or(&"core.windows.net")))
+                }
+                (None, _) => None,
+            }
+        })
+    }
 }
 
 fn is_cosmos(text: &str) -> bool {

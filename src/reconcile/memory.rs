@@ -20,7 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::waiting::{SharePart, aside, part_of};
 
-/// The budget where nothing is configured. The deployment's limit is 256 MiB; the program itself takes some 30.
+/// The budget where nothing is configured: a process that is limited to 256 MiB stays within them, the program's own 30 included. The
+/// example deployment allows 512.
 pub const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// Permits are counted in this many bytes, since a request for them is a `u32`.
