@@ -178,6 +178,8 @@ pub(crate) struct Verdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
+    /// What the delivery counts for where the poison queue cannot be reached and the message comes again.
+    pub(crate) attempt: Attempt,
 }
 
 /// Decides.
@@ -237,7 +239,12 @@ const fn gives_up(situation: &Situation, limits: &Limits) -> bool {
 
 fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
     let (step, error) = describe(end);
-    Settlement::Poison(Verdict { reason, step, error: format!("{before}{error}") })
+    let attempt = match end {
+        // Such a run is not begun again: its trace stays.
+        End::Panicked(_) | End::TimedOut(_) => Attempt::Counts,
+        _ => Attempt::WrittenOff,
+    };
+    Settlement::Poison(Verdict { reason, step, error: format!("{before}{error}"), attempt })
 }
 
 /// What was being done, and why it did not end well.

@@ -95,7 +95,7 @@ pub(crate) async fn settle(
                 Hold::Lost => return Settled::Lost,
                 Hold::Finished(false) | Hold::Over => engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
             };
-            release(engine, source, lease, delivered, examined, delay, Attempt::WrittenOff).await
+            release(engine, source, lease, delivered, examined, delay, verdict.attempt).await
         }
     }
 }
