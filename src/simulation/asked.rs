@@ -33,17 +33,24 @@ pub(super) struct Asked {
     pub(super) staged: Vec<String>,
     /// What it is to write, of a put.
     pub(super) brings: Option<Arc<Brings>>,
+    /// Whether it is a sync that looks at every item.
+    pub(super) thorough: bool,
 }
 
 impl Asked {
     /// A job without a condition that writes nothing of its own.
     pub(super) const fn plain(op: &'static str, table: &'static str, key: EntityKey) -> Self {
-        Self { op, table, key, to: None, guard: None, staged: Vec::new(), brings: None }
+        Self { op, table, key, to: None, guard: None, staged: Vec::new(), brings: None, thorough: false }
     }
 
     /// A sync of a primary.
     pub(super) const fn sync(table: &'static str, key: EntityKey) -> Self {
         Self::plain("sync", table, key)
+    }
+
+    /// A sync of a primary that looks at every item.
+    pub(super) fn thorough_sync(table: &'static str, key: EntityKey) -> Self {
+        Self { thorough: true, ..Self::sync(table, key) }
     }
 }
 

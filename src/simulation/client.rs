@@ -274,7 +274,7 @@ impl Client {
             Message::Broken(text, reason) => return self.put(text, Expectation::Poison(reason)).await,
             Message::Thorough(table, key) => {
                 let json = json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": true});
-                (json, Expectation::Job(Asked::sync(table, key.clone())))
+                (json, Expectation::Job(Asked::thorough_sync(table, key.clone())))
             }
             Message::Whole(op, json) => (json.clone(), Expectation::Whole(op)),
             Message::Job { op, table, key, to, condition } => {

@@ -35,7 +35,7 @@ pub(super) struct History {
     /// What each job has written, by message.
     brought: BTreeMap<String, Vec<Brought>>,
     /// Jobs that have brought an entity elsewhere, and deleted it where it was.
-    pub(super) taken: BTreeSet<String>,
+    taken: BTreeSet<String>,
     /// Who has ever wanted an e-mail address, or to be named as manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     /// What arrived late and created something.
@@ -68,6 +68,8 @@ pub(super) struct Known {
     present_at: u64,
     /// What it said before, and until when.
     past: Vec<(u64, Content)>,
+    /// Whether it is the one place of its content: a job has brought it here and deleted it elsewhere.
+    pub(super) only: bool,
 }
 
 /// What a job has written.
@@ -184,6 +186,7 @@ impl History {
                 self.brings(by, event, content);
             }
         }
+        known.only &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
         if known.present {
             known.past.push((tick, std::mem::take(&mut known.content)));
         }
@@ -228,6 +231,14 @@ impl History {
         }
     }
 
+    /// Notes that a job has deleted its source: the row that it has brought is the one place of what that said.
+    pub(super) fn takes(&mut self, message: &str, (table, key): (&str, &EntityKey), content: &Content) {
+        self.taken.insert(message.to_owned());
+        if let Some(there) = self.primaries.get_mut(&(table.to_owned(), key.clone())) {
+            there.only |= there.present && there.content == *content;
+        }
+    }
+
     pub(super) fn known(&self, table: &str, key: &EntityKey) -> Option<&Known> {
         self.primaries.get(&(table.to_owned(), key.clone()))
     }
@@ -238,6 +249,11 @@ impl History {
             let earlier = known.past.iter().rev().take_while(|(until, _)| *until >= tick);
             (known.present && known.content == *content) || earlier.into_iter().any(|(_, past)| past == content)
         })
+    }
+
+    /// Whether a job has brought an entity elsewhere, and deleted it where it was.
+    pub(super) fn has_taken(&self, message: &str) -> bool {
+        self.taken.contains(message)
     }
 
     /// Whether a job has written this there, since a tick.

@@ -335,15 +335,18 @@ impl Ledger {
         self.messages.iter().any(|((_, other), entry)| other == id && !entry.gone)
     }
 
-    /// The primaries of jobs that expired: what these have left undone is the client's to ask for again.
-    pub(super) fn expired(&self) -> BTreeSet<(&'static str, EntityKey)> {
+    /// The primaries of jobs that expired: what these have left undone is the client's to ask for again, as thoroughly.
+    pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
         let expired = self.messages.values().filter(|entry| entry.expired && !entry.poisoned);
         let asked = expired.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(asked) } else { None });
-        let primaries = asked.flat_map(|Asked { op, table, key, to, .. }| {
+        let mut primaries = BTreeMap::new();
+        for Asked { op, table, key, to, thorough, .. } in asked {
             let archived = matches!(*op, "archive" | "restore").then(|| ("FormerEmployees", key.clone()));
-            [(*table, key.clone())].into_iter().chain(to.clone().map(|to| (*table, to))).chain(archived)
-        });
-        primaries.collect()
+            for primary in [(*table, key.clone())].into_iter().chain(to.clone().map(|to| (*table, to))).chain(archived) {
+                *primaries.entry(primary).or_default() |= thorough;
+            }
+        }
+        primaries
     }
 
     /// What was put and is neither done nor poisoned.

@@ -6,7 +6,7 @@
 //!            judgement ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -378,16 +378,17 @@ impl Play {
                 Some(Expectation::Poison(_) | Expectation::Whole(_)) | None => None,
             }
         });
-        let primaries: BTreeSet<Address> = taken.collect();
-        let expired = self.stage.books().ledger.expired();
-        let primaries = primaries.into_iter().chain(expired.into_iter().map(|(table, key)| (table.to_owned(), key)));
-        let primaries: BTreeSet<Address> = primaries.collect();
-        for (name, key) in primaries {
+        let mut primaries: BTreeMap<Address, bool> = taken.map(|primary| (primary, false)).collect();
+        for ((table, key), thorough) in self.stage.books().ledger.expired() {
+            *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
+        }
+        for ((name, key), thorough) in primaries {
             let Some(table) = self.setting.tables().iter().chain(self.setting.dated_tables()).copied().find(|table| *table == name) else {
                 continue;
             };
-            let text = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk}).to_string();
-            if let Err(error) = self.operator.put(&text, Expectation::Job(Asked::sync(table, key))).await {
+            let json = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": thorough});
+            let asked = if thorough { Asked::thorough_sync(table, key) } else { Asked::sync(table, key) };
+            if let Err(error) = self.operator.put(&json.to_string(), Expectation::Job(asked)).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
         }

@@ -8,8 +8,8 @@
 //! * A primary is deleted for a delete job that has not deleted one before and, delivered again, leaves alone what was created since;
 //!   or when its very content lies in the archive, or where the job has moved it.
 //! * An archived row is deleted when its very content has been restored since it was written.
-//! * What was archived or moved is not overwritten by a job that has taken anything there and seen it go, nor what was archived by a job
-//!   that was enqueued in a second before the one that wrote it.
+//! * What was archived or moved, and so lies there alone, is not overwritten by a job that has taken anything there and seen it go; nor
+//!   is what was archived by a job that was enqueued in a later second than the one that writes.
 //! * A primary is created for a job that asks for it and runs: deletes stay deleted.
 //!
 //! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, that arrives after
@@ -40,9 +40,13 @@ impl History {
         let copied_by = || self.known(TARGET, key).and_then(|kept| kept.by.as_ref());
         match asked.op {
             "delete" => ledger.has_deleted(author),
-            "move" => drop(self.taken.insert(author.message.clone())),
+            "move" => {
+                if let Some(to) = &asked.to {
+                    self.takes(&author.message, (SOURCE, to), &before.content);
+                }
+            }
             // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
-            "archive" if copied_by() == Some(&author.message) => drop(self.taken.insert(author.message.clone())),
+            "archive" if copied_by() == Some(&author.message) => self.takes(&author.message, (TARGET, key), &before.content),
             _ => {}
         }
         Ok(())
@@ -93,8 +97,8 @@ impl History {
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(|other| ledger.was_enqueued_later(other, by)) {
             return wrong("which was enqueued before the job that wrote it".to_owned());
         }
-        if before.present && before.content != *content && self.taken.contains(by) {
-            return wrong("which has taken another one there".to_owned());
+        if before.only && before.content != *content && self.has_taken(by) {
+            return wrong("which has taken another one there, and this one is nowhere else".to_owned());
         }
         self.is_brought(event, content, before, (by, asked), ledger).or_else(wrong)?;
         if !before.present && event.execution.late {
