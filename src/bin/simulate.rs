@@ -180,7 +180,7 @@ fn many(args: &Args) -> bool {
                 let mut flushed = clock.monotonic();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let flush = clock.monotonic().saturating_sub(flushed) >= Duration::from_secs(1);
+                    let flush = !own.failed.is_empty() || clock.monotonic().saturating_sub(flushed) >= Duration::from_secs(1);
                     if seed >= end || flush {
                         flushed = clock.monotonic();
                         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
