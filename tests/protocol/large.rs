@@ -8,6 +8,7 @@ use evenkeel::model::job::{Primary, PutMode};
 use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{BlobUpload, FilePlace};
+use evenkeel::reconcile::FailureClass;
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -56,6 +57,10 @@ const DRAWER: &str = "/mnt/drawer";
 
 const FIRST: &str = "the first value, which is large";
 const SECOND: &str = "the second value, which is large too";
+
+/// Content types: of a text that a `put` carries, and of the staged value.
+const TEXT: &str = "text/plain; charset=utf-8";
+const STAGED_KIND: &str = "image/png";
 
 fn container(name: &str) -> ContainerName {
     ContainerName::new(name).unwrap()
@@ -277,7 +282,8 @@ async fn prepared(scenario: &Scenario) -> Lab {
     }
     if matches!((scenario.job)(), Job::Put(put) if !put.staged_values.is_empty()) {
         let name = BlobName::new("photo").unwrap();
-        lab.account.blobs.put(&container(STAGING), &name, staged().into(), &BlobUpload::default()).await.unwrap();
+        let upload = BlobUpload { content_type: Some(STAGED_KIND.to_owned()), ..BlobUpload::default() };
+        lab.account.blobs.put(&container(STAGING), &name, staged().into(), &upload).await.unwrap();
     }
     lab
 }
@@ -304,15 +310,16 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     entities
 }
 
-/// What a pointer leads to, and where that is.
-async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<Bytes>) {
+/// What a pointer leads to, with its content type, and where that is.
+async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<String>)>) {
     if let Some(container) = &pointer.container {
         let blob = lab.account.blobs.get(container, &pointer.name, None).await.unwrap();
-        return (format!("{container}/{}", pointer.name), blob.map(|blob| blob.content));
+        return (format!("{container}/{}", pointer.name), blob.map(|blob| (blob.content, Some(blob.properties.content_type))));
     }
     let place = FilePlace { dir: DRAWER.to_owned(), name: pointer.name.clone() };
     let file = lab.sim.files().read(&place).await.unwrap();
-    (format!("{DRAWER}/{}", pointer.name), file.map(|file| file.content))
+    // A file does not say what it is: its pointer does.
+    (format!("{DRAWER}/{}", pointer.name), file.map(|file| (file.content, pointer.content_type.clone())))
 }
 
 async fn names(lab: &Lab, of: &str) -> Vec<String> {
@@ -331,8 +338,10 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
         for (property, value) in entity.user_properties() {
             let Some(pointer) = Pointer::of(value) else { continue };
             let (place, content) = led_to(lab, &pointer).await;
-            let content = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
+            let (content, kind) = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
             assert_eq!(large::hash(&content), pointer.sha256, "{story}");
+            let wanted_kind = if content == staged() { STAGED_KIND } else { TEXT };
+            assert_eq!(kind.as_deref(), Some(wanted_kind), "{story}: the content type of {property} of {primary}");
             wanted.insert(place);
             values.push((property.clone(), content.to_vec()));
         }
@@ -340,7 +349,7 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
         for property in [SPILLED, SPILLING] {
             let Some(pointer) = entity.get(property).and_then(Pointer::of) else { continue };
             let (place, content) = led_to(lab, &pointer).await;
-            let content = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
+            let (content, _) = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
             let properties = large::spilled(&pointer, &content).unwrap();
             if property == SPILLED {
                 left = properties;
@@ -371,6 +380,18 @@ async fn operations_of(scenario: &Scenario) -> u64 {
     lab.finish().await;
     check(&lab, scenario, scenario.name).await;
     operations
+}
+
+#[tokio::test]
+async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_written() {
+    let lab = lab().await;
+    let name = BlobName::new("photo").unwrap();
+    lab.account.blobs.put(&container(STAGING), &name, staged().into(), &BlobUpload::default()).await.unwrap();
+    let blobs = json!({"Photo": {"blob": format!("{STAGING}/photo"), "sha256": large::hash(&staged())}});
+    let put = job(&json!({"op": "put", "table": "Departments", "entity": odata::encode(&person("Ada")), "blobs": blobs}));
+    let refused = lab.work(&put).await;
+    assert!(refused.is_err_and(|failure| failure.class == FailureClass::Permanent), "what a put carries would be lost");
+    assert!(lab.sim.rows(&table("Departments")).iter().all(|row| row.entity.key != person("Ada").key));
 }
 
 #[tokio::test]
