@@ -3,14 +3,33 @@
 //! | operator | mutant |
 //! |---|---|
 //! | `if c`, match guard | `true`, `false` |
+//! | `if let` | never taken |
 //! | operand of `&&` / `\|\|` | `true` / `false` |
-//! | `==`, `!=` | negated |
+//! | `==`, `!=`; `matches!` that is no condition by itself | negated |
 //! | `<`, `<=`, `>`, `>=` | with or without equality |
 //! | `+`, `-` | exchanged |
 //! | a statement: call, assignment | left out |
 //! | an arm before `_` | left out |
+//! | a match arm | answers like the next one, where that one binds nothing and is a plain value |
 //! | the body of a function | returns a default of its type |
+//!
+//! An operand that is a chain of the same operator is no operand: its own operands are. An expression that two operators would
+//! change alike is changed by one.
+//!
+//! Left out by construction, whether or not a test would notice, since no test of behaviour can or should:
+//!
+//! | class | reason |
+//! |---|---|
+//! | `tracing` and `metrics` macros, with their arguments; functions and `if` blocks that contain nothing else, and calls of these | figures and texts for operators; their names have a test of their own |
+//! | `impl Display`, `Debug`, `Error` | texts |
+//! | `extra_rounds` of a summary | a figure that is only printed and measured |
+//! | `debug_assert!` and its like | a check, not behaviour; absent in releases |
+//! | arguments of `with_capacity`, calls of `reserve` | hints of capacity: memory, no value |
+//! | calls of `yield_now` | fairness between tasks, which a paused clock does not show |
+//! | `planted(…)`, and the operands and arms that only a planted bug reaches | constants in every build but the unit tests |
+//! | constants and statics | they cannot ask a switch |
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -47,14 +66,6 @@ pub struct Edit {
     pub closes: bool,
 }
 
-impl Mutant {
-    /// Where it is counted.
-    pub fn room(&self) -> &str {
-        let known = ["src/reconcile", "src/worker/decide.rs", "src/adapters/retry", "src/adapters/group", "src/adapters/embedded"];
-        known.into_iter().find(|room| self.file.starts_with(room)).unwrap_or(&self.file)
-    }
-}
-
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{} {}: {}", self.file, self.line, self.function, self.does)
@@ -68,12 +79,19 @@ pub fn mutants(root: &Path, subjects: &[&str]) -> Result<Vec<Mutant>> {
         collect(root, &root.join(subject), &mut files)?;
     }
     files.sort();
-    let mut all = Vec::new();
+    let mut parsed = Vec::new();
+    let mut reporting = Reporting::default();
     for file in files {
         let source = std::fs::read_to_string(root.join(&file)).with_context(|| file.clone())?;
-        let parsed = syn::parse_file(&source).with_context(|| file.clone())?;
-        let mut finder = Finder { file, source: &source, functions: Vec::new(), found: Vec::new() };
-        finder.visit_file(&parsed);
+        let syntax = syn::parse_file(&source).with_context(|| file.clone())?;
+        reporting.visit_file(&syntax);
+        parsed.push((file, source, syntax));
+    }
+    let mut all = Vec::new();
+    for (file, source, syntax) in parsed {
+        let mut finder =
+            Finder { file, source: &source, reporting: &reporting, functions: Vec::new(), covered: BTreeSet::new(), found: Vec::new() };
+        finder.visit_file(&syntax);
         all.append(&mut finder.found);
     }
     Ok(all)
@@ -96,7 +114,10 @@ fn collect(root: &Path, at: &Path, files: &mut Vec<String>) -> Result<()> {
 struct Finder<'s> {
     file: String,
     source: &'s str,
+    reporting: &'s Reporting,
     functions: Vec<String>,
+    /// Where an expression begins and ends that is constant in some mutant: to negate it would say the same.
+    covered: BTreeSet<(usize, usize)>,
     found: Vec<Mutant>,
 }
 
@@ -116,13 +137,7 @@ impl Finder<'_> {
     }
 
     fn add(&mut self, at: Span, does: String, edits: Vec<Edit>) {
-        self.found.push(Mutant {
-            file: self.file.clone(),
-            line: at.start().line,
-            function: self.functions.join("::"),
-            does,
-            edits,
-        });
+        self.found.push(Mutant { file: self.file.clone(), line: at.start().line, function: self.functions.join("::"), does, edits });
     }
 
     /// The expression within other text.
@@ -137,10 +152,10 @@ impl Finder<'_> {
 
     fn always(&mut self, expr: &Expr, value: bool) {
         let range = bytes(expr.span());
-        // Bugs that unit tests plant are constants in every other build.
         if self.text(&range).contains("planted(") {
             return;
         }
+        self.covered.insert((range.start, range.end));
         let does = format!("`{}` is {value}", self.short(&range));
         if value {
             self.wrap(expr, does, "(crate::mutation::on({}) || (", "))");
@@ -151,23 +166,73 @@ impl Finder<'_> {
 
     fn condition(&mut self, expr: &Expr) {
         if has_let(expr) {
+            let range = bytes(expr.span());
+            let does = format!("`{}` is never taken", self.short(&range));
+            let edits = vec![Edit { range: range.end..range.end, text: " && !crate::mutation::on({})".to_owned(), closes: true }];
+            self.add(expr.span(), does, edits);
             return;
         }
         self.always(expr, true);
         self.always(expr, false);
     }
 
-    fn operands(&mut self, expr: &Expr, and: bool) {
-        match expr {
-            Expr::Binary(binary) if and && matches!(binary.op, BinOp::And(_)) || !and && is_or(expr) => {
-                let Expr::Binary(binary) = expr else { return };
-                let _ = binary;
-                self.operands(&binary.left, and);
-                self.operands(&binary.right, and);
-            }
-            Expr::Let(_) => {}
-            other => self.always(other, and),
+    /// Whether a condition can only hold where a bug is planted.
+    fn is_planted(&self, condition: &Expr) -> bool {
+        match condition {
+            Expr::Binary(chain) => matches!(chain.op, BinOp::And(_)) && self.is_planted_chain(chain),
+            other => self.text(&bytes(other.span())).starts_with("planted("),
         }
+    }
+
+    fn is_planted_chain(&self, chain: &syn::ExprBinary) -> bool {
+        self.is_planted(&chain.left) || self.is_planted(&chain.right)
+    }
+
+    /// Both operands of `&&` are true once, or of `||` false. A chain's operands are those of its links.
+    fn operands(&mut self, chain: &syn::ExprBinary) {
+        for operand in [&chain.left, &chain.right] {
+            let continues = matches!(&**operand, Expr::Binary(inner) if same(&inner.op, &chain.op));
+            if !continues && !matches!(**operand, Expr::Let(_)) {
+                self.always(operand, matches!(chain.op, BinOp::And(_)));
+            }
+        }
+    }
+
+    /// Arms that answer like the one after them.
+    fn exchanged(&mut self, arms: &[syn::Arm]) {
+        for pair in arms.windows(2) {
+            let [arm, next] = pair else { continue };
+            let (own, other) = (bytes(arm.body.span()), bytes(next.body.span()));
+            let unreachable = arm.guard.as_ref().is_some_and(|(_, guard)| self.is_planted(guard));
+            if unreachable
+                || next.guard.is_some()
+                || binds(&next.pat)
+                || !is_plain(&next.body)
+                || self.short(&own) == self.short(&other)
+                || other.len() > 60
+            {
+                continue;
+            }
+            // `{}` would be taken for the mutant's number.
+            let answer = self.short(&other).replace("{}", "()");
+            let does = format!("`{}` answers `{answer}`", self.short(&bytes(arm.pat.span())));
+            let edits = vec![
+                Edit { range: own.start..own.start, text: format!("if crate::mutation::on({{}}) {{ {answer} }} else {{ "), closes: false },
+                Edit { range: own.end..own.end, text: " }".to_owned(), closes: true },
+            ];
+            self.add(arm.pat.span(), does, edits);
+        }
+    }
+
+    /// Statements of the classes that are left out.
+    fn is_left_out(&self, expr: &Expr) -> bool {
+        let range = bytes(expr.span());
+        let text = self.text(&range);
+        self.reporting.calls(expr)
+            || text.contains("yield_now()")
+            || matches!(expr, Expr::MethodCall(call) if call.method == "reserve")
+            || matches!(expr, Expr::Assign(_) | Expr::Binary(_))
+                && text.split_whitespace().next().is_some_and(|place| place.ends_with("extra_rounds"))
     }
 
     fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
@@ -181,6 +246,10 @@ impl Finder<'_> {
                 does: UNCONST.to_owned(),
                 edits: vec![Edit { range: range.start..range.end, text: String::new(), closes: false }],
             });
+        }
+        if let [only] = &block.stmts[..] {
+            let range = bytes(only.span());
+            self.covered.insert((range.start, range.end));
         }
         let open = bytes(block.brace_token.span.open()).end;
         for value in defaults(&signature.output) {
@@ -205,8 +274,112 @@ fn has_let(expr: &Expr) -> bool {
     }
 }
 
-fn is_or(expr: &Expr) -> bool {
-    matches!(expr, Expr::Binary(binary) if matches!(binary.op, BinOp::Or(_)))
+fn same(one: &BinOp, other: &BinOp) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+}
+
+/// Whether a pattern gives names to parts of its value.
+fn binds(pattern: &syn::Pat) -> bool {
+    #[derive(Default)]
+    struct Names(bool);
+    impl Visit<'_> for Names {
+        fn visit_pat_ident(&mut self, pattern: &syn::PatIdent) {
+            self.0 |= pattern.ident.to_string().starts_with(|first: char| first.is_lowercase());
+        }
+    }
+    let mut names = Names::default();
+    names.visit_pat(pattern);
+    names.0
+}
+
+/// A value that may stand anywhere: names, literals, and calls on these.
+fn is_plain(expr: &Expr) -> bool {
+    match expr {
+        Expr::Path(_) | Expr::Lit(_) | Expr::Continue(_) => true,
+        Expr::Call(call) => is_plain(&call.func) && call.args.iter().all(is_plain),
+        Expr::Tuple(tuple) => tuple.elems.iter().all(is_plain),
+        Expr::Return(inner) => inner.expr.as_deref().is_none_or(is_plain),
+        Expr::Block(block) => block.block.stmts.is_empty(),
+        _ => false,
+    }
+}
+
+/// Functions that do nothing but report.
+#[derive(Default)]
+struct Reporting(BTreeSet<String>);
+
+impl Reporting {
+    fn calls(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::MethodCall(call) => {
+                self.0.contains(&call.method.to_string()) || matches!(&*call.receiver, Expr::Macro(inner) if reports(&inner.mac))
+            }
+            Expr::Call(call) => {
+                matches!(&*call.func, Expr::Path(path) if path.path.segments.last().is_some_and(|last| self.0.contains(&last.ident.to_string())))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a block reports, and nothing else.
+    fn is(&self, block: &syn::Block) -> bool {
+        let mut speaks = false;
+        let only = block.stmts.iter().all(|stmt| match stmt {
+            Stmt::Macro(stmt) => {
+                speaks |= reports(&stmt.mac);
+                reports(&stmt.mac)
+            }
+            Stmt::Expr(Expr::Macro(expr), _) => {
+                speaks |= reports(&expr.mac);
+                reports(&expr.mac)
+            }
+            Stmt::Expr(expr, _) => {
+                speaks |= self.calls(expr);
+                self.calls(expr)
+            }
+            Stmt::Local(local) => local.init.as_ref().is_none_or(|init| is_calm(&init.expr)),
+            Stmt::Item(_) => false,
+        });
+        speaks && only
+    }
+}
+
+impl<'ast> Visit<'ast> for Reporting {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if self.is(&item.block) {
+            self.0.insert(item.sig.ident.to_string());
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if self.is(&item.block) {
+            self.0.insert(item.sig.ident.to_string());
+        }
+    }
+}
+
+/// An expression that neither waits nor gives up.
+fn is_calm(expr: &Expr) -> bool {
+    struct Calm(bool);
+    impl Visit<'_> for Calm {
+        fn visit_expr_await(&mut self, _: &syn::ExprAwait) {
+            self.0 = false;
+        }
+        fn visit_expr_try(&mut self, _: &syn::ExprTry) {
+            self.0 = false;
+        }
+    }
+    let mut calm = Calm(true);
+    calm.visit_expr(expr);
+    calm.0
+}
+
+/// Whether a macro speaks to operators.
+fn reports(mac: &syn::Macro) -> bool {
+    let words: Vec<String> = mac.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    let last = words.last().map_or("", String::as_str);
+    words.first().is_some_and(|first| first == "tracing" || first == "metrics")
+        || ["counter", "gauge", "histogram", "debug_assert", "debug_assert_eq", "debug_assert_ne"].contains(&last)
 }
 
 /// Values that a function of this type may return in place of its own.
@@ -265,7 +438,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        if is_test(&item.attrs) {
+        if is_test(&item.attrs) || self.reporting.is(&item.block) {
             return;
         }
         self.functions.push(item.sig.ident.to_string());
@@ -286,7 +459,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if is_test(&item.attrs) {
+        if is_test(&item.attrs) || self.reporting.is(&item.block) {
             return;
         }
         self.functions.push(item.sig.ident.to_string());
@@ -303,18 +476,31 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_type(&mut self, _: &'ast Type) {}
 
     fn visit_expr_if(&mut self, expr: &'ast syn::ExprIf) {
+        if expr.else_branch.is_none() && self.reporting.is(&expr.then_branch) {
+            return;
+        }
+        if self.is_planted(&expr.cond) {
+            if let Some((_, otherwise)) = &expr.else_branch {
+                self.visit_expr(otherwise);
+            }
+            return;
+        }
         self.condition(&expr.cond);
         visit::visit_expr_if(self, expr);
     }
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         if let Some((_, guard)) = &arm.guard {
+            if self.is_planted(guard) {
+                return;
+            }
             self.condition(guard);
         }
         visit::visit_arm(self, arm);
     }
 
     fn visit_expr_match(&mut self, expr: &'ast syn::ExprMatch) {
+        self.exchanged(&expr.arms);
         let last = expr.arms.last().is_some_and(|arm| matches!(arm.pat, syn::Pat::Wild(_)) && arm.guard.is_none());
         if last {
             for arm in expr.arms.iter().filter(|arm| arm.guard.is_none() && !matches!(arm.pat, syn::Pat::Wild(_))) {
@@ -331,14 +517,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let range = bytes(expr.span());
         let planted = self.text(&range).contains("planted(");
         match &expr.op {
-            BinOp::And(_) => {
-                self.operands(&expr.left, true);
-                self.operands(&expr.right, true);
-            }
-            BinOp::Or(_) => {
-                self.operands(&expr.left, false);
-                self.operands(&expr.right, false);
-            }
+            // The whole chain, where it is asked from its outermost link.
+            BinOp::And(_) if self.is_planted_chain(expr) => return,
+            BinOp::And(_) | BinOp::Or(_) => self.operands(expr),
             BinOp::Eq(_) | BinOp::Ne(_) if !planted => {
                 let does = format!("not `{}`", self.short(&range));
                 self.wrap(expr, does, "((", ") ^ crate::mutation::on({}))");
@@ -371,13 +552,28 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
             }
         }
-        // The operands of a chain have been seen by its outermost operator.
         visit::visit_expr_binary(self, expr);
+    }
+
+    fn visit_expr_macro(&mut self, expr: &'ast syn::ExprMacro) {
+        let range = bytes(expr.span());
+        if expr.mac.path.is_ident("matches") && !self.covered.contains(&(range.start, range.end)) {
+            let does = format!("not `{}`", self.short(&range));
+            self.wrap(expr, does, "((", ") ^ crate::mutation::on({}))");
+        }
+    }
+
+    fn visit_expr_call(&mut self, expr: &'ast syn::ExprCall) {
+        let range = bytes(expr.func.span());
+        if !self.text(&range).ends_with("with_capacity") {
+            visit::visit_expr_call(self, expr);
+        }
     }
 
     fn visit_stmt(&mut self, stmt: &'ast Stmt) {
         if let Stmt::Expr(expr, Some(_)) = stmt
             && is_effect(expr)
+            && !self.is_left_out(expr)
         {
             let range = bytes(stmt.span());
             let does = format!("without `{}`", self.short(&range));

@@ -8,9 +8,11 @@
 //!   report ◀── survivors ◀── each mutant: the suites that reach it, the cheapest first, under a timeout
 //! ```
 //!
-//! One build for all mutants: a mutant costs the seconds its first failing test takes, not a compilation.
+//! One build for all mutants: a mutant costs the seconds its first failing test takes, not a compilation. Which mutants there
+//! are, and which classes are left out and why: [`find`].
 
 mod find;
+mod report;
 mod suites;
 mod tree;
 mod weave;
@@ -18,7 +20,6 @@ mod weave;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 
 use crate::find::Mutant;
-use crate::suites::{Suite, Verdict};
+use crate::report::Progress;
+use crate::suites::Extent;
 
 /// Mutation testing of the code that decides.
 #[derive(Debug, Parser)]
@@ -34,24 +36,42 @@ struct Args {
     /// Tests this many mutants, chosen by `--seed`; all where absent.
     #[arg(long)]
     sample: Option<usize>,
-    /// What the sample is drawn by.
+    /// Order of the mutants, and so of a sample.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Begins no further mutant after so many seconds of testing.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Only mutants in files whose path contains this.
+    /// Only mutants in files whose path contains this; several times for several.
     #[arg(long)]
     file: Vec<String>,
-    /// Only the mutant with this number.
+    /// The build holds no mutants but those of `--file`, and no suite but theirs: a faster one.
+    #[arg(long, requires = "file")]
+    narrow: bool,
+    /// Only the mutants with these numbers.
     #[arg(long)]
-    mutant: Option<usize>,
-    /// Lists the mutants and ends.
+    mutant: Vec<usize>,
+    /// Lists the mutants, or those of the sample, and ends.
     #[arg(long)]
     list: bool,
-    /// Adds the suites that take longer: the contract suites and the unit tests beside the code.
+    /// Suites that mutants meet.
+    #[arg(long, value_enum, default_value_t = Extent::Sweeps)]
+    suites: Extent,
+    /// Of the sweeps that reach a mutant, as many as take so many seconds without it, the shortest first.
+    #[arg(long, default_value_t = 60)]
+    sweeps: u64,
+    /// Builds and ends.
     #[arg(long)]
-    thorough: bool,
+    build: bool,
+    /// Goes on with the last build; neither the sources nor what was built may have changed since.
+    #[arg(long, conflicts_with = "build")]
+    built: bool,
+    /// Runs at once; every core where absent.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Prints the result as JSON on standard output, beside the text on standard error.
+    #[arg(long)]
+    json: bool,
     /// Fails where fewer than this percentage of the tested mutants is killed.
     #[arg(long, default_value_t = 0)]
     at_least: usize,
@@ -61,35 +81,45 @@ struct Args {
 }
 
 /// The code under mutation, as prefixes of paths.
-const SUBJECTS: &[&str] = &[
-    "src/reconcile/",
-    "src/worker/decide.rs",
-    "src/adapters/retry/",
-    "src/adapters/group/",
-    "src/adapters/embedded/",
-];
+const SUBJECTS: &[&str] =
+    &["src/reconcile/", "src/worker/decide.rs", "src/adapters/retry/", "src/adapters/group/", "src/adapters/embedded/"];
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let root = tree::root()?;
-    let all = find::mutants(&root, SUBJECTS)?;
+    let wanted = |mutant: &Mutant| args.file.is_empty() || args.file.iter().any(|part| mutant.file.contains(part));
+    let mut all: BTreeMap<usize, Mutant> = find::mutants(&root, SUBJECTS)?.into_iter().enumerate().collect();
+    if args.narrow {
+        all.retain(|_, mutant| wanted(mutant));
+    }
     if args.list {
-        for (number, mutant) in all.iter().enumerate() {
-            println!("{number:>5}  {mutant}");
+        let mut listed = choose(&args, all.iter().filter(|(_, mutant)| mutant.does != find::UNCONST && wanted(mutant)));
+        listed.sort_unstable();
+        for number in listed {
+            println!("{number:>5}  {}", all[&number]);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let tree = tree::copy(&root)?;
-    let built = weave::build(&root, &tree, all, args.thorough)?;
-    println!("{} mutants, {} more dropped: they do not compile", built.alive.len(), built.dropped);
-    let suites = suites::suites(&tree, &built, args.thorough)?;
-    let reached = suites::reached(&suites, &tree)?;
+    let began = Instant::now();
+    let tree = tree::folder(&root);
+    let built = if args.built { weave::built(&tree, all)? } else { weave::build(&root, &tree, all, args.suites)? };
+    eprintln!(
+        "{} mutants, {} more dropped: they do not compile; built in {:.0} s",
+        built.alive.len(),
+        built.dropped,
+        began.elapsed().as_secs_f64()
+    );
+    if args.build {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let suites = suites::suites(&tree, &built, args.suites)?;
+    let reached = suites::reached(&suites, &tree, threads)?;
 
-    let chosen = choose(&args, &built.alive);
-    let progress = Progress::default();
+    let chosen = choose(&args, built.alive.iter().filter(|(_, mutant)| wanted(mutant)));
+    let progress = Progress::of(chosen.len());
     let started = Instant::now();
     let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -97,94 +127,38 @@ fn main() -> Result<ExitCode> {
                     if args.seconds.is_some_and(|most| started.elapsed() >= Duration::from_secs(most)) {
                         return;
                     }
-                    let verdict = suites::test(*number, &suites, &reached);
+                    let verdict = suites::test(*number, &suites, &reached, Duration::from_secs(args.sweeps));
                     progress.add(*number, verdict, &built.alive[number]);
                 }
             });
         }
     });
-    let tested = progress.report(&built.alive, started.elapsed());
-    if let Some(file) = &args.survivors {
-        std::fs::write(file, tested.survivors.join("\n") + "\n").with_context(|| file.display().to_string())?;
+    let tested = progress.finish(&built.alive);
+    tested.print(started.elapsed());
+    if args.json {
+        println!("{:#}", tested.json());
     }
-    let percentage = (tested.killed * 100).checked_div(tested.tested).unwrap_or(100);
-    Ok(if percentage >= args.at_least { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if let Some(file) = &args.survivors {
+        std::fs::write(file, tested.survivors().join("\n") + "\n").with_context(|| file.display().to_string())?;
+    }
+    Ok(if tested.percentage() >= args.at_least { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The mutants to test, in an order that a seed decides, so that a bound on time leaves a fair sample.
-fn choose(args: &Args, alive: &BTreeMap<usize, Mutant>) -> Vec<usize> {
-    let wanted = |(number, mutant): &(&usize, &Mutant)| {
-        args.mutant.is_none_or(|only| only == **number) && (args.file.is_empty() || args.file.iter().any(|part| mutant.file.contains(part)))
-    };
-    let mut chosen: Vec<usize> = alive.iter().filter(wanted).map(|(number, _)| *number).collect();
-    chosen.sort_by_key(|number| mixed(args.seed, *number));
-    chosen.truncate(args.sample.unwrap_or(usize::MAX));
-    chosen
+/// The mutants to test, in an order that the seed and each mutant's name decide: a bound on time leaves a fair sample, and a change
+/// of the code leaves the order of all others as it was.
+fn choose<'m>(args: &Args, mutants: impl Iterator<Item = (&'m usize, &'m Mutant)>) -> Vec<usize> {
+    let mutants = mutants.filter(|(number, _)| args.mutant.is_empty() || args.mutant.contains(number));
+    let mut chosen: Vec<(u64, usize)> = mutants.map(|(number, mutant)| (mixed(args.seed, mutant), *number)).collect();
+    chosen.sort_unstable();
+    chosen.into_iter().map(|(_, number)| number).take(args.sample.unwrap_or(usize::MAX)).collect()
 }
 
-/// SplitMix64 of a seed and a number.
-fn mixed(seed: u64, number: usize) -> u64 {
-    let mut z = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// FNV-1a of a mutant's name without its line, then SplitMix64's finish with the seed.
+fn mixed(seed: u64, mutant: &Mutant) -> u64 {
+    let name = [mutant.file.as_str(), &mutant.function, &mutant.does].join("\n");
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let mut z = hash.wrapping_add((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-#[derive(Default)]
-struct Progress(Mutex<BTreeMap<usize, Verdict>>);
-
-/// Sums of a finished run.
-struct Tested {
-    tested: usize,
-    killed: usize,
-    survivors: Vec<String>,
-}
-
-impl Progress {
-    fn add(&self, number: usize, verdict: Verdict, mutant: &Mutant) {
-        match &verdict {
-            Verdict::Killed { by, after } => println!("killed    {number:>5} {mutant}: {by}, {:.1} s", after.as_secs_f64()),
-            Verdict::Unreached => println!("SURVIVED  {number:>5} {mutant}: reached by no suite"),
-            Verdict::Survived { after } => println!("SURVIVED  {number:>5} {mutant}: {:.1} s", after.as_secs_f64()),
-        }
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(number, verdict);
-    }
-
-    fn report(self, alive: &BTreeMap<usize, Mutant>, took: Duration) -> Tested {
-        let verdicts = self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut rooms: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        let mut by: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut survivors = Vec::new();
-        for (number, verdict) in &verdicts {
-            let mutant = &alive[number];
-            let room = rooms.entry(mutant.room()).or_default();
-            room.0 += 1;
-            if let Verdict::Killed { by: suite, .. } = verdict {
-                room.1 += 1;
-                *by.entry(suite).or_default() += 1;
-            } else {
-                survivors.push(mutant.to_string());
-            }
-        }
-        println!();
-        for (room, (tested, killed)) in &rooms {
-            println!("{room:<24} {killed:>5} of {tested:>5} killed: {:>5.1}%", percent(*killed, *tested));
-        }
-        for (suite, killed) in &by {
-            println!("  {killed:>5} by {suite}");
-        }
-        let (tested, killed) = (verdicts.len(), verdicts.len() - survivors.len());
-        println!("{killed} of {tested} mutants killed ({:.1}%) in {:.0} s", percent(killed, tested), took.as_secs_f64());
-        Tested { tested, killed, survivors }
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn percent(part: usize, whole: usize) -> f64 {
-    if whole == 0 { 100.0 } else { part as f64 * 100.0 / whole as f64 }
-}
-
-/// Suites in the order in which they are tried.
-fn names(suites: &[Suite]) -> Vec<&str> {
-    suites.iter().map(|suite| suite.name.as_str()).collect()
 }

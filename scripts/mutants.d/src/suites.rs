@@ -1,8 +1,11 @@
 //! The tests that mutants meet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +14,17 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::weave::Built;
 
+/// Which suites mutants meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Extent {
+    /// The simulation alone: the fastest build.
+    Simulation,
+    /// The sweeps and the embedded store's contract as well.
+    Sweeps,
+    /// The unit tests beside the code as well.
+    Unit,
+}
+
 /// One command that must fail where a mutant is on.
 pub struct Suite {
     /// Its name in reports.
@@ -18,9 +32,14 @@ pub struct Suite {
     executable: PathBuf,
     arguments: Vec<String>,
     folder: PathBuf,
+    /// Those with a lower rank are tried first.
+    rank: u8,
+    /// A simulation says which seed failed; that few seeds did not meet every fault is no failure.
+    simulates: bool,
 }
 
 /// How a mutant did.
+#[derive(Clone)]
 pub enum Verdict {
     /// A suite failed.
     Killed {
@@ -47,29 +66,39 @@ pub struct Baseline {
 /// A mutant that loops may also allocate: kibibytes of address space.
 const MEMORY: u64 = 4 << 20;
 
+/// Seeds by world and rank. Most mutants do not survive the first dozens; a survivor must not take minutes.
+const SEEDS: [(u8, &str, u64, u64); 6] = [
+    (0, "company", 0, 60),
+    (1, "patterns", 0, 30),
+    (1, "archives", 0, 30),
+    (2, "company", 60, 240),
+    (2, "patterns", 30, 70),
+    (2, "archives", 30, 70),
+];
+
 /// The suites of a build: simulations, then every test of the sweeps and of the contract by itself.
-pub fn suites(tree: &Path, built: &Built, thorough: bool) -> Result<Vec<Suite>> {
+pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> {
     let executable = |name: &str| built.executables.get(name).cloned().with_context(|| format!("no executable {name} was built"));
     let mut suites = Vec::new();
     let simulate = executable("simulate")?;
-    for (world, seeds) in [("company", 2_000), ("patterns", 600), ("archives", 600)] {
-        let arguments = ["--world", world, "--seeds", &seeds.to_string(), "--threads", "1", "--failures", "1", "--twice", "0"];
-        let suite = Suite {
-            name: format!("simulate --world {world}"),
+    for (rank, world, from, seeds) in SEEDS {
+        let (first, count) = (from.to_string(), seeds.to_string());
+        let arguments = ["--world", world, "--from", &first, "--seeds", &count, "--threads", "1", "--failures", "1", "--twice", "0"];
+        suites.push(Suite {
+            name: format!("simulate --world {world} --from {from} --seeds {seeds}"),
             executable: simulate.clone(),
             arguments: arguments.map(str::to_owned).to_vec(),
             folder: tree.to_owned(),
-        };
-        // Worlds come and go with the program.
-        if suite.probe() {
-            suites.push(suite);
-        }
+            rank,
+            simulates: true,
+        });
     }
+    // The library's executable holds the unit tests beside the code.
     let mut targets = vec!["protocol", "contract_embedded"];
-    if thorough {
+    if extent == Extent::Unit {
         targets.push("evenkeel");
     }
-    for target in targets {
+    for target in targets.into_iter().filter(|target| built.executables.contains_key(*target)) {
         let executable = executable(target)?;
         let listed = Command::new(&executable).arg("--list").current_dir(tree).output()?;
         for test in String::from_utf8_lossy(&listed.stdout).lines().filter_map(|line| line.strip_suffix(": test")) {
@@ -78,6 +107,8 @@ pub fn suites(tree: &Path, built: &Built, thorough: bool) -> Result<Vec<Suite>> 
                 executable: executable.clone(),
                 arguments: vec!["--exact".to_owned(), test.to_owned(), "--test-threads=1".to_owned()],
                 folder: tree.to_owned(),
+                rank: 2,
+                simulates: false,
             });
         }
     }
@@ -85,13 +116,11 @@ pub fn suites(tree: &Path, built: &Built, thorough: bool) -> Result<Vec<Suite>> 
 }
 
 /// Runs every suite without a mutant: what each reaches, and how long it takes.
-pub fn reached(suites: &[Suite], tree: &Path) -> Result<Vec<Baseline>> {
-    let records = tree.with_file_name("reached");
-    drop(std::fs::remove_dir_all(&records));
+pub fn reached(suites: &[Suite], tree: &Path, threads: usize) -> Result<Vec<Baseline>> {
+    let records = tree.with_file_name("reached").join(of_build(suites)?);
     std::fs::create_dir_all(&records)?;
     let next = AtomicUsize::new(0);
     let done: Mutex<BTreeMap<usize, Result<Baseline>>> = Mutex::default();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -104,29 +133,56 @@ pub fn reached(suites: &[Suite], tree: &Path) -> Result<Vec<Baseline>> {
         }
     });
     let done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let names = crate::names(suites);
     let mut baselines = Vec::new();
     for (number, baseline) in done {
-        baselines.push(baseline.with_context(|| format!("without a mutant: {}", names[number]))?);
+        baselines.push(baseline.with_context(|| format!("without a mutant: {}", suites[number].name))?);
     }
     let all: BTreeSet<usize> = baselines.iter().flat_map(|baseline| baseline.reached.iter().copied()).collect();
     let took: Duration = baselines.iter().map(|baseline| baseline.took).sum();
-    println!("{} suites reach {} mutants; together they take {:.0} s", suites.len(), all.len(), took.as_secs_f64());
+    eprintln!("{} suites reach {} mutants; together they take {:.0} s", suites.len(), all.len(), took.as_secs_f64());
+    let mut longest: Vec<(&Suite, &Baseline)> = suites.iter().zip(&baselines).collect();
+    longest.sort_by_key(|(_, baseline)| std::cmp::Reverse(baseline.took));
+    for (suite, baseline) in longest.iter().take(12) {
+        eprintln!("  {:>6.1} s {}", baseline.took.as_secs_f64(), suite.name);
+    }
     Ok(baselines)
 }
 
-/// Tests one mutant: the suites that reach it, the simulations first and then the shortest.
-pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline]) -> Verdict {
+/// What the executables and arguments are told from others by: records of another build say nothing.
+fn of_build(suites: &[Suite]) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    for suite in suites {
+        let file = std::fs::metadata(&suite.executable)?;
+        (&suite.name, file.len(), file.modified()?).hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+impl Baseline {
+    fn read(record: &Path, took: Duration) -> Self {
+        let reached = std::fs::read_to_string(record).unwrap_or_default();
+        Self { reached: reached.lines().filter_map(|line| line.parse().ok()).collect(), took }
+    }
+}
+
+/// Tests one mutant: the suites that reach it, a few seeds of each world first and then the shortest, until sweeps have taken `most`.
+pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Duration) -> Verdict {
     let started = Instant::now();
     let mut reaching: Vec<(&Suite, &Baseline)> =
         suites.iter().zip(baselines).filter(|(_, baseline)| baseline.reached.contains(&mutant)).collect();
     if reaching.is_empty() {
         return Verdict::Unreached;
     }
-    // A simulation ends with its first failure: most mutants do not live longer than a second there.
-    reaching.sort_by_key(|(suite, baseline)| (!suite.name.starts_with("simulate"), baseline.took));
+    reaching.sort_by_key(|(suite, baseline)| (suite.rank, baseline.took));
+    let mut swept = Duration::ZERO;
     for (suite, baseline) in reaching {
-        match suite.run(Some(mutant), None, baseline.took * 5 + Duration::from_secs(20)) {
+        if !suite.simulates {
+            swept += baseline.took;
+            if swept > most {
+                continue;
+            }
+        }
+        match suite.run(Some(mutant), None, baseline.took * 4 + Duration::from_secs(4)) {
             Ended::Well => {}
             Ended::Badly => return Verdict::Killed { by: suite.name.clone(), after: started.elapsed() },
             Ended::Never => return Verdict::Killed { by: format!("{} (time)", suite.name), after: started.elapsed() },
@@ -142,32 +198,31 @@ enum Ended {
 }
 
 impl Suite {
-    /// Whether the program knows this world.
-    fn probe(&self) -> bool {
-        let mut arguments = self.arguments.clone();
-        if let Some(seeds) = arguments.iter_mut().skip_while(|argument| *argument != "--seeds").nth(1) {
-            "0".clone_into(seeds);
-        }
-        let status = Command::new(&self.executable).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        // Without seeds no fault is met, which is exit code 1; an unknown world is a wrong usage.
-        status.is_ok_and(|status| status.code() != Some(2))
-    }
-
+    /// From its record, where there is one of this build.
     fn baseline(&self, record: &Path) -> Result<Baseline> {
+        let time = record.with_extension("ms");
+        if let Ok(millis) = std::fs::read_to_string(&time) {
+            return Ok(Baseline::read(record, Duration::from_millis(millis.trim().parse()?)));
+        }
         let started = Instant::now();
         match self.run(None, Some(record), Duration::from_mins(30)) {
             Ended::Well => {}
             Ended::Badly => bail!("it fails"),
             Ended::Never => bail!("it does not end"),
         }
-        let reached = std::fs::read_to_string(record).unwrap_or_default();
-        Ok(Baseline { reached: reached.lines().filter_map(|line| line.parse().ok()).collect(), took: started.elapsed() })
+        let took = started.elapsed();
+        std::fs::write(time, took.as_millis().to_string())?;
+        Ok(Baseline::read(record, took))
     }
 
+    /// Runs within a time of its own: the processor's, so that a busy machine kills nothing. What waits and computes nothing is ended
+    /// by the clock.
     fn run(&self, mutant: Option<usize>, record: Option<&Path>, most: Duration) -> Ended {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -v {MEMORY}; exec \"$0\" \"$@\"")]).arg(&self.executable).args(&self.arguments);
-        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let limits = format!("ulimit -v {MEMORY}; ulimit -t {}; exec \"$0\" \"$@\"", most.as_secs().max(1));
+        command.args(["-c", &limits]).arg(&self.executable).args(&self.arguments);
+        command.current_dir(&self.folder).stdin(Stdio::null()).stderr(Stdio::null());
+        command.stdout(if self.simulates { Stdio::piped() } else { Stdio::null() });
         if let Some(mutant) = mutant {
             command.env("EVENKEEL_MUTANT", mutant.to_string());
         }
@@ -178,14 +233,32 @@ impl Suite {
         let started = Instant::now();
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return if status.success() { Ended::Well } else { Ended::Badly },
-                Ok(None) if started.elapsed() < most => std::thread::sleep(Duration::from_millis(20)),
+                Ok(Some(status)) => {
+                    let mut said = String::new();
+                    if let Some(mut stdout) = child.stdout.take() {
+                        drop(stdout.read_to_string(&mut said));
+                    }
+                    return self.ended(status, &said);
+                }
+                Ok(None) if started.elapsed() < most * 4 => std::thread::sleep(Duration::from_millis(5)),
                 _ => {
                     drop(child.kill());
                     drop(child.wait());
                     return Ended::Never;
                 }
             }
+        }
+    }
+
+    fn ended(&self, status: ExitStatus, said: &str) -> Ended {
+        const OUT_OF_TIME: [i32; 2] = [9, 24]; // SIGKILL, SIGXCPU
+        match status.code() {
+            Some(0) => Ended::Well,
+            Some(1) if self.simulates && !said.lines().any(|line| line.starts_with("FAILED") || line.starts_with("NOT REPEATABLE")) => {
+                Ended::Well
+            }
+            None if status.signal().is_some_and(|signal| OUT_OF_TIME.contains(&signal)) => Ended::Never,
+            _ => Ended::Badly,
         }
     }
 }

@@ -11,18 +11,22 @@ pub fn root() -> Result<PathBuf> {
     here.parent().and_then(Path::parent).map(Path::to_owned).context("no folder above scripts/mutants.d")
 }
 
-/// Copies the tracked files to `target/mutants/tree`.
-pub fn copy(root: &Path) -> Result<PathBuf> {
-    let tree = root.join("target/mutants/tree");
+/// The folder that sources are rewritten in.
+pub fn folder(root: &Path) -> PathBuf {
+    root.join("target/mutants/tree")
+}
+
+/// Copies those of the tracked files that are wanted.
+pub fn copy(root: &Path, tree: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("git ls-files")?;
     ensure!(listed.status.success(), "git ls-files failed");
-    for path in String::from_utf8(listed.stdout)?.split('\0').filter(|path| !path.is_empty()) {
+    for path in String::from_utf8(listed.stdout)?.split('\0').filter(|path| !path.is_empty() && wanted(path)) {
         let from = root.join(path);
         if from.is_file() {
             write(&tree.join(path), &std::fs::read(&from).with_context(|| path.to_owned())?)?;
         }
     }
-    Ok(tree)
+    Ok(())
 }
 
 /// Writes a file unless it holds that already: its time tells cargo what has changed.

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::find::{Mutant, UNCONST};
+use crate::suites::Extent;
 use crate::tree;
 
 /// What was built.
@@ -28,13 +29,31 @@ const SWITCH: &str = r#"//! Which mutant is on.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-static ON: LazyLock<u32> = LazyLock::new(|| std::env::var("EVENKEEL_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(u32::MAX));
+const UNKNOWN: u32 = u32::MAX;
+const RECORDS: u32 = u32::MAX - 1;
+const NONE: u32 = u32::MAX - 2;
+
+static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 static RECORD: LazyLock<Option<std::path::PathBuf>> = LazyLock::new(|| std::env::var_os("EVENKEEL_MUTANTS_REACHED").map(Into::into));
 static REACHED: LazyLock<Vec<AtomicBool>> = LazyLock::new(|| (0..100_000).map(|_| AtomicBool::new(false)).collect());
 
+/// Asked millions of times in a run of one mutant.
+#[inline(always)]
 pub fn on(n: u32) -> bool {
+    let state = STATE.load(Ordering::Relaxed);
+    if state < RECORDS { state == n } else { asks(n, state) }
+}
+
+#[cold]
+#[inline(never)]
+fn asks(n: u32, state: u32) -> bool {
+    if state == UNKNOWN {
+        let mutant = std::env::var("EVENKEEL_MUTANT").ok().and_then(|n| n.parse().ok());
+        STATE.store(mutant.unwrap_or(if RECORD.is_some() { RECORDS } else { NONE }), Ordering::Relaxed);
+        return on(n);
+    }
     if let Some(file) = &*RECORD
         && let Some(seen) = REACHED.get(n as usize)
         && !seen.swap(true, Ordering::Relaxed)
@@ -42,7 +61,7 @@ pub fn on(n: u32) -> bool {
     {
         let _ = file.write_all(format!("{n}\n").as_bytes());
     }
-    *ON == n
+    false
 }
 "#;
 
@@ -52,26 +71,57 @@ struct Region {
     range: Range<usize>,
 }
 
+/// Modules that neither the simulation nor the sweeps need, by the file that names them: half of the compiler's work.
+const LEFT_OUT: [(&str, &[&str]); 2] =
+    [("src/lib.rs", &["app", "cli", "client", "migrations", "ops"]), ("src/adapters/mod.rs", &["azure", "http", "search"])];
+
+/// Modules that the sweeps need, and the simulation does not.
+const SWEPT_ALONE: [(&str, &[&str]); 2] = [("src/lib.rs", &["config"]), ("src/adapters/mod.rs", &["embedded"])];
+
 /// Weaves the mutants in and builds, until it compiles.
-pub fn build(root: &Path, tree: &Path, all: Vec<Mutant>, thorough: bool) -> Result<Built> {
-    let mut alive: BTreeMap<usize, Mutant> = all.into_iter().enumerate().collect();
+pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Extent) -> Result<Built> {
+    let mut alive = all;
     let found = alive.len();
-    tree::write(&tree.join("src/mutation.rs"), SWITCH.as_bytes())?;
-    let library = std::fs::read_to_string(root.join("src/lib.rs"))?;
-    tree::write(&tree.join("src/lib.rs"), format!("{library}\npub mod mutation;\n").as_bytes())?;
-    let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
-    let manifest = format!("{manifest}\n[profile.dev.package.evenkeel]\nopt-level = 1\n");
-    tree::write(&tree.join("Cargo.toml"), manifest.as_bytes())?;
+    // A round of the compiler for nothing but errors that are known costs as much as a dozen mutants.
+    let known = tree.with_file_name("dropped");
+    let mut dropped: BTreeSet<String> = std::fs::read_to_string(&known).unwrap_or_default().lines().map(str::to_owned).collect();
+    let woven: BTreeSet<String> = alive.values().map(|mutant| mutant.file.clone()).collect();
+    let mut rewritten = BTreeMap::from([
+        ("Cargo.toml", manifest(&std::fs::read_to_string(root.join("Cargo.toml"))?)),
+        ("src/mutation.rs", SWITCH.to_owned()),
+    ]);
+    for (file, modules) in LEFT_OUT {
+        let mut text = std::fs::read_to_string(root.join(file))?;
+        let swept = SWEPT_ALONE.iter().filter(|(of, _)| *of == file && extent == Extent::Simulation).flat_map(|(_, modules)| *modules);
+        // The unit tests are of every module.
+        for module in modules.iter().chain(swept).filter(|_| extent != Extent::Unit) {
+            text = text.replace(&format!("\npub mod {module};"), "").replace(&format!("\nmod {module};"), "");
+        }
+        if file == "src/lib.rs" {
+            text.push_str("\npub mod mutation;\n");
+        }
+        rewritten.insert(file, text);
+    }
+    // What is written twice has a new time, and is compiled again.
+    tree::copy(root, tree, |path| !woven.contains(path) && !rewritten.contains_key(path))?;
+    for (file, text) in &rewritten {
+        tree::write(&tree.join(file), text.as_bytes())?;
+    }
+    let mut arguments = vec!["test", "--no-run", "--test", "simulate"];
+    if extent != Extent::Simulation {
+        arguments.extend(["--test", "protocol"]);
+        if woven.iter().any(|file| CONTRACT.iter().any(|part| file.contains(part))) {
+            arguments.extend(["--test", "contract_embedded"]);
+        }
+    }
+    if extent == Extent::Unit {
+        arguments.push("--lib");
+    }
+    alive.retain(|_, mutant| !dropped.contains(&mutant.to_string()));
     loop {
-        let regions = weave(root, tree, &alive)?;
-        // What does not compile is found without generating code for what does.
-        let compiled = match compile(root, tree, &["check", "--lib"])? {
-            Compiled::Built(_) => {
-                let unit_tests: &[&str] = if thorough { &["--lib"] } else { &[] };
-                compile(root, tree, &[BUILD, unit_tests].concat())?
-            }
-            failed @ Compiled::Failed(_) => failed,
-        };
+        let regions = weave(root, tree, &woven, &alive)?;
+        // An error ends the compiler before it generates code: to check first would only do the work twice.
+        let compiled = compile(root, tree, &arguments)?;
         match compiled {
             Compiled::Built(executables) => {
                 let unconst = alive.values().filter(|mutant| mutant.does == UNCONST).count();
@@ -85,15 +135,47 @@ pub fn build(root: &Path, tree: &Path, all: Vec<Mutant>, thorough: bool) -> Resu
                     bail!("the mutated tree does not compile, for a reason that no mutant explains:\n{}", rendered.join("\n"));
                 }
                 eprintln!("{} errors: {} mutants dropped", messages.len(), guilty.len());
+                for message in &messages {
+                    eprintln!("  {}", message["message"].as_str().unwrap_or_default());
+                }
+                dropped.extend(guilty.iter().map(|number| alive[number].to_string()));
+                tree::write(&known, dropped.iter().fold(String::new(), |text, name| text + name + "\n").as_bytes())?;
                 alive.retain(|number, _| !guilty.contains(number));
             }
         }
     }
 }
 
+/// What the last build left.
+pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
+    let found = all.values().filter(|mutant| mutant.does != UNCONST).count();
+    let dropped = std::fs::read_to_string(tree.with_file_name("dropped")).unwrap_or_default();
+    let dropped: BTreeSet<&str> = dropped.lines().collect();
+    let mut alive = all;
+    alive.retain(|_, mutant| mutant.does != UNCONST && !dropped.contains(mutant.to_string().as_str()));
+    let mut executables = BTreeMap::new();
+    for entry in std::fs::read_dir(tree.with_file_name("bin"))? {
+        let path = entry?.path();
+        if let Some(name) = path.file_name() {
+            executables.insert(name.to_string_lossy().into_owned(), path);
+        }
+    }
+    Ok(Built { dropped: found - alive.len(), alive, executables })
+}
+
+/// The manifest of the mutated tree: dependencies and their features as `cargo test` has built them; the crate optimised a little;
+/// and no program, for each would be built with every integration test. `simulate` is such a test itself.
+fn manifest(original: &str) -> String {
+    let program = "[[bin]]\nname = \"evenkeel\"\npath = \"src/main.rs\"\n";
+    let simulate = "[[test]]\nname = \"simulate\"\npath = \"src/bin/simulate.rs\"\nharness = false\n";
+    let own = "\n[profile.dev.package.evenkeel]\nopt-level = 1\ndebug = false\n";
+    let without = original.replace("default-run = \"evenkeel\"\n", "autobins = false\n").replace(program, simulate);
+    format!("{without}{own}")
+}
+
 /// Writes the sources with these mutants; where each came to lie, by file.
-fn weave(root: &Path, tree: &Path, alive: &BTreeMap<usize, Mutant>) -> Result<BTreeMap<String, Vec<Region>>> {
-    let mut files: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+fn weave(root: &Path, tree: &Path, files: &BTreeSet<String>, alive: &BTreeMap<usize, Mutant>) -> Result<BTreeMap<String, Vec<Region>>> {
+    let mut files: BTreeMap<&str, Vec<usize>> = files.iter().map(|file| (file.as_str(), Vec::new())).collect();
     for (number, mutant) in alive {
         files.entry(&mutant.file).or_default().push(*number);
     }
@@ -143,8 +225,8 @@ enum Compiled {
     Failed(Vec<Value>),
 }
 
-/// What mutants meet.
-const BUILD: &[&str] = &["test", "--no-run", "--test", "protocol", "--test", "contract_embedded"];
+/// What the embedded store's contract reaches.
+const CONTRACT: [&str; 2] = ["adapters/embedded", "adapters/group"];
 
 fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -153,6 +235,7 @@ fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
     let output = command
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_INCREMENTAL", "0")
         .env_remove("CARGO_MANIFEST_DIR")
         .stderr(Stdio::inherit())
         .output()
@@ -168,8 +251,11 @@ fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
             // Elsewhere: the next build of the program itself takes the same place.
             let kept = tree.with_file_name("bin").join(name);
             std::fs::create_dir_all(tree.with_file_name("bin"))?;
-            drop(std::fs::remove_file(&kept));
-            std::fs::copy(path, &kept).with_context(|| path.to_owned())?;
+            // And with the same time while it is the same: what it reaches was measured.
+            if newer(Path::new(path), &kept) {
+                drop(std::fs::remove_file(&kept));
+                std::fs::copy(path, &kept).with_context(|| path.to_owned())?;
+            }
             executables.insert(name.to_owned(), kept);
         }
     }
@@ -180,6 +266,11 @@ fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
         bail!("cargo could not build the mutated tree");
     }
     Ok(Compiled::Failed(errors))
+}
+
+fn newer(built: &Path, kept: &Path) -> bool {
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    modified(kept).is_none_or(|kept| modified(built).is_none_or(|built| built > kept))
 }
 
 /// The mutants that explain compile errors.
@@ -194,7 +285,8 @@ fn guilty(messages: &[Value], regions: &BTreeMap<String, Vec<Region>>, alive: &B
             && !name.ends_with("mutation::on")
         {
             let name = name.rsplit("::").next().unwrap_or(name);
-            found = alive.iter().filter(|(_, mutant)| mutant.does == UNCONST && mutant.function == name).map(|(number, _)| *number).collect();
+            found =
+                alive.iter().filter(|(_, mutant)| mutant.does == UNCONST && mutant.function == name).map(|(number, _)| *number).collect();
         }
         if found.is_empty() {
             found = of(false).collect();
@@ -218,24 +310,28 @@ fn at(span: &Value, regions: &BTreeMap<String, Vec<Region>>, alive: &BTreeMap<us
 fn fault(mutant: &Mutant) -> u8 {
     match mutant.does.as_str() {
         does if does.starts_with("returns") => 0,
-        does if does.contains("` with ") => 1,
+        does if does.contains("` with ") || does.contains("` answers ") => 1,
         does if does.starts_with("not") => 2,
         UNCONST => 4,
         _ => 3,
     }
 }
 
-/// The statements left out within 60 lines of an error: a variable that they would have set.
+/// The statements left out within 60 lines of an error: a variable that they would have set, or a guard that `drop` ends, which
+/// is the likelier one.
 fn near(spans: &[&Value], regions: &BTreeMap<String, Vec<Region>>, alive: &BTreeMap<usize, Mutant>) -> BTreeSet<usize> {
-    let mut found = BTreeSet::new();
+    let (mut found, mut guards) = (BTreeSet::new(), BTreeSet::new());
     for span in spans {
         let (Some(file), Some(line)) = (span["file_name"].as_str(), span["line_start"].as_u64()) else { continue };
         for region in regions.get(file).into_iter().flatten() {
             let mutant = &alive[&region.number];
             if mutant.does.starts_with("without") && (mutant.line as u64).abs_diff(line) < 60 {
                 found.insert(region.number);
+                if mutant.does.starts_with("without `drop(") {
+                    guards.insert(region.number);
+                }
             }
         }
     }
-    found
+    if guards.is_empty() { found } else { guards }
 }
