@@ -66,6 +66,13 @@ pub struct Edit {
     pub closes: bool,
 }
 
+impl Mutant {
+    /// Its name, which outlives changes elsewhere in the file.
+    pub fn name(&self) -> String {
+        format!("{} {}: {}", self.file, self.function, self.does)
+    }
+}
+
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{} {}: {}", self.file, self.line, self.function, self.does)

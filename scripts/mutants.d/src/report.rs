@@ -86,9 +86,9 @@ impl Sums {
 }
 
 impl Tested<'_> {
-    /// Of all that were tested, the killed in percent; what no suite reaches is not killed.
-    pub fn percentage(&self) -> usize {
-        let sums = self.sums();
+    /// Of those that were tested and count, the killed in percent; what no suite reaches is not killed.
+    pub fn percentage(&self, counts: impl Fn(&Mutant) -> bool) -> usize {
+        let sums = Sums::of(self.0.iter().filter(|(_, mutant, _)| counts(mutant)).map(|(_, _, verdict)| verdict));
         (sums.killed * 100).checked_div(sums.all()).unwrap_or(100)
     }
 
@@ -125,7 +125,7 @@ impl Tested<'_> {
             sums.all(),
             sums.survived,
             sums.unreached,
-            self.percentage(),
+            self.percentage(|_| true),
             took.as_secs_f64()
         );
     }

@@ -240,7 +240,7 @@ impl Suite {
                     }
                     return self.ended(status, &said);
                 }
-                Ok(None) if started.elapsed() < most * 4 => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) if started.elapsed() < most * 20 => std::thread::sleep(Duration::from_millis(5)),
                 _ => {
                     drop(child.kill());
                     drop(child.wait());
