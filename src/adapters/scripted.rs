@@ -90,6 +90,7 @@ impl Scripted {
             tables: Arc::new(Layered::<dyn TableStore, _>::new(blank.clone(), scripted.clone())),
             queues: Arc::new(Layered::<dyn QueueStore, _>::new(blank.clone(), scripted.clone())),
             blobs: Arc::new(Layered::<dyn BlobStore, _>::new(blank, scripted.clone())),
+            clocks: Arc::default(),
         };
         (account, scripted)
     }

@@ -70,6 +70,7 @@ pub fn wear(
         tables: Arc::new(Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone())),
         queues: Arc::new(Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone())),
         blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone())),
+        clocks: paced.clocks,
     };
     Worn { account, circuit, counts, pace, retry }
 }
@@ -116,6 +117,7 @@ pub fn layered<L: Layer>(account: &Account, layer: &Arc<L>) -> Account {
         tables: Arc::new(Layered::<dyn TableStore, L>::new(account.tables.clone(), layer.clone())),
         queues: Arc::new(Layered::<dyn QueueStore, L>::new(account.queues.clone(), layer.clone())),
         blobs: Arc::new(Layered::<dyn BlobStore, L>::new(account.blobs.clone(), layer.clone())),
+        clocks: account.clocks.clone(),
     }
 }
 

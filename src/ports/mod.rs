@@ -9,6 +9,7 @@ pub mod error;
 pub mod files;
 pub mod health;
 pub mod queues;
+pub mod service_clocks;
 pub mod sink;
 pub mod stores;
 pub mod tables;
@@ -21,6 +22,7 @@ pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What, Withhel
 pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
+pub use service_clocks::{ClocksApart, ServiceClocks};
 pub use sink::{DocumentWrite, Sink, Written};
 pub use stores::{Account, Stores};
 pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{BlobStore, FileStore, QueueStore, Sink, TableStore};
+use super::{BlobStore, FileStore, QueueStore, ServiceClocks, Sink, TableStore};
 use crate::model::AccountName;
 
 /// The three services of one storage account.
@@ -15,6 +15,8 @@ pub struct Account {
     pub queues: Arc<dyn QueueStore>,
     /// Its blobs.
     pub blobs: Arc<dyn BlobStore>,
+    /// What their answers have told of their clocks.
+    pub clocks: Arc<ServiceClocks>,
 }
 
 /// All accounts, by the names that the configuration gives them.

@@ -23,7 +23,7 @@ use crate::model::job::Primary;
 use crate::model::limits::LATE_REQUEST;
 use crate::model::{ItemAddress, Job, TableName, ViewName};
 use crate::planted::{Bug, planted};
-use crate::ports::{Account, Chance, Clock, Stores};
+use crate::ports::{Account, Chance, Clock, ClocksApart, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
@@ -183,6 +183,15 @@ impl Engine {
 
     pub(super) fn account(&self, table: &TableRef) -> Result<&Account, Failure> {
         self.stores.account(&table.account).map_err(|error| permanent("finding the account", error))
+    }
+
+    /// How far the clock of the queue that a job came from is ahead of that of a table.
+    pub(super) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClocksApart {
+        let clocks = |account| self.stores.account(account).map(|account| Arc::clone(&account.clocks));
+        match (clocks(&delivery.account), clocks(&table.account)) {
+            (Ok(queues), Ok(tables)) => ClocksApart::between(&queues, &tables),
+            _ => ClocksApart::NOT,
+        }
     }
 
     /// How long a taint lasts: as long as an old request may live, however the clocks differ.

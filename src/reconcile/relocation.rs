@@ -27,6 +27,7 @@ use crate::model::job::{Primary, Stamp};
 use crate::model::large;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Row};
 use crate::planted::{Bug, planted};
+use crate::ports::ClocksApart;
 use crate::shared;
 
 /// The property that says when an entity was archived.
@@ -219,9 +220,10 @@ impl<'e> Relocation<'e> {
                 );
             }
         }
-        match (decide(row, found, self.delivery, self.surely_undeleted()), found) {
+        let apart = self.engine.clocks_apart(self.delivery, self.source.source);
+        match (decide(row, found, (self.delivery, apart), self.surely_undeleted()), found) {
             // What lies in the way of a move is not written over in any case.
-            (Copy::Replace(_), Some(kept)) if !matches!(self.kept, Kept::Moved(_)) && may_have_archived(row, kept, self.delivery) => Copy::Skip(
+            (Copy::Replace(_), Some(kept)) if !matches!(self.kept, Kept::Moved(_)) && may_have_archived(row, kept, (self.delivery, apart)) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
             ),
@@ -288,7 +290,7 @@ pub(super) fn joined(source: Pass<'_>, kept: Kept<'_>) -> super::Summary {
     summary
 }
 
-fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_undeleted: bool) -> Copy {
+fn decide(source: &Row, archived: Option<&Row>, (delivery, apart): (&Delivery, ClocksApart), surely_undeleted: bool) -> Copy {
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
         // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
@@ -317,7 +319,7 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
             Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
         }
         // The message of this job may have been doubled by its sender, and the other one have taken away what was there before.
-        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery) => {
+        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart) => {
             Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
         }
         Some(_) | None => Copy::Replace(archived.etag.clone()),
@@ -326,7 +328,7 @@ fn decide(source: &Row, archived: Option<&Row>, delivery: &Delivery, surely_unde
 
 /// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
 /// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
-fn may_have_archived(source: &Row, kept: &Row, delivery: &Delivery) -> bool {
+fn may_have_archived(source: &Row, kept: &Row, (delivery, apart): (&Delivery, ClocksApart)) -> bool {
     let is_own = delivery.stamp.is_on(&kept.entity);
     let is_this_version = kept.entity.text(SOURCE_ETAG) == Some(source.etag.as_str());
     let archived_at = match kept.entity.get(ARCHIVED_AT) {
@@ -334,7 +336,7 @@ fn may_have_archived(source: &Row, kept: &Row, delivery: &Delivery) -> bool {
         _ => None,
     };
     let enqueued = delivery.stamp.enqueued;
-    let acted = || may_be_since(source, None, enqueued) && may_be_since(kept, archived_at, enqueued);
+    let acted = || may_be_since(source, None, enqueued, apart) && may_be_since(kept, archived_at, enqueued, apart);
     delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
 }
 
@@ -374,13 +376,13 @@ mod tests {
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
         // Long after the job that had archived it before: no double of that.
         let job = stamp("m", 10_000);
-        assert_eq!(decide(&row("e1", EARLY), None, &delivered(&job, 2), false), Copy::Insert);
+        assert_eq!(decide(&row("e1", EARLY), None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Insert);
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), &delivered(&job, 2), false),
+            decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
             Copy::Replace(ETag::new("kept").unwrap())
         );
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&row("kept", EARLY)), &delivered(&job, 2), false),
+            decide(&row("e1", EARLY), Some(&row("kept", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -388,14 +390,14 @@ mod tests {
     #[test]
     fn a_version_that_this_job_has_copied_is_not_copied_again() {
         let job = stamp("m", 100);
-        assert_eq!(decide(&row("e1", EARLY), Some(&kept(&job, "e1", LATE)), &delivered(&job, 2), false), Copy::Copied);
+        assert_eq!(decide(&row("e1", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Copied);
     }
 
     #[test]
     fn an_update_that_raced_is_copied_over_the_earlier_copy() {
         let job = stamp("m", 100);
         assert_eq!(
-            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), &delivered(&job, 2), true),
+            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), true),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -404,7 +406,10 @@ mod tests {
     fn a_copy_that_others_have_written_since_does_not_make_what_was_created_anew_an_older_one() {
         // What was created anew is older than the last write of the copy, which a view has put its properties on since.
         let job = stamp("m", 100);
-        assert!(matches!(decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), &delivered(&job, 2), false), Copy::Skip(_)));
+        assert!(matches!(
+            decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            Copy::Skip(_)
+        ));
     }
 
     #[test]
@@ -415,11 +420,18 @@ mod tests {
         for other in [stamp("same", 10_000), stamp("earlier", 50)] {
             let copied = |second: i64| kept(&other, "e1", &at(second).to_string());
             for (second, deliveries, expected) in [(10_030, 2, true), (9_991, 2, true), (9_950, 2, false), (10_030, 1, false)] {
-                assert_eq!(may_have_archived(&source, &copied(second), &delivered(&job, deliveries)), expected, "{other} at {second}");
+                assert_eq!(
+                    may_have_archived(&source, &copied(second), (&delivered(&job, deliveries), ClocksApart::NOT)),
+                    expected,
+                    "{other} at {second}"
+                );
             }
-            assert!(!may_have_archived(&row("e1", LATE), &copied(10_030), &delivered(&job, 2)), "this very version");
+            assert!(!may_have_archived(&row("e1", LATE), &copied(10_030), (&delivered(&job, 2), ClocksApart::NOT)), "this very version");
             let old = row("e2", &at(9_950).to_string());
-            assert!(!may_have_archived(&old, &copied(10_030), &delivered(&job, 2)), "there all the time since the job was sent");
+            assert!(
+                !may_have_archived(&old, &copied(10_030), (&delivered(&job, 2), ClocksApart::NOT)),
+                "there all the time since the job was sent"
+            );
             // A document has no time of the service's: a worker has dated it, whose clock may be off.
             let filed = |second: Option<i64>| {
                 let mut row = Row { timestamp: None, ..copied(0) };
@@ -427,10 +439,14 @@ mod tests {
                 row
             };
             for (second, expected) in [(Some(9_100), true), (Some(9_000), false), (None, true)] {
-                assert_eq!(may_have_archived(&source, &filed(second), &delivered(&job, 2)), expected, "{other} at {second:?}");
+                assert_eq!(
+                    may_have_archived(&source, &filed(second), (&delivered(&job, 2), ClocksApart::NOT)),
+                    expected,
+                    "{other} at {second:?}"
+                );
             }
         }
-        assert!(!may_have_archived(&source, &kept(&job, "e1", LATE), &delivered(&job, 2)), "its own");
+        assert!(!may_have_archived(&source, &kept(&job, "e1", LATE), (&delivered(&job, 2), ClocksApart::NOT)), "its own");
     }
 
     #[test]
@@ -438,15 +454,21 @@ mod tests {
         let job = stamp("m", 100);
         let mut reopened = kept(&job, "e1", EARLY);
         reopened.entity.properties.remove(SOURCE_ETAG);
-        assert_eq!(decide(&row("e2", LATE), Some(&reopened), &delivered(&job, 2), false), Copy::Replace(ETag::new("kept").unwrap()));
+        assert_eq!(
+            decide(&row("e2", LATE), Some(&reopened), (&delivered(&job, 2), ClocksApart::NOT), false),
+            Copy::Replace(ETag::new("kept").unwrap())
+        );
     }
 
     #[test]
     fn an_entity_created_anew_is_left_to_a_later_job() {
         let job = stamp("m", 100);
-        assert!(matches!(decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), &delivered(&job, 2), false), Copy::Skip(_)));
         assert!(matches!(
-            decide(&row("e2", LATE), Some(&kept(&stamp("later", 200), "e1", EARLY)), &delivered(&job, 2), false),
+            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            Copy::Skip(_)
+        ));
+        assert!(matches!(
+            decide(&row("e2", LATE), Some(&kept(&stamp("later", 200), "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
             Copy::Skip(_)
         ));
     }
@@ -457,18 +479,22 @@ mod tests {
         let at = |second: i64| EdmDateTime::from_timestamp(jiff::Timestamp::from_second(second).unwrap()).unwrap().to_string();
         for deliveries in [1, 2] {
             let delivered = delivered(&double, deliveries);
+            let delivered = (&delivered, ClocksApart::NOT);
             let anew = row("e2", &at(200));
-            assert!(matches!(decide(&anew, Some(&kept(&first, "e1", &at(150))), &delivered, false), Copy::Skip(_)));
+            assert!(matches!(decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false), Copy::Skip(_)));
             // What was there when the job was sent is another archiving than the one before.
             let before = row("e2", &at(101));
-            assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), &delivered, false), Copy::Replace(_)));
+            assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), delivered, false), Copy::Replace(_)));
         }
         // With an id it is known whatever the clocks say.
         let job = crate::model::job::JobDigest::of(serde_json::json!({"op": "archive", "id": "x"}).as_object().unwrap());
         let (first, double) = (Stamp { job: job.clone(), ..first }, Stamp { job, ..double });
         let before = row("e2", &at(101));
-        assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), &delivered(&double, 1), false), Copy::Skip(_)));
-        assert_eq!(decide(&before, Some(&kept(&first, "e2", &at(90))), &delivered(&double, 1), false), Copy::Copied);
+        assert!(matches!(
+            decide(&before, Some(&kept(&first, "e1", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false),
+            Copy::Skip(_)
+        ));
+        assert_eq!(decide(&before, Some(&kept(&first, "e2", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false), Copy::Copied);
     }
 
     #[test]
@@ -478,10 +504,13 @@ mod tests {
         source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, job.to_string());
         // Also a first delivery: the message may have been doubled by its sender.
         for deliveries in [1, 2] {
-            assert!(matches!(decide(&source, None, &delivered(&job, deliveries), false), Copy::Skip(_)));
+            assert!(matches!(decide(&source, None, (&delivered(&job, deliveries), ClocksApart::NOT), false), Copy::Skip(_)));
         }
         source.entity = source.entity.with(SOURCE_JOB, stamp("after", 150).to_string());
-        assert!(matches!(decide(&source, None, &delivered(&job, 2), false), Copy::Skip(_)), "another has taken it away since");
+        assert!(
+            matches!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Skip(_)),
+            "another has taken it away since"
+        );
     }
 
     #[test]
@@ -490,9 +519,9 @@ mod tests {
         // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
         let mut source = row("e2", LATE);
         source.entity = stamp("put", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, stamp("old", 50).to_string());
-        assert_eq!(decide(&source, None, &delivered(&job, 2), false), Copy::Insert);
+        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Insert);
         // Written by a later job, and never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
-        assert_eq!(decide(&source, None, &delivered(&job, 2), false), Copy::Insert);
+        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Insert);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A message may be doubled by its sender's own retries, and the double is delivered for the first time when the job is long done. So
 //! every delivery asks, not only those that come again. Two clocks are compared: a row's `Timestamp` is the table service's, the time
-//! of the enqueueing the queue service's, in whole seconds, cut off.
+//! of the enqueueing the queue service's, in whole seconds, cut off. How far the two are apart is known from the answers of both
+//! ([`ClocksApart`]), to some fractions of a second, or worse after slow answers.
 //!
 //! ```text
 //!   written        ──────────────┬──────────────────┬─────────────────────────▶
@@ -12,7 +13,7 @@
 //!
 //! The first delivery has the wider margin: a client that writes an entity and sends the job at once must not be told that the entity was
 //! written since, because the queue service's clock is behind. A delivery that comes again keeps to what the clocks can tell: an
-//! earlier one may have done the job.
+//! earlier one may have done the job. Where it is not known how far the two are apart, that is as far as answers leave possible.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,6 +21,7 @@ use super::execute::Delivery;
 use crate::model::Row;
 use crate::model::job::Stamp;
 use crate::planted::{Bug, planted};
+use crate::ports::ClocksApart;
 
 /// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was
 /// written before it, as far as anybody can know.
@@ -32,7 +34,8 @@ const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
 /// Whether a row may have been written since the job was enqueued. `by_worker`: when it was, by a worker's clock, where no service says so.
-pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Timestamp) -> bool {
+pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Timestamp, apart: ClocksApart) -> bool {
+    let enqueued = enqueued.saturating_sub(apart.most).unwrap_or(enqueued);
     let (written, margin) = match (&row.timestamp, by_worker) {
         (Some(written), _) => (written.timestamp(), CLOCKS_APART),
         (None, Some(written)) => (written, CLOCKS_APART.saturating_add(WORKER_OFF)),
@@ -43,14 +46,18 @@ pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Ti
 
 /// Whether what is there was written since the job was enqueued, and not by a job that was enqueued before it: an earlier message of
 /// the job, or an earlier delivery, may have taken away what was there before.
-pub(super) fn is_written_since(row: &Row, delivery: &Delivery) -> bool {
+pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> bool {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order: a put that was sent before a delete and runs after it has written what the delete means.
     let by_an_older_job = Stamp::of(&row.entity).is_some_and(|written| written.enqueued <= enqueued);
     if by_an_older_job {
         return false;
     }
-    let margin = if delivery.dequeue_count > 1 { QUEUE_CLOCK } else { QUEUE_CLOCK.saturating_add(CLOCKS_APART) };
+    let margin = if delivery.dequeue_count > 1 {
+        QUEUE_CLOCK.saturating_sub(apart.most)
+    } else {
+        QUEUE_CLOCK.saturating_add(CLOCKS_APART).saturating_sub(apart.surely())
+    };
     !planted(Bug::DeleteIgnoresRedelivery)
         && row.timestamp.is_some_and(|written| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since))
 }
@@ -65,6 +72,10 @@ mod tests {
     }
 
     fn is_since(written: &str, by: Option<&str>, dequeue_count: u32) -> bool {
+        is_since_apart(written, by, dequeue_count, (0, 0))
+    }
+
+    fn is_since_apart(written: &str, by: Option<&str>, dequeue_count: u32, (least, most): (i64, i64)) -> bool {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         let entity = by.map_or_else(|| entity.clone(), |by| Stamp { message_id: "o".to_owned(), ..stamp(by) }.on(entity.clone()));
         let row = Row { entity, etag: ETag::new("e1").unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) };
@@ -75,7 +86,8 @@ mod tests {
             queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
         };
-        is_written_since(&row, &delivery)
+        let apart = ClocksApart { least: SignedDuration::from_secs(least), most: SignedDuration::from_secs(most) };
+        is_written_since(&row, &delivery, apart)
     }
 
     #[test]
@@ -99,6 +111,29 @@ mod tests {
             [("2026-11-20T15:00:01Z", false, true), ("2026-11-20T15:00:10.9Z", false, true), ("2026-11-20T15:00:11Z", true, true)]
         {
             assert_eq!((is_since(written, None, 1), is_since(written, None, 2)), (first, again), "{written}");
+        }
+    }
+
+    #[test]
+    fn clocks_that_are_known_to_differ_are_allowed_for() {
+        for (apart, written, first, again) in [
+            // The queue's is 40 s ahead: it was enqueued at 14:59:20 by the table's.
+            ((39, 41), "2026-11-20T14:59:19Z", false, false),
+            ((39, 41), "2026-11-20T14:59:20Z", false, true),
+            ((39, 41), "2026-11-20T14:59:31.9Z", false, true),
+            ((39, 41), "2026-11-20T14:59:32Z", true, true),
+            // It is 40 s behind: at 15:00:40.
+            ((-41, -39), "2026-11-20T15:00:39.9Z", false, false),
+            ((-41, -39), "2026-11-20T15:00:40Z", false, true),
+            ((-41, -39), "2026-11-20T15:00:49.9Z", false, true),
+            ((-41, -39), "2026-11-20T15:00:50Z", true, true),
+            // Nobody knows which is ahead.
+            ((-30, 30), "2026-11-20T14:59:30Z", false, false),
+            ((-30, 30), "2026-11-20T14:59:31Z", false, true),
+            ((-30, 30), "2026-11-20T15:00:10.9Z", false, true),
+        ] {
+            let is_since = |deliveries| is_since_apart(written, None, deliveries, apart);
+            assert_eq!((is_since(1), is_since(2)), (first, again), "{written}, {apart:?} s apart");
         }
     }
 

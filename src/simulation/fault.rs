@@ -73,11 +73,13 @@ pub enum Fault {
     TargetGone,
     /// No worker runs for hours, longer than a job that fails is kept trying.
     Backlog,
+    /// The clock of the queues is ahead of that of the tables.
+    QueuesAhead,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::ErrorBefore,
         Self::RequestLost,
         Self::AnswerLost,
@@ -111,6 +113,7 @@ impl Fault {
         Self::RefusedRow,
         Self::TargetGone,
         Self::Backlog,
+        Self::QueuesAhead,
     ];
 
     /// Whether it can strike in a world.
@@ -160,6 +163,7 @@ impl Fault {
             Self::RefusedRow => "row that is always refused",
             Self::TargetGone => "target removed",
             Self::Backlog => "backlog of hours",
+            Self::QueuesAhead => "clock of the queues ahead",
         }
     }
 }

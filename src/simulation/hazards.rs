@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::oracle::escaped;
 use super::world::World;
 use crate::model::{EntityKey, TableName};
-use crate::ports::ErrorClass;
+use crate::ports::{Chance, ErrorClass};
 use crate::reconcile::footprint::FOOTPRINTS;
 
 /// The longest spell, in seconds.
@@ -126,19 +126,27 @@ impl Hazards {
             refusal: *draw.of(&[Refusal::Reset, Refusal::Deaf]),
         });
         outages.extend(deaf);
-        let off = || {
+        let off = |chance: &dyn Chance| {
             #[expect(clippy::cast_possible_truncation, reason = "seconds")]
-            let seconds = draw.0.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
+            let seconds = chance.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
             seconds
         };
+        let unheard = (0..some(0.2, 2)).map(|_| Unheard { during: during(LONGEST), slow: draw.happens(0.5) }).collect();
+        let gateways = (0..some(0.2, 3)).map(|_| during(60.0)).collect();
+        let behind = draw.happens(0.2).then(|| {
+            let (one, other) = (off(draw.0), off(draw.0));
+            (one.min(other), one.max(other))
+        });
+        // From a sequence of their own: the other seeds stay as they were.
+        let others = self::chance(seed, 17);
+        let ahead = Draw(&others).happens(0.12).then(|| {
+            let (one, other) = (off(&others), off(&others));
+            (one.max(other), one.min(other))
+        });
         Self {
-            unheard: (0..some(0.2, 2)).map(|_| Unheard { during: during(LONGEST), slow: draw.happens(0.5) }).collect(),
-            gateways: (0..some(0.2, 3)).map(|_| during(60.0)).collect(),
-            // Not the queues' ahead: what was written since a job was enqueued is told by comparing the two.
-            service_clocks: draw.happens(0.2).then(|| {
-                let (one, other) = (off(), off());
-                (one.min(other), one.max(other))
-            }),
+            unheard,
+            gateways,
+            service_clocks: ahead.or(behind),
             refused_row: (!employees.is_empty() && draw.happens(0.15)).then(|| RefusedRow {
                 during: during(LONGEST),
                 employee: draw.of(employees).clone(),

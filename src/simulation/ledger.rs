@@ -30,6 +30,10 @@ const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 /// How far the clocks of two services may be apart, and the second that queues cut off.
 const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 
+/// How wrong a worker may be about how far the clocks of two services are apart, right after its start: it has one answer of each, which
+/// may have taken as long as anybody waits, and told its time in whole seconds.
+const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
+
 /// The tables whose primaries a worker may queue a sync of.
 const SYNCED: [&str; 3] = ["Employees", "FormerEmployees", "Teams"];
 
@@ -285,9 +289,12 @@ impl Ledger {
         second(id).zip(second(than)).is_some_and(|(id, than)| id > than)
     }
 
-    /// When a message was enqueued, by the clock of the tables, as far as a row's time can tell.
+    /// When a message was enqueued, as far as a row's time can tell. A first delivery allows for clocks that surely differ, and acts; one
+    /// that comes again for as much as they may differ, and does not.
     fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
-        entry.enqueued.saturating_sub(self.clocks_apart).unwrap_or(entry.enqueued)
+        let behind = self.clocks_apart.max(SignedDuration::ZERO);
+        let unsure = if entry.deliveries.len() > 1 { APART_WITHIN } else { SignedDuration::ZERO };
+        entry.enqueued.saturating_sub(behind.saturating_add(unsure)).unwrap_or(entry.enqueued)
     }
 
     /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.

@@ -202,7 +202,7 @@ impl Play {
         let world = SimWorld::witnessed(AccountName::main(), clock, breeze(10), witness);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = climate.hazards.service_clocks
-            && stage.strike(Fault::ServiceSkew)
+            && stage.strike(if queues > tables { Fault::QueuesAhead } else { Fault::ServiceSkew })
         {
             queues_off = SignedDuration::from_secs(queues);
             stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);

@@ -19,8 +19,8 @@ use bytes::Bytes;
 use evenkeel::adapters::azure::{self, AzureAccount, EndpointOverrides, Timeouts};
 use evenkeel::model::{AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, Condition, ErrorClass, MessageText, Missing, Query, StoreError, TableOperation,
-    Ttl,
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, Condition, ErrorClass, MessageText, Missing, Query, StoreError,
+    TableOperation, Ttl,
 };
 use secrecy::SecretString;
 use support::azurite::{self, Ports};

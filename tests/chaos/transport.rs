@@ -241,6 +241,7 @@ fn dressed(account: &Account) -> Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(account.tables.clone(), schedule(), chance.clone())),
         queues: Arc::new(Retry::<dyn QueueStore>::new(account.queues.clone(), schedule(), chance.clone())),
         blobs: Arc::new(Retry::<dyn BlobStore>::new(account.blobs.clone(), schedule(), chance)),
+        clocks: account.clocks.clone(),
     }
 }
 

@@ -347,20 +347,23 @@ fn put(email: &str) -> serde_json::Value {
 #[tokio::test]
 async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
-        for earlier in [0, 30, 3_600] {
-            let story = format!("to {archive}, the other job enqueued {earlier} s earlier");
-            let lab = Lab::with(SMALL, Apart.catalog());
-            lab.write(first()).await;
-            lab.work(&sync("Sales", "1")).await.unwrap();
-            let (second, third) = (lab.message(&put("second@contoso.com")), lab.message(&put("anew@contoso.com")));
+        for (earlier, ahead) in [(0, 0), (30, 0), (3_600, 0), (0, 90), (30, 90)] {
+            let story = format!("to {archive}, the other job enqueued {earlier} s earlier, queues {ahead} s ahead");
+            let lab = services_apart((ahead, 0)).await;
+            let sent = |job: serde_json::Value| {
+                let (job, mut delivery) = lab.message(&job);
+                delivery.stamp.enqueued += jiff::SignedDuration::from_secs(ahead);
+                (job, delivery)
+            };
+            let (second, third) = (sent(put("second@contoso.com")), sent(put("anew@contoso.com")));
             lab.wait(Duration::from_secs(3_610));
-            let mut other = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let mut other = sent(json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
             other.1.stamp.enqueued -= jiff::SignedDuration::from_secs(earlier);
-            let mut one = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let mut one = lab.queued(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"})).await;
             lab.wait(Duration::from_mins(1));
 
             assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
-            let restore = lab.message(&json!({"op": "restore", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let restore = sent(json!({"op": "restore", "archive": archive, "pk": "Sales", "rk": "1"}));
             assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))), "{story}");
             lab.run(&second).await.unwrap();
             assert!(matches!(lab.run(&other).await, Ok(Outcome::Done(_))), "{story}");
@@ -396,4 +399,59 @@ async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_fro
     one.1.dequeue_count = 2;
     assert!(matches!(lab.run(&one).await, Ok(Outcome::Skipped { .. })));
     lives(&lab, "two archive jobs of one second and their restores").await;
+}
+
+/// How far the clocks of the queues and of the tables are off, in seconds.
+const SERVICE_CLOCKS: [(i64, i64); 8] = [(0, 0), (3, 0), (12, 0), (90, 0), (51, -36), (0, -600), (-60, 0), (-30, 60)];
+
+/// A laboratory whose services have clocks of their own, with an employee who is in step.
+async fn services_apart((queues, tables): (i64, i64)) -> Lab {
+    let lab = Lab::with(SMALL, Apart.catalog());
+    let seconds = jiff::SignedDuration::from_secs;
+    lab.sim.set_service_clocks(seconds(queues), seconds(tables));
+    // Times of tables rise with every write, and there were some.
+    lab.wait(Duration::from_hours(1));
+    lab.write(first()).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// A delivery that comes again does not know whether an earlier one has done the job: what the clocks of the services tell it decides.
+#[tokio::test]
+async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ() {
+    let archive = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for clocks in SERVICE_CLOCKS {
+        for job in [&delete, &archive] {
+            let story = format!("{job} of an employee created anew, queues and tables {clocks:?} s off");
+            let lab = services_apart(clocks).await;
+            lab.wait(Duration::from_mins(1));
+            let mut message = lab.queued(job).await;
+            assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{story}");
+            lab.wait(Duration::from_secs(1));
+            lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+            message.1.dequeue_count = 2;
+            let ended = lab.run(&message).await;
+            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
+            lives(&lab, &story).await;
+        }
+    }
+}
+
+/// What was written before a job was sent is what it means, though a client that writes and sends at once is a second ahead of what a
+/// delivery that comes again can tell.
+#[tokio::test]
+async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ() {
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for clocks in SERVICE_CLOCKS {
+        for (deliveries, before) in [(1, 0), (2, 3)] {
+            let lab = services_apart(clocks).await;
+            lab.wait(Duration::from_secs(before));
+            let mut message = lab.queued(&delete).await;
+            message.1.dequeue_count = deliveries;
+            let ended = lab.run(&message).await;
+            assert!(matches!(ended, Ok(Outcome::Done(_))), "delivery {deliveries}, {clocks:?}: {ended:?}");
+            assert!(lab.read("Employees", "Sales", "1").await.is_none());
+        }
+    }
 }

@@ -443,6 +443,16 @@ impl Lab {
         (envelope.job, delivery)
     }
 
+    /// A message that was put on the queue just now, and its first delivery, as the queue tells it.
+    pub(crate) async fn queued(&self, job: &serde_json::Value) -> (Job, Delivery) {
+        let queue = QueueName::new("jobs").unwrap();
+        self.account.queues.put(&queue, &job.to_string(), Duration::ZERO, evenkeel::ports::Ttl::Never).await.unwrap();
+        let got = self.account.queues.get(&queue, 1, Duration::from_hours(24)).await.unwrap().remove(0);
+        let (job, delivery) = self.message(job);
+        let stamp = Stamp { message_id: got.id, enqueued: got.inserted, job: delivery.stamp.job };
+        (job, Delivery { stamp, dequeue_count: got.dequeue_count, ..delivery })
+    }
+
     /// Runs a delivery of a message, once.
     pub(crate) async fn run(&self, (job, delivery): &(Job, Delivery)) -> Result<Outcome, Failure> {
         self.engine.execute(&Work::Job(job.clone()), delivery).await

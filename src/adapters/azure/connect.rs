@@ -20,7 +20,7 @@ use super::scrub::Scrubber;
 use super::settings::{AzureAccount, Credential};
 use super::tables::AzureTables;
 use super::transport::Transport;
-use crate::ports::Account;
+use crate::ports::{Account, Service};
 
 /// The libraries that log requests, their Authorization header included, at DEBUG. Hold them at INFO.
 pub const CHATTY_LOG_TARGETS: [&str; 8] =
@@ -39,11 +39,11 @@ pub enum ConnectError {
 
 /// The stores of an account. Nothing is sent yet, so that a wrong key shows at the first request.
 pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
-    let transport: Arc<dyn HttpClient> = Arc::new(Transport::new(&account).map_err(ConnectError::Client)?);
-    let options = || {
+    let transport = Transport::new(&account).map_err(ConnectError::Client)?;
+    let options = |service| {
         let amend: Vec<Arc<dyn Policy>> = vec![Arc::new(Amend)];
         ClientOptions::default()
-            .transport(TransportOptions::new(Arc::clone(&transport)))
+            .transport(TransportOptions::new(Arc::new(transport.to(service)) as Arc<dyn HttpClient>))
             .telemetry(TelemetryOptions::default().application_id(concat!("evenkeel/", env!("CARGO_PKG_VERSION")).to_owned()))
             .retry(RetryOptions::none())
             .per_call_policies(amend)
@@ -56,16 +56,20 @@ pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
     };
     let wire = if account.endpoints.are_azure() { Wire::Utf8 } else { Wire::Ascii };
     let caller = Caller::new(account.account.clone(), Scrubber::new(&account));
-    let tables =
-        TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone()).client_options(options()).build();
-    let queues =
-        QueueServiceClientBuilder::with_location(location(&account.endpoints.queue), credentials.clone()).client_options(options()).build();
-    let blobs =
-        ClientBuilder::with_location(location(&account.endpoints.blob), credentials).client_options(options()).blob_service_client();
+    let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
+        .client_options(options(Service::Table))
+        .build();
+    let queues = QueueServiceClientBuilder::with_location(location(&account.endpoints.queue), credentials.clone())
+        .client_options(options(Service::Queue))
+        .build();
+    let blobs = ClientBuilder::with_location(location(&account.endpoints.blob), credentials)
+        .client_options(options(Service::Blob))
+        .blob_service_client();
     Ok(Account {
         tables: Arc::new(AzureTables::new(caller.clone(), tables, wire)),
         queues: Arc::new(AzureQueues::new(caller.clone(), queues, wire)),
         blobs: Arc::new(AzureBlobs::new(caller, blobs, account.credential)),
+        clocks: transport.clocks(),
     })
 }
 

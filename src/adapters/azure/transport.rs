@@ -3,14 +3,27 @@
 //! The library's default client keeps no connection open, sets no timeout, follows redirects and honours
 //! proxy variables even for loopback.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
 use async_trait::async_trait;
 use azure_core::error::ErrorKind;
 use azure_core::{Body, HttpClient, Method, Request, Response};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use tokio::time::Instant;
+
+use super::http_date;
 use super::settings::AzureAccount;
 pub(super) use crate::adapters::http::{Answer, Fault};
 use crate::adapters::http::{Exchange, Far};
+use crate::ports::{Service, ServiceClocks};
+
+/// Monotonic time, the same for all accounts of the process.
+fn monotonic() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
 
 /// Carries an answer, or a fault, past the client library, which passes errors of the transport on untouched.
 #[derive(Debug, thiserror::Error)]
@@ -54,25 +67,55 @@ const fn kind_name(kind: &ErrorKind) -> &'static str {
 
 /// One pooled client for the three services of an account.
 #[derive(Debug)]
-pub(super) struct Transport(Exchange);
+pub(super) struct Transport {
+    exchange: Arc<Exchange>,
+    clocks: Arc<ServiceClocks>,
+}
+
+/// The same, for requests to one of them.
+#[derive(Debug)]
+pub(super) struct ServiceTransport {
+    exchange: Arc<Exchange>,
+    service: Service,
+    clocks: Arc<ServiceClocks>,
+}
 
 impl Transport {
     /// A client for the endpoints of `account`.
     pub(super) fn new(account: &AzureAccount) -> Result<Self, reqwest::Error> {
         let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
-        Exchange::new(far, account.timeouts.connect, account.timeouts.request).map(Self)
+        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?;
+        Ok(Self { exchange: Arc::new(exchange), clocks: Arc::default() })
     }
 
+    /// What the services' answers have told of their clocks.
+    pub(super) fn clocks(&self) -> Arc<ServiceClocks> {
+        Arc::clone(&self.clocks)
+    }
+
+    /// For requests to one service.
+    pub(super) fn to(&self, service: Service) -> ServiceTransport {
+        ServiceTransport { exchange: Arc::clone(&self.exchange), service, clocks: self.clocks() }
+    }
+}
+
+impl ServiceTransport {
     async fn exchange(&self, request: &Request) -> Result<Answer, Fault> {
         let Body::Bytes(body) = request.body() else {
             return Err(Fault::Unsent("a request body that is not in memory".to_owned()));
         };
-        self.0.send(method(*request.method())?, request.url().clone(), headers(request)?, body.clone()).await
+        let (sent, method, headers) = (monotonic(), method(*request.method())?, headers(request)?);
+        let answer = self.exchange.send(method, request.url().clone(), headers, body.clone()).await?;
+        // What a gateway answers by itself tells the gateway's time.
+        if let (Some(_), Some(date)) = (answer.header("x-ms-request-id"), answer.header("date").and_then(http_date::parse)) {
+            self.clocks.told(self.service, date, (sent, monotonic()));
+        }
+        Ok(answer)
     }
 }
 
 #[async_trait]
-impl HttpClient for Transport {
+impl HttpClient for ServiceTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<Response> {
         let outcome = self.exchange(request).await;
         Err(azure_core::Error::new(ErrorKind::Other, Taken(outcome)))

@@ -69,7 +69,8 @@ impl EmbeddedStore {
             readers: Readers::start(&path)?,
             writer: Writer::start(&path, connection, clock)?,
         });
-        Ok(Account { tables: store.clone(), queues: store.clone(), blobs: store })
+        // One machine, one clock.
+        Ok(Account { tables: store.clone(), queues: store.clone(), blobs: store, clocks: Arc::default() })
     }
 
     /// Executes a write and waits until it is on the disk.

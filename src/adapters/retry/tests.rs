@@ -42,6 +42,7 @@ fn with_retries(bare: &Account, schedule: impl Into<Schedule>) -> Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(bare.tables.clone(), schedule.clone(), chance.clone())),
         queues: Arc::new(Retry::<dyn QueueStore>::new(bare.queues.clone(), schedule.clone(), chance.clone())),
         blobs: Arc::new(Retry::<dyn BlobStore>::new(bare.blobs.clone(), schedule, chance)),
+        clocks: bare.clocks.clone(),
     }
 }
 

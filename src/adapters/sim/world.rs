@@ -15,7 +15,7 @@ use super::tables::Tables;
 use super::weather::{OperationInfo, Verdict, Weather};
 use super::witness::{Change, Execution, Witness};
 use crate::model::{AccountName, EdmDateTime, EntityKey};
-use crate::ports::{Account, Clock, ErrorClass, FileStore, Sink, StoreError, Subject, What};
+use crate::ports::{Account, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError, Subject, What};
 
 /// What the weather says of a request that it refuses.
 pub const REFUSED: &str = "injected before execution";
@@ -29,6 +29,8 @@ pub struct SimWorld {
     pub(super) inner: Arc<Inner>,
     weather: Arc<dyn Weather>,
     caller: u32,
+    /// What answers have told this caller.
+    clocks: Arc<ServiceClocks>,
 }
 
 pub(super) struct Inner {
@@ -53,7 +55,7 @@ pub(super) struct State {
     /// When the operation under way is executed.
     now: Timestamp,
     /// How far the clocks of the services are off.
-    clocks: ServiceClocks,
+    clocks: ClocksOff,
     /// The last time that was given out: Timestamps rise with every write.
     last_write: Option<EdmDateTime>,
     /// What the operation under way has changed; kept where somebody is told.
@@ -66,7 +68,7 @@ pub(super) struct State {
 
 /// How far the clocks of the services are off, as far as they tell times.
 #[derive(Clone, Copy, Default)]
-struct ServiceClocks {
+struct ClocksOff {
     queues: SignedDuration,
     tables: SignedDuration,
 }
@@ -92,6 +94,17 @@ impl State {
     /// How far the clock of the queues is off.
     pub(super) const fn queues_off(&self) -> SignedDuration {
         self.clocks.queues
+    }
+
+    /// The time that an answer of a service tells: in whole seconds, cut off.
+    fn date(&self, service: Service) -> Timestamp {
+        let off = match service {
+            Service::Queue => self.clocks.queues,
+            Service::Table => self.clocks.tables,
+            Service::Blob | Service::Search => SignedDuration::ZERO,
+        };
+        let time = self.now.saturating_add(off).unwrap_or(self.now);
+        Timestamp::from_second(time.as_second()).unwrap_or(time)
     }
 
     /// A Timestamp later than every one before.
@@ -194,18 +207,19 @@ impl SimWorld {
 
     fn build(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>, witness: Option<Arc<dyn Witness>>) -> Self {
         let state = State { changes: witness.as_ref().map(|_| Vec::new()), ..State::default() };
-        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), weather, caller: 0 }
+        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), weather, caller: 0, clocks: Arc::default() }
     }
 
     /// The same account, as another caller sees it, under weather of its own.
     #[must_use]
     pub fn seen_by(&self, caller: u32, weather: Arc<dyn Weather>) -> Self {
-        Self { inner: Arc::clone(&self.inner), weather, caller }
+        Self { inner: Arc::clone(&self.inner), weather, caller, clocks: Arc::default() }
     }
 
     /// The account as the program sees it.
     pub fn account(&self) -> Account {
-        Account { tables: Arc::new(self.clone()), queues: Arc::new(self.clone()), blobs: Arc::new(self.clone()) }
+        let (tables, queues, blobs) = (Arc::new(self.clone()), Arc::new(self.clone()), Arc::new(self.clone()));
+        Account { tables, queues, blobs, clocks: Arc::clone(&self.clocks) }
     }
 
     /// The shared folders beside the account, under the same weather.
@@ -254,7 +268,7 @@ impl SimWorld {
 
     /// Sets the clocks of the queues and of the tables off: the times that they tell.
     pub fn set_service_clocks(&self, queues: SignedDuration, tables: SignedDuration) {
-        self.inner.lock().clocks = ServiceClocks { queues, tables };
+        self.inner.lock().clocks = ClocksOff { queues, tables };
     }
 
     /// Sends an operation through the weather.
@@ -268,8 +282,23 @@ impl SimWorld {
         self.send_rows(name, what, writes, Vec::new(), operation).await
     }
 
-    /// Sends a transaction about these rows through the weather.
+    /// Sends a transaction about these rows through the weather. Its answer tells the time of the service.
     pub(super) async fn send_rows<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        what: What,
+        writes: bool,
+        rows: Vec<EntityKey>,
+        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (service, sent) = (what.service(), self.inner.clock.monotonic());
+        let dated = move |state: &mut State, inner: &Inner| operation(state, inner).map(|value| (state.date(service), value));
+        let (date, value) = self.exchange(name, what, writes, rows, dated).await?;
+        self.clocks.told(service, date, (sent, self.inner.clock.monotonic()));
+        Ok(value)
+    }
+
+    async fn exchange<T: Send + 'static>(
         &self,
         name: &'static str,
         what: What,

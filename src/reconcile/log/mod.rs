@@ -143,7 +143,7 @@ impl<'e> Log<'e> {
 
     /// Whether an earlier message or delivery may have done all there was to do, and the source been created since.
     pub(super) fn may_be_anew(&self, source: &Row) -> bool {
-        is_written_since(source, self.delivery)
+        is_written_since(source, self.delivery, self.engine.clocks_apart(self.delivery, &self.archive.source))
     }
 
     /// Appends the line.

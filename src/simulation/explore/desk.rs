@@ -58,7 +58,7 @@ impl Desk {
     /// An account whose requests lie here; nothing that is searched asks for blobs.
     pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
         let clerk = Arc::new(Clerk(Arc::clone(self)));
-        Account { tables: Arc::clone(&clerk) as Arc<dyn TableStore>, queues: clerk, blobs }
+        Account { tables: Arc::clone(&clerk) as Arc<dyn TableStore>, queues: clerk, blobs, clocks: Arc::default() }
     }
 
     /// Everything off the desk.

@@ -78,7 +78,7 @@ impl World {
 
     pub(crate) fn account(&self) -> Account {
         let (queues, blobs) = (Arc::clone(&self.queues), Arc::clone(&self.blobs));
-        Account { tables: Arc::new(NoTables), queues, blobs }
+        Account { tables: Arc::new(NoTables), queues, blobs, clocks: Arc::default() }
     }
 
     pub(crate) fn worker(&self) -> Worker {

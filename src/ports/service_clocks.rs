@@ -1,0 +1,159 @@
+//! The clocks of an account's services, as their answers tell them.
+//!
+//! Each answer carries the service's time in whole seconds, cut off, and was given at some moment between the sending of its request and
+//! its arrival. What several answers leave possible narrows with each of them:
+//!
+//! ```text
+//!   service's clock less ours    ├────────────┤             first answer
+//!                                      ├───────────┤        second
+//!                                      ├──────┤             both
+//! ```
+//!
+//! An answer that contradicts the earlier ones replaces them: the clock was set.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Service;
+
+/// Services tell times in whole seconds, cut off.
+const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
+
+/// The clocks of the services of one account, against this process's monotonic one. A store without services has one clock, and tells
+/// nothing.
+#[derive(Debug, Default)]
+pub struct ServiceClocks {
+    tables: Mutex<Option<Offset>>,
+    queues: Mutex<Option<Offset>>,
+}
+
+/// How far a service's clock, counted from 1970, is ahead of the monotonic one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Offset {
+    least: SignedDuration,
+    most: SignedDuration,
+}
+
+/// How far the clock of a queue service is ahead of that of a table service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClocksApart {
+    /// By at least this much.
+    pub least: SignedDuration,
+    /// By at most this much.
+    pub most: SignedDuration,
+}
+
+impl Offset {
+    /// As one answer tells it, between the sending of its request and its arrival (monotonic).
+    fn of(time: Timestamp, (sent, arrived): (Duration, Duration)) -> Self {
+        let ahead_of = |monotonic: Duration| {
+            let monotonic = SignedDuration::try_from(monotonic).unwrap_or(SignedDuration::MAX);
+            time.as_duration().saturating_sub(monotonic)
+        };
+        Self { least: ahead_of(arrived), most: ahead_of(sent).saturating_add(RESOLUTION) }
+    }
+
+    /// As this answer and the earlier ones tell it.
+    fn after(self, earlier: Option<Self>) -> Self {
+        let both = earlier.map(|earlier| Self { least: self.least.max(earlier.least), most: self.most.min(earlier.most) });
+        both.filter(|both| both.least <= both.most).unwrap_or(self)
+    }
+}
+
+impl ServiceClocks {
+    /// Takes in the time that an answer told, between the sending of its request and its arrival (monotonic).
+    pub fn told(&self, service: Service, time: Timestamp, (sent, arrived): (Duration, Duration)) {
+        let clock = match service {
+            Service::Table => &self.tables,
+            Service::Queue => &self.queues,
+            Service::Blob | Service::Search => return,
+        };
+        let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
+        *clock = Some(Offset::of(time, (sent, arrived)).after(*clock));
+    }
+}
+
+impl ClocksApart {
+    /// The same clock.
+    pub const NOT: Self = Self { least: SignedDuration::ZERO, most: SignedDuration::ZERO };
+
+    /// Between the queues of one account and the tables of another, or of the same. Where one of them has told nothing, they count as one.
+    pub fn between(queues: &Arc<ServiceClocks>, tables: &Arc<ServiceClocks>) -> Self {
+        let read = |clock: &Mutex<Option<Offset>>| *clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((queues, tables)) = read(&queues.queues).zip(read(&tables.tables)) else { return Self::NOT };
+        Self { least: queues.least.saturating_sub(tables.most), most: queues.most.saturating_sub(tables.least) }
+    }
+
+    /// By how much they surely differ: nothing, where they may be one.
+    pub fn surely(self) -> SignedDuration {
+        SignedDuration::ZERO.clamp(self.least, self.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
+    }
+
+    /// Answers of services whose clocks are off by this much, given half-way between these moments.
+    fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClocksApart {
+        let clocks = Arc::new(ServiceClocks::default());
+        for (sent, arrived) in requests {
+            let between = (Duration::from_millis(*sent), Duration::from_millis(*arrived));
+            let given = i64::try_from(u64::midpoint(*sent, *arrived)).unwrap();
+            for (service, off) in [(Service::Queue, off.0), (Service::Table, off.1)] {
+                let told = Timestamp::from_second(at(given + off).as_second()).unwrap();
+                clocks.told(service, told, between);
+            }
+        }
+        ClocksApart::between(&clocks, &clocks)
+    }
+
+    #[test]
+    fn the_truth_lies_within_what_answers_leave_possible_and_they_narrow_it() {
+        let requests: Vec<(u64, u64)> = (0..40).map(|number| (number * 1_170, number * 1_170 + 20 + number % 7)).collect();
+        for (queues, tables) in [(0, 0), (40_000, 0), (0, 40_000), (51_300, -36_200), (700, 400)] {
+            let truth = SignedDuration::from_millis(queues - tables);
+            let mut wide = SignedDuration::from_secs(3);
+            for count in [1, 5, 40] {
+                let apart = heard((queues, tables), &requests[..count]);
+                assert!(apart.least <= truth && truth <= apart.most, "{apart:?} after {count}");
+                assert!(apart.most - apart.least <= wide, "{apart:?} after {count}");
+                wide = apart.most - apart.least;
+            }
+            assert!(wide < SignedDuration::from_millis(300), "{wide}");
+        }
+    }
+
+    #[test]
+    fn a_slow_answer_is_right_as_well_and_tells_less() {
+        let apart = heard((40_000, 0), &[(0, 30_000)]);
+        assert!(apart.least <= SignedDuration::from_secs(40) && SignedDuration::from_secs(40) <= apart.most);
+        assert_eq!(heard((40_000, 0), &[(0, 30_000), (31_000, 31_010)]), heard((40_000, 0), &[(31_000, 31_010)]));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_believed() {
+        let clocks = Arc::new(ServiceClocks::default());
+        let now = (Duration::ZERO, Duration::from_millis(10));
+        clocks.told(Service::Table, at(0), now);
+        clocks.told(Service::Queue, at(0), now);
+        clocks.told(Service::Queue, at(60_000), now);
+        assert!(ClocksApart::between(&clocks, &clocks).least > SignedDuration::from_secs(58));
+    }
+
+    #[test]
+    fn clocks_that_may_be_one_do_not_surely_differ() {
+        let apart = |least, most| ClocksApart { least: SignedDuration::from_secs(least), most: SignedDuration::from_secs(most) };
+        for (apart, surely) in [(apart(-1, 2), 0), (apart(3, 5), 3), (apart(-5, -3), -3), (ClocksApart::NOT, 0)] {
+            assert_eq!(apart.surely(), SignedDuration::from_secs(surely), "{apart:?}");
+        }
+        let untold = Arc::new(ServiceClocks::default());
+        assert_eq!(ClocksApart::between(&untold, &untold), ClocksApart::NOT);
+    }
+}
