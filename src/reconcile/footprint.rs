@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
+use super::contenders::Contenders;
 use crate::catalog::{self, Catalog, TableRef};
 use crate::model::job::Primary;
 use crate::model::{
@@ -24,6 +25,8 @@ pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const ROWS: i32 = 1;
 /// The version of the format that lists items of any kind.
 const ANY: i32 = 2;
+/// The property that lists the contenders, where there are any.
+const CONTENDERS: &str = "Contenders";
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
 /// Bytes that everything beside the item list takes at most: keys of 1 KiB each, the primary's ETag, names, and what each property costs.
@@ -42,6 +45,8 @@ pub struct Footprint {
     pub items: BTreeMap<ItemAddress, Entry>,
     /// Until when a forgotten insert may still arrive.
     pub tainted_until: Option<Timestamp>,
+    /// Primaries that want the keys of some of the items as well.
+    pub contenders: Contenders,
 }
 
 /// The state of the primary at the last closed pass.
@@ -136,6 +141,12 @@ pub fn key(primary: &Primary) -> EntityKey {
     EntityKey { pk, rk: primary.key.rk.clone() }
 }
 
+/// Of the entity that records a footprint, the contenders alone; nothing where it has none, or has no room for them.
+pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
+    entity.properties.retain(|name, _| name == CONTENDERS);
+    (!entity.properties.is_empty()).then_some(entity)
+}
+
 /// The key of the primary whose footprint lies here, in the partitions of this table; nothing where the partition key is a hash,
 /// or may be one.
 pub fn owner(table: &TableName, footprint: &EntityKey) -> Option<EntityKey> {
@@ -194,7 +205,12 @@ impl Footprint {
             entity.properties.insert(name, EdmValue::String(piece.to_owned()));
         }
         entity.check().map_err(|_| too_large(list.len()))?;
-        Ok(entity)
+        if self.contenders.is_empty() {
+            return Ok(entity);
+        }
+        // A primary is not to suffer from what others want.
+        let contended = entity.clone().with(CONTENDERS, self.contenders.text());
+        Ok(if contended.check().is_ok() { contended } else { entity })
     }
 
     /// The version of the format, and the list of items in it.
@@ -246,7 +262,10 @@ impl Footprint {
             let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(unreadable)?;
             wire.into_iter().map(item_of).collect::<Result<_, _>>()
         };
-        Ok(Self { settled, items: items.map_err(|problem| wrong(format!("Items: {problem}")))?, tainted_until })
+        let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
+        let mut contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
+        contenders.retain(|item| items.contains_key(item));
+        Ok(Self { settled, items, tainted_until, contenders })
     }
 }
 
@@ -442,7 +461,12 @@ mod tests {
             let blobs = blobs.iter().map(|name| (blob(name), Entry { generation: 2, etag: None, changing: false }));
             let documents = documents.iter().map(|key| (document(key), Entry { generation: 2, etag: Some(ETag::token(9)), changing: true }));
             let items = rows.chain(members).chain(blobs).chain(documents).collect();
-            let footprint = Footprint { settled, items, tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()) };
+            let footprint = Footprint {
+                settled,
+                items,
+                tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()),
+                contenders: Contenders::default(),
+            };
             let entity = footprint.encode(&primary("Sales")).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));
         }

@@ -20,6 +20,7 @@ mod backfill;
 mod blob;
 mod carry;
 mod commit;
+mod contenders;
 mod dated;
 mod delete;
 mod document;

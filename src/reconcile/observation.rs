@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::execute::Failure;
 use super::failure::{permanent, storage};
-use super::footprint::{self, Entry, Footprint, Settled};
+use super::footprint::{self, Entry, Footprint};
 use super::items::gather;
 use super::pass::Pass;
 use super::plan::{self, Look};
@@ -52,7 +52,7 @@ impl Observation {
     /// Nothing seen yet.
     pub(super) fn blank() -> Self {
         Self {
-            footprint: Footprint { settled: Settled::Never, items: BTreeMap::new(), tainted_until: None },
+            footprint: Footprint::default(),
             etag: None,
             written: None,
             looks: BTreeMap::new(),

@@ -97,6 +97,8 @@ pub(super) struct Pass<'e> {
     pub(super) value_slot: Option<MemoryGrant>,
     /// The blobs that the primary points to, in the state that items were last derived from.
     referred: BTreeSet<Site>,
+    /// Items of others that this run met at a key which it wants, and that their owners' footprints did not list.
+    pub(super) unlisted: BTreeSet<ItemAddress>,
     /// Views that could not derive their items from that state, and why.
     pub(super) underived: BTreeMap<ViewName, Box<DeriveError>>,
     /// The ETag of this run's own last announcement.
@@ -131,6 +133,7 @@ impl<'e> Pass<'e> {
             supplied: BTreeSet::new(),
             value_slot: None,
             referred: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
             underived: BTreeMap::new(),
             announced: None,
             announced_at: None,
@@ -344,6 +347,7 @@ impl<'e> Pass<'e> {
             // pass may have been about to write the primary, which may still happen when its job is long over.
             self.queue_recheck(&close.again).await?;
         }
+        self.tell_contenders(seen, plan, &close.footprint).await?;
         if self.write_footprint(&close.footprint, etag.as_ref(), "closing").await?.is_none() {
             self.touched.extend(plan.writes.iter().map(|write| write.address.clone()));
             self.touched.extend(plan.drops.iter().map(|(address, _)| address.clone()));

@@ -65,6 +65,7 @@ impl Plan {
             forget: Vec::new(),
             kept: Vec::new(),
             taken: Vec::new(),
+            evicted: Vec::new(),
             waiting: Vec::new(),
             deferred: false,
         }
@@ -142,6 +143,8 @@ pub(super) struct Plan {
     pub(super) kept: Vec<(ItemAddress, ETag)>,
     /// Wanted keys that somebody else has.
     pub(super) taken: Vec<Taken>,
+    /// Keys that are taken over, and who had each: it still wants it.
+    pub(super) evicted: Vec<(ItemAddress, Primary)>,
     /// Wanted properties of entities that do not exist.
     pub(super) waiting: Vec<ItemAddress>,
     /// Items that are not listed as yet are left to the next round: the footprint does not hold them beside those that go in this one.
@@ -303,7 +306,10 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
                 _ => plan.writes.push(write(Some(found.token()))),
             },
             Look::Taken { etag, owner } => match (item.on_conflict, etag) {
-                (OnConflict::LastWriter, Some(etag)) if owner.is_some() => plan.writes.push(write(Some(etag))),
+                (OnConflict::LastWriter, Some(etag)) if owner.is_some() => {
+                    plan.evicted.extend(owner.map(|owner| (address.clone(), owner.primary)));
+                    plan.writes.push(write(Some(etag)));
+                }
                 (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(Taken { address: address.clone(), owner }),
             },
         }
@@ -423,10 +429,14 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         }
         entry.changing |= write.is_announced();
     }
-    for entry in plan.writes.iter().filter_map(|write| write.replaces.as_ref()) {
-        if let Some(entry) = footprint.items.get_mut(entry) {
+    for (write, replaced) in plan.writes.iter().filter_map(|write| Some((write, write.replaces.as_ref()?))) {
+        if let Some(entry) = footprint.items.get_mut(replaced) {
             entry.changing = true;
         }
+        footprint.contenders.moved(replaced, &write.address);
+    }
+    for (address, primary) in plan.evicted.iter().filter(|(_, primary)| primary != situation.primary) {
+        footprint.contenders.add(address, primary);
     }
     for (address, etag) in &plan.drops {
         let generation = situation.catalog.generations.of(&address.view);
@@ -471,6 +481,8 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
             removed.push(address.clone());
         }
     }
+    let Footprint { items, contenders, .. } = &mut footprint;
+    contenders.retain(|item| items.contains_key(item));
     footprint.settled = match &situation.state {
         // A key that somebody else has leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
         // the next sync of this state must try again.

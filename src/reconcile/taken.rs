@@ -1,18 +1,23 @@
 //! Keys that somebody else has.
 //!
 //! An item whose key does not contain its primary's whole key can meet another primary's. The owner that the
-//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it.
+//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and remembers who wants it
+//! (`contenders`), so that it queues their syncs when it gives the key up.
 
 use std::collections::BTreeSet;
 
 use super::execute::{Failure, FailureClass};
-use super::failure::{lost_race, permanent};
+use super::failure::{lost_race, permanent, storage};
+use super::footprint::{self, Footprint};
+use super::observation::Observation;
 use super::pass::Pass;
-use super::plan::{Plan, Taken};
-use crate::catalog::ViewStatus;
+use super::plan::{Look, Plan, Taken};
+use crate::catalog::{TableRef, ViewStatus};
 use crate::model::item::{self, Owner};
+use crate::model::job::Primary;
 use crate::model::{ItemAddress, Site, ViewName};
 use crate::patterns;
+use crate::ports::{Condition, TableOperation};
 
 /// A key that another primary has, and keeps.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +26,16 @@ pub(super) enum TakenKey {
     ByPrimary { address: ItemAddress, owner: Owner },
     #[error("{address} is taken by {} that evenkeel did not write: delete it, or give the view another key", kind(.address))]
     Foreign { address: ItemAddress },
+}
+
+/// How it ended to add a contender to a footprint.
+enum Enlisted {
+    /// It is there, as far as it can be.
+    Done,
+    /// The footprint does not list the item.
+    Unlisted,
+    /// Somebody was faster, or nobody knows.
+    Lost,
 }
 
 /// What lies at an item's site, in words.
@@ -60,9 +75,76 @@ impl Pass<'_> {
                 }
                 self.touched.insert(address.clone());
                 freed = true;
+            } else if self.delivery.is_some() {
+                let met = address.met(&owner.view);
+                freed |= match self.enlist(owner, &met, &self.primary).await? {
+                    Enlisted::Done => false,
+                    // Given up meanwhile perhaps. One that never was listed keeps its key all the same.
+                    Enlisted::Unlisted => self.unlisted.insert(met),
+                    Enlisted::Lost => true,
+                };
+                if freed {
+                    self.touched.insert(address.clone());
+                }
             }
         }
         Ok((!freed).then_some(plan))
+    }
+
+    /// Adds a contender of an item to the footprint of its owner.
+    async fn enlist(&self, owner: &Owner, item: &ItemAddress, contender: &Primary) -> Result<Enlisted, Failure> {
+        let engine = self.engine;
+        let Some(source) = engine.catalog.table(&owner.primary.table) else { return Ok(Enlisted::Done) };
+        let (table, key) = (footprint::table_of(&engine.catalog, source), footprint::key(&owner.primary));
+        let tables = &engine.account(source)?.tables;
+        let step = || format!("adding {contender} to those that wait for {item}");
+        let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;
+        let Some(row) = row else { return Ok(Enlisted::Unlisted) };
+        // One that cannot be read is a matter of its owner's jobs.
+        let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity) else { return Ok(Enlisted::Done) };
+        if !footprint.items.contains_key(item) {
+            return Ok(Enlisted::Unlisted);
+        }
+        if !footprint.contenders.add(item, contender) {
+            return Ok(Enlisted::Done);
+        }
+        let Some(contenders) = footprint.encode(&owner.primary).ok().and_then(footprint::contenders_alone) else {
+            return Ok(Enlisted::Done);
+        };
+        match tables.apply(&table, &TableOperation::Merge(contenders, Condition::Matches(row.etag))).await {
+            Ok(_) => Ok(Enlisted::Done),
+            Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
+            Err(error) => Err(storage(step(), error)),
+        }
+    }
+
+    /// Queues a sync of every contender of an item that leaves the footprint. Where somebody else has its key already, the contenders
+    /// wait for that one.
+    pub(super) async fn tell_contenders(&self, seen: &Observation, plan: &Plan, left: &Footprint) -> Result<(), Failure> {
+        let Some(delivery) = self.delivery else { return Ok(()) };
+        let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
+        let mut told = BTreeSet::new();
+        for (item, contender) in had.contenders.iter().filter(|(item, _)| !left.items.contains_key(*item)) {
+            if let Some(Look::Taken { owner: Some(owner), .. }) = seen.looks.get(item) {
+                let has_it = owner.primary == *contender;
+                if has_it || matches!(self.enlist(owner, &item.met(&owner.view), contender).await?, Enlisted::Done) {
+                    continue;
+                }
+            }
+            if self.may_want(contender, item) && told.insert(contender) {
+                self.engine.queue_sync(contender, delivery).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
+    fn may_want(&self, contender: &Primary, item: &ItemAddress) -> bool {
+        let catalog = &self.engine.catalog;
+        let there = |target: &TableRef| target.account == item.account && item.site.row().is_some_and(|(table, _)| *table == target.table);
+        catalog
+            .table(&contender.table)
+            .is_some_and(|source| catalog.views_of(source).any(|view| view.rows().is_some_and(|rows| there(rows.target))))
     }
 
     /// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.

@@ -174,7 +174,10 @@ fn shown_and_mended(site: &Site) {
     let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap()).with("FirstName", "Jun").with("Email", "jun.cao@contoso.com");
     site.write("Employees", &[jun]);
     site.submit(&[json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "jun"})]);
-    assert_eq!(site.run_until_idle(&[]).done, 2, "with what has waited for its table");
+    // Who wanted the address is synced when it is free.
+    assert_eq!(site.run_until_idle(&[]).done, 3, "with what has waited for its table, and for the address");
+    let address = &site.rows("EmployeesByEmail")[&("email_Sales".to_owned(), "jun@contoso.com".to_owned())].entity;
+    assert_eq!(address.text("ek_source"), Some(r#"["Employees","Sales","thief"]"#));
     let requeued = site.command(&["poison", "requeue", "taken"]);
     assert_eq!((requeued.code, requeued.out.lines().count()), (0, 1), "{}", requeued.err);
     assert_eq!(site.run_until_idle(&[]).done, 1);

@@ -364,10 +364,17 @@ impl Stage {
         self.recheck(&json!({"v": 1, "op": "recheck", "table": primary.table, "pk": key.pk, "rk": key.rk, "items": items})).await;
     }
 
-    /// Overwrites the footprint of a primary with a list of items, and syncs the primary. An item is as the second format lists it.
+    /// Overwrites the footprint of a primary with a list of items, whose keys all others are said to want, and syncs the primary. An item
+    /// is as the second format lists it.
     pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) {
         let mut entity = Entity::new(footprint::key(primary));
-        entity = entity.with("Version", 2).with("Items", items.to_string());
+        let row = |item: &Value| {
+            let site = item[3].as_array().filter(|site| site.len() == 4)?;
+            let address = json!({"view": item[0], "account": item[2], "table": site[1], "pk": site[2], "rk": site[3]});
+            Some(["Staff", "Payroll"].map(|table| json!([address, table, "Sales", "8"])))
+        };
+        let contenders: Vec<Value> = items.as_array().into_iter().flatten().filter_map(row).flatten().collect();
+        entity = entity.with("Version", 2).with("Items", items.to_string()).with("Contenders", json!(contenders).to_string());
         self.account.tables.apply(&footprint::table(), &TableOperation::InsertOrReplace(entity)).await.unwrap();
         drop(self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await);
         self.queued().await;

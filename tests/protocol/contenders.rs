@@ -1,0 +1,284 @@
+//! Keys that several primaries want: who does not have one gets it when the other gives it up.
+
+use std::time::Duration;
+
+use evenkeel::model::job::Primary;
+use evenkeel::model::{EntityKey, Job, QueueName};
+use evenkeel::ports::MessageText;
+use evenkeel::reconcile::FailureClass;
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel::simulation::company::Shape;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use crate::oracle;
+use crate::sweep::Sweep;
+use crate::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync, table};
+
+/// The last of two who want an e-mail address has it.
+const LAST: Shape = Shape { last_writer: true, ..SMALL };
+/// The e-mail address that all want.
+const WANTED: &str = "info@contoso.com";
+
+/// An employee who wants the address comes, and is synced.
+async fn comes(lab: &Lab, rk: &str) {
+    lab.write(employee(rk, WANTED, "King")).await;
+    drop(lab.work(&sync("Sales", rk)).await);
+}
+
+/// Who has the address.
+async fn holder(lab: &Lab) -> Option<String> {
+    let row = lab.read("ByEmail", "email_Sales", WANTED).await?;
+    let [_, _, rk]: [String; 3] = serde_json::from_str(row.entity.text("ek_source")?).unwrap();
+    Some(rk)
+}
+
+/// Two employees want one address: who has it, and who does not.
+async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
+    let lab = Lab::of(shape);
+    comes(&lab, "1").await;
+    comes(&lab, "2").await;
+    let (has, wants) = if shape.last_writer { ("2", "1") } else { ("1", "2") };
+    assert_eq!(holder(&lab).await.as_deref(), Some(has));
+    (lab, has, wants)
+}
+
+/// Does what jobs have queued. A primary whose key is taken is refused.
+async fn do_queued(lab: &Lab) {
+    let queue = QueueName::new("jobs").unwrap();
+    for _ in 0..100 {
+        let messages = lab.account.queues.get(&queue, 32, Duration::from_mins(1)).await.unwrap();
+        if messages.is_empty() {
+            return;
+        }
+        for message in messages {
+            let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
+            let queued = evenkeel::model::job::decode(text).unwrap().job;
+            if let Err(failure) = lab.work(&queued).await {
+                assert_eq!(failure.class, FailureClass::Permanent, "{queued:?}: {}", failure.chain());
+            }
+            lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+        }
+    }
+    panic!("the syncs of contenders never end");
+}
+
+async fn in_step(lab: &Lab, rk: &str) -> bool {
+    let primary = Primary { table: table("Employees"), key: EntityKey::new("Sales", rk).unwrap() };
+    lab.engine.plan(&primary).await.unwrap().in_step
+}
+
+type Prepared = BoxFuture<'static, Job>;
+type Way = (&'static str, fn(Lab, &'static str) -> Prepared);
+
+/// How the address is given up: what is done before the job, and the job.
+const WAYS: [Way; 6] = [
+    ("deleted by its application", |lab, rk| {
+        async move {
+            lab.remove("Sales", rk).await;
+            sync("Sales", rk)
+        }
+        .boxed()
+    }),
+    ("given another address by its application", |lab, rk| {
+        async move {
+            lab.write(employee(rk, "another@contoso.com", "King")).await;
+            sync("Sales", rk)
+        }
+        .boxed()
+    }),
+    ("given another address by a job", |_, rk| {
+        let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Email": "another@contoso.com"});
+        async move { job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"})) }.boxed()
+    }),
+    ("deleted by a job", |_, rk| async move { job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk})) }.boxed()),
+    ("archived", |_, rk| async move { job(&json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": rk})) }.boxed()),
+    ("moved to another department", |_, rk| {
+        async move { job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": rk, "to_pk": "Support", "to_rk": rk})) }.boxed()
+    }),
+];
+
+#[tokio::test]
+async fn a_key_that_is_given_up_goes_to_who_wants_it_whoever_was_first_and_however_it_is_given_up() {
+    for shape in [SMALL, LAST] {
+        for (name, way) in WAYS {
+            let (lab, has, wants) = contested(shape).await;
+            let story = format!("the holder is {name}, last_writer: {}", shape.last_writer);
+            let job = way(lab.clone(), has).await;
+            lab.work(&job).await.unwrap();
+            do_queued(&lab).await;
+            assert_eq!(holder(&lab).await.as_deref(), Some(wants), "{story}");
+            assert!(in_step(&lab, wants).await, "{story}");
+            lab.finish().await;
+            oracle::check(&lab, &story).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_handed_on_whatever_disturbs_the_job_that_gives_it_up() {
+    let mut runs = 0;
+    for shape in [SMALL, LAST] {
+        for (name, way) in [WAYS[0], WAYS[2]] {
+            let (lab, has, _) = contested(shape).await;
+            let mut sweep = Sweep::over(lab.operations_of(&way(lab.clone(), has).await).await);
+            while let Some(case) = sweep.next() {
+                let (lab, has, wants) = contested(shape).await;
+                let job = way(lab.clone(), has).await;
+                case.arm(&lab.weather);
+                lab.deliver_until_done(&job).await;
+                sweep.seen(&lab);
+                lab.weather.calm();
+                do_queued(&lab).await;
+                lab.finish().await;
+                do_queued(&lab).await;
+                let story = format!("the holder is {name}, last_writer: {}, {case}", shape.last_writer);
+                assert_eq!(holder(&lab).await.as_deref(), Some(wants), "{story}");
+                oracle::check(&lab, &story).await;
+            }
+            runs += sweep.runs().0;
+        }
+    }
+    assert!(runs > 200, "only {runs} runs");
+}
+
+#[tokio::test]
+async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
+    for shape in [SMALL, LAST] {
+        let arrived = async || {
+            let lab = Lab::of(shape);
+            comes(&lab, "1").await;
+            lab.write(employee("2", WANTED, "King")).await;
+            lab
+        };
+        let lab = arrived().await;
+        lab.weather.arm(u64::MAX, Disturbance::Crash);
+        drop(lab.deliver(&sync("Sales", "2"), 1).await);
+        let mut sweep = Sweep::over(lab.weather.counted());
+        while let Some(case) = sweep.next() {
+            let lab = arrived().await;
+            case.arm(&lab.weather);
+            lab.deliver_until_done(&sync("Sales", "2")).await;
+            sweep.seen(&lab);
+            lab.weather.calm();
+            lab.finish().await;
+            let story = format!("last_writer: {}, {case}", shape.last_writer);
+            let has = holder(&lab).await.unwrap_or_else(|| panic!("{story}: nobody has it"));
+            let wants = if has == "1" { "2" } else { "1" };
+            lab.remove("Sales", &has).await;
+            lab.work(&sync("Sales", &has)).await.unwrap();
+            do_queued(&lab).await;
+            assert_eq!(holder(&lab).await.as_deref(), Some(wants), "{story}");
+            lab.finish().await;
+            oracle::check(&lab, &story).await;
+        }
+    }
+}
+
+/// Each of two workers does its whole job before any one operation of the other's: nobody falls between the look and the note.
+#[tokio::test]
+async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
+    for shape in [SMALL, LAST] {
+        for asks_first in [true, false] {
+            for at in 1.. {
+                let lab = Lab::of(shape);
+                comes(&lab, "1").await;
+                lab.write(employee("2", WANTED, "King")).await;
+                let (worker, other) = (lab.clone(), lab.of_another_worker());
+                let gives_up = |lab: Lab| async move {
+                    lab.write(employee("1", "another@contoso.com", "King")).await;
+                    drop(lab.work(&sync("Sales", "1")).await);
+                };
+                let asks = |lab: Lab| async move { drop(lab.work(&sync("Sales", "2")).await) };
+                lab.weather.arm(at, Disturbance::Meddle);
+                if asks_first {
+                    lab.weather.meddle(gives_up(other).boxed());
+                    asks(worker).await;
+                } else {
+                    lab.weather.meddle(asks(other).boxed());
+                    gives_up(worker).await;
+                }
+                let met = lab.weather.counted() >= at;
+                lab.weather.calm();
+                if !met {
+                    break;
+                }
+                do_queued(&lab).await;
+                let story = format!("last_writer: {}, asks first: {asks_first}, operation {at}", shape.last_writer);
+                assert_eq!(holder(&lab).await.as_deref(), Some("2"), "{story}");
+                lab.finish().await;
+                oracle::check(&lab, &story).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_several_who_want_a_key_each_has_it_in_the_end_when_all_others_are_gone() {
+    for shape in [SMALL, LAST] {
+        let lab = Lab::of(shape);
+        for rk in ["1", "2", "3", "4"] {
+            comes(&lab, rk).await;
+        }
+        for left in (1..=4).rev() {
+            let has = holder(&lab).await.unwrap_or_else(|| panic!("nobody has it, and {left} want it"));
+            lab.remove("Sales", &has).await;
+            lab.work(&sync("Sales", &has)).await.unwrap();
+            do_queued(&lab).await;
+        }
+        assert_eq!(holder(&lab).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_it_to_the_next_one() {
+    let lab = Lab::of(LAST);
+    for rk in ["1", "2", "3"] {
+        comes(&lab, rk).await;
+    }
+    for (gone, has) in [("2", "3"), ("3", "1")] {
+        lab.remove("Sales", gone).await;
+        lab.work(&sync("Sales", gone)).await.unwrap();
+        do_queued(&lab).await;
+        assert_eq!(holder(&lab).await.as_deref(), Some(has), "{gone} is gone");
+    }
+}
+
+#[tokio::test]
+async fn properties_on_the_entity_of_another_go_to_who_wants_them() {
+    let lab = Lab::of(SHAPE);
+    let manager = |rk: &str, first: &str, manages: bool| {
+        employee(rk, &format!("{rk}@contoso.com"), "King").with("FirstName", first).with("IsManager", manages)
+    };
+    lab.write(manager("1", "Ada", true)).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab.write(manager("2", "Eve", true)).await;
+    assert_eq!(lab.work(&sync("Sales", "2")).await.unwrap_err().class, FailureClass::Permanent);
+    lab.write(manager("1", "Ada", false)).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    do_queued(&lab).await;
+    assert!(in_step(&lab, "2").await);
+    lab.finish().await;
+    oracle::check(&lab, "the first manager is none any more").await;
+}
+
+#[tokio::test]
+async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
+    let lab = Lab::of(SMALL);
+    comes(&lab, "1").await;
+    let alone = lab.operations_of(&sync("Sales", "1")).await;
+    let footprint = async || lab.read(FOOTPRINTS, "Employees~Sales", "1").await.unwrap().etag;
+    let before = footprint().await;
+    comes(&lab, "2").await;
+    let noted = footprint().await;
+    assert_ne!(noted, before, "a refusal is noted");
+    for _ in 0..2 {
+        comes(&lab, "2").await;
+    }
+    assert_eq!(footprint().await, noted, "and the next ones are not");
+    assert_eq!(lab.operations_of(&sync("Sales", "1")).await, alone);
+    let row = lab.read("ByEmail", "email_Sales", WANTED).await.unwrap();
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    assert_eq!(lab.read("ByEmail", "email_Sales", WANTED).await.unwrap().etag, row.etag, "and its row is not touched");
+}
