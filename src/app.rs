@@ -126,9 +126,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
         }
         command => {
             let loaded = load(&cli.global, out, warns(&command))?;
-            if command.reads() {
-                stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
-            }
+            stores::must_exist(&loaded.settings, &request(&cli.global).folder, command.absent_store())?;
             let parts = Parts::open(loaded, log)?;
             let mut ended = Box::pin(one_shot(&command, &parts, out));
             tokio::select! {

@@ -12,7 +12,7 @@ use crate::adapters::files::SharedFiles;
 use crate::adapters::retry::Schedule;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::wear::{Grouping, wear, wear_sink};
-use crate::cli::{AbsentStore, UsageError};
+use crate::cli::{AbsentStore, OnAbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
@@ -153,8 +153,11 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, S
     }
 }
 
-/// Refuses where a command that only reads would create an embedded store.
-pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
+/// Refuses where a command would create an embedded store that is not its to create.
+pub(super) fn must_exist(settings: &Settings, folder: &Folder, absent: OnAbsentStore) -> anyhow::Result<()> {
+    if absent == OnAbsentStore::Create {
+        return Ok(());
+    }
     for AccountSettings { name, kind } in &settings.accounts {
         let AccountKind::Embedded { path } = kind else { continue };
         if path.exists() {
@@ -171,7 +174,9 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
             ))
             .into());
         }
-        return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
+        if absent == OnAbsentStore::Refuse {
+            return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
+        }
     }
     Ok(())
 }

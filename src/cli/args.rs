@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
+use super::migrate::{MigrateAction, MigrateArgs};
 use super::{audit, backfill, completions, config, demo, docs, get, logs, lookup, migrate, plan, poison, run, schema, submit};
 use crate::model::Key;
 
@@ -87,20 +88,32 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
+/// What becomes of an embedded store that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnAbsentStore {
+    /// The command only reads: there is nothing to read.
+    Refuse,
+    /// Without a configuration folder either, this is the wrong folder.
+    RefuseUnconfigured,
+    /// It is created.
+    Create,
+}
+
 impl Command {
-    /// Whether it only reads what is there, so that a store that is not there is a mistake and none is created.
-    pub(crate) const fn reads(&self) -> bool {
+    /// What becomes of an embedded store that is not there.
+    pub(crate) const fn absent_store(&self) -> OnAbsentStore {
         match self {
-            Self::Get(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_) | Self::Audit(_) | Self::Poison(_) => true,
+            Self::Get(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_) | Self::Audit(_) | Self::Poison(_) => OnAbsentStore::Refuse,
+            Self::Submit(_) | Self::Backfill(_) | Self::Migrate(MigrateArgs { action: MigrateAction::Status }) => {
+                OnAbsentStore::RefuseUnconfigured
+            }
             Self::Run(_)
             | Self::Demo(_)
-            | Self::Submit(_)
-            | Self::Backfill(_)
-            | Self::Migrate(_)
+            | Self::Migrate(MigrateArgs { action: MigrateAction::Up(_) })
             | Self::Config(_)
             | Self::Schema(_)
             | Self::Completions(_)
-            | Self::Docs(_) => false,
+            | Self::Docs(_) => OnAbsentStore::Create,
         }
     }
 

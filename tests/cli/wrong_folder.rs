@@ -14,10 +14,14 @@ const READING: [&[&str]; 7] = [
     &["poison", "discard", "--all", "--yes"],
 ];
 
+/// They may be the first ones where there is a configuration.
+const STARTING: [&[&str]; 3] =
+    [&["submit", r#"{"op":"sync","table":"Employees","pk":"a","rk":"b"}"#], &["migrate", "status"], &["backfill"]];
+
 #[test]
-fn reading_in_a_wrong_folder_says_so_and_creates_nothing() {
+fn commands_other_than_run_demo_and_migrate_up_say_in_a_wrong_folder_that_it_is_one_and_create_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for args in READING {
+    for args in READING.into_iter().chain(STARTING) {
         let mut command = Command::new(PROGRAM);
         command.env_clear().current_dir(folder.path()).args(args).stdin(Stdio::null());
         let ended = assert_cmd::Command::from_std(command).assert().code(2);
