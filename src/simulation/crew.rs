@@ -187,13 +187,7 @@ impl Crew {
     }
 
     fn queue(&self) -> QueueSettings {
-        QueueSettings {
-            name: queue(JOBS),
-            account: AccountName::main(),
-            concurrency: self.climate.concurrency.into(),
-            shards: 1,
-            allow: None,
-        }
+        QueueSettings { concurrency: self.climate.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
     }
 
     /// Sees to the tables by date again and again, where there are any.

@@ -47,7 +47,7 @@ const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
 
 /// The queue of jobs, as the crew has it.
 fn jobs() -> QueueSettings {
-    QueueSettings { name: queue(JOBS), account: AccountName::main(), concurrency: 1_usize.into(), shards: 1, allow: None }
+    QueueSettings::plain(queue(JOBS))
 }
 
 /// When the tables by date are over that there were in the beginning, those created ahead among them.
