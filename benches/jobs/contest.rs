@@ -14,13 +14,17 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::bare;
+use crate::distant::Distant;
 use crate::emulator::Emulator;
+use crate::support::azurite::Ports;
 
 /// Where the contest is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Embedded,
     Azurite,
+    /// As far away as Azure.
+    Distant,
 }
 
 /// Whether the emulator's services share a thread.
@@ -44,7 +48,23 @@ pub(crate) enum Work {
 enum Contender {
     Evenkeel,
     Bare,
-    Handwritten(&'static str),
+    /// What it does, and how many jobs it has in flight.
+    Handwritten(&'static str, usize),
+}
+
+/// What answers over HTTP.
+enum Server {
+    Azurite(Emulator),
+    Distant(Distant),
+}
+
+impl Server {
+    fn ports(&self) -> Ports {
+        match self {
+            Self::Azurite(emulator) => emulator.ports(),
+            Self::Distant(distant) => distant.ports(),
+        }
+    }
 }
 
 pub(crate) struct Contest {
@@ -72,7 +92,7 @@ pub(crate) struct Effort {
 pub(crate) struct Field {
     pub(crate) account: Account,
     folder: TempDir,
-    emulator: Option<Emulator>,
+    server: Option<Server>,
 }
 
 pub(crate) fn queue() -> QueueName {
@@ -83,14 +103,39 @@ pub(crate) fn table(name: &str) -> TableName {
     TableName::new(name).unwrap()
 }
 
+impl Work {
+    /// What people write for it by hand.
+    const fn by_hand(self) -> &'static str {
+        match self {
+            Self::Archive => "archive",
+            Self::Sync => "sync",
+        }
+    }
+}
+
 impl Contest {
+    /// The partition of an employee.
+    fn department(&self, number: usize) -> String {
+        match self.store {
+            StoreKind::Distant => format!("Sales{}", number % 8),
+            StoreKind::Embedded | StoreKind::Azurite => "Sales".to_owned(),
+        }
+    }
+
     fn contenders(&self) -> Vec<Contender> {
-        let handwritten: &[&str] = match self.work {
-            Work::Archive => &["archive"],
-            Work::Sync => &["sync", "sync-same"],
-        };
-        let handwritten = handwritten.iter().map(|work| Contender::Handwritten(work)).filter(|_| self.store == StoreKind::Azurite);
-        [Contender::Evenkeel, Contender::Bare].into_iter().chain(handwritten).collect()
+        let mut contenders = vec![Contender::Evenkeel];
+        match (self.store, self.work) {
+            (StoreKind::Embedded, _) => contenders.push(Contender::Bare),
+            (StoreKind::Azurite, work) => {
+                contenders.push(Contender::Bare);
+                contenders.push(Contender::Handwritten(work.by_hand(), self.concurrency));
+                if work == Work::Sync {
+                    contenders.push(Contender::Handwritten("sync-same", self.concurrency));
+                }
+            }
+            (StoreKind::Distant, work) => contenders.extend([64, 128, 256].map(|flying| Contender::Handwritten(work.by_hand(), flying))),
+        }
+        contenders
     }
 
     pub(crate) async fn hold(&self, rounds: usize) {
@@ -98,7 +143,10 @@ impl Contest {
             if self.store == StoreKind::Azurite { format!(" (services {:?})", self.services).to_lowercase() } else { String::new() };
         println!(
             "\n{:?} on {:?}{services}: {} jobs, {} in flight, {rounds} rounds, medians",
-            self.work, self.store, self.jobs, self.concurrency
+            self.work,
+            self.store,
+            self.jobs,
+            if self.store == StoreKind::Distant { "auto".to_owned() } else { self.concurrency.to_string() }
         );
         let contenders = self.contenders();
         let mut efforts: Vec<Vec<Effort>> = vec![Vec::new(); contenders.len()];
@@ -123,42 +171,47 @@ impl Contest {
     async fn run(&self, contender: Contender, field: &Field) -> Effort {
         let before = field.store_ms();
         let mut effort = match contender {
-            Contender::Evenkeel => evenkeel(field, self.concurrency),
+            Contender::Evenkeel => evenkeel(field, (self.store != StoreKind::Distant).then_some(self.concurrency)),
             Contender::Bare => bare::run(&field.account, self.work, self.jobs, self.concurrency).await,
-            Contender::Handwritten(work) => self.handwritten(field, work),
+            Contender::Handwritten(work, flying) => {
+                // Not on a thread of the runtime that answers it.
+                tokio::task::block_in_place(|| self.handwritten(field, work, flying))
+            }
         };
         effort.store_ms = field.store_ms() - before;
         field.check(self).await;
         effort
     }
 
-    fn handwritten(&self, field: &Field, work: &str) -> Effort {
+    fn handwritten(&self, field: &Field, work: &str, flying: usize) -> Effort {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/jobs/handwritten.mjs");
         let mut node = Command::new("node");
         node.arg(script).args(["--work", work, "--queue", queue().as_str()]);
-        node.args(["--count", &self.jobs.to_string(), "--concurrency", &self.concurrency.to_string()]);
+        node.args(["--count", &self.jobs.to_string(), "--concurrency", &flying.to_string()]);
         node.env("AZURE_STORAGE_CONNECTION_STRING", field.connection_string());
         answer(node)
     }
 }
 
 impl Contender {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Evenkeel => "evenkeel",
-            Self::Bare => "bare loop, one by one",
-            Self::Handwritten("sync-same") => "Node.js SDK, same work",
-            Self::Handwritten(_) => "Node.js SDK, by hand",
+            Self::Evenkeel => "evenkeel".to_owned(),
+            Self::Bare => "bare loop, one by one".to_owned(),
+            Self::Handwritten("sync-same", flying) => format!("Node.js SDK, same work, {flying}"),
+            Self::Handwritten(_, flying) => format!("Node.js SDK, by hand, {flying}"),
         }
     }
 }
 
 /// Runs the program on a field until it is idle.
-fn evenkeel(field: &Field, concurrency: usize) -> Effort {
+fn evenkeel(field: &Field, concurrency: Option<usize>) -> Effort {
     let mut program = field.program();
-    program.env("EVENKEEL__QUEUES__0__CONCURRENCY", concurrency.to_string());
+    if let Some(concurrency) = concurrency {
+        program.env("EVENKEEL__QUEUES__0__CONCURRENCY", concurrency.to_string());
+    }
     program.args(["--json", "-q", "run", "--until-idle=0", "--no-http"]);
-    answer(program)
+    tokio::task::block_in_place(|| answer(program))
 }
 
 /// Runs a command that prints its effort as JSON.
@@ -204,7 +257,7 @@ impl Field {
             Work::Sync => CONFIG.replace("\"Staff\"", "\"Employees\""),
         };
         std::fs::write(folder.path().join("default.toml"), config).unwrap();
-        let (account, emulator) = match contest.store {
+        let (account, server) = match contest.store {
             StoreKind::Embedded => {
                 let account =
                     EmbeddedStore::open(&folder.path().join("bench.db"), AccountName::main(), Arc::new(SystemClock::new())).unwrap();
@@ -212,23 +265,30 @@ impl Field {
             }
             StoreKind::Azurite => {
                 let emulator = Emulator::start(contest.services);
-                (emulator.ports().connect(), Some(emulator))
+                (emulator.ports().connect(), Some(Server::Azurite(emulator)))
+            }
+            StoreKind::Distant => {
+                let distant = Distant::start().await;
+                (distant.ports().connect(), Some(Server::Distant(distant)))
             }
         };
-        let field = Self { account, folder, emulator };
-        let migrated = field.program().args(["-q", "migrate", "up"]).stdout(Stdio::null()).status().unwrap();
+        let field = Self { account, folder, server };
+        let mut program = field.program();
+        let migrated = tokio::task::block_in_place(|| program.args(["-q", "migrate", "up"]).stdout(Stdio::null()).status().unwrap());
         assert!(migrated.success());
         field.account.tables.create_table(&table("HandFootprints")).await.unwrap();
-        field.fill(contest.work, contest.jobs).await;
+        field.fill(contest).await;
         field
     }
 
-    async fn fill(&self, work: Work, jobs: usize) {
+    async fn fill(&self, contest: &Contest) {
+        let (work, jobs) = (contest.work, contest.jobs);
         let (queue, employees) = (queue(), table("Employees"));
         let (queue, employees, account) = (&queue, &employees, &self.account);
         let each = (0..jobs).map(|number| async move {
             let rk = format!("{number:06}");
-            let entity = Entity::new(EntityKey::new("Sales", rk.clone()).unwrap())
+            let pk = contest.department(number);
+            let entity = Entity::new(EntityKey::new(pk.as_str(), rk.clone()).unwrap())
                 .with("FirstName", "Ada")
                 .with("LastName", "King")
                 .with("Email", format!("ada.{number}@contoso.com"))
@@ -236,8 +296,8 @@ impl Field {
                 .with("Badge", i64::from(u32::MAX) + 7);
             account.tables.apply(employees, &TableOperation::InsertOrReplace(entity)).await.unwrap();
             let job = match work {
-                Work::Archive => serde_json::json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": rk}),
-                Work::Sync => serde_json::json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": rk}),
+                Work::Archive => serde_json::json!({"op": "archive", "archive": "former", "pk": pk, "rk": rk}),
+                Work::Sync => serde_json::json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
             };
             account.queues.put(queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
         });
@@ -245,25 +305,29 @@ impl Field {
     }
 
     fn connection_string(&self) -> String {
-        self.emulator.as_ref().expect("on Azurite").ports().connection_string()
+        self.server.as_ref().expect("over HTTP").ports().connection_string()
     }
 
     fn store_ms(&self) -> f64 {
-        self.emulator.as_ref().map_or(0.0, Emulator::processor_ms)
+        match &self.server {
+            Some(Server::Azurite(emulator)) => emulator.processor_ms(),
+            // It shares this process.
+            Some(Server::Distant(_)) | None => 0.0,
+        }
     }
 
     /// The program, configured for this field.
     pub(crate) fn program(&self) -> Command {
         let mut program = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         program.arg("--config").arg(self.folder.path()).env_remove("EVENKEEL_PROFILE");
-        match &self.emulator {
+        match &self.server {
             None => {
                 program.env("EVENKEEL__ACCOUNTS__MAIN__PATH", self.folder.path().join("bench.db"));
             }
-            Some(emulator) => {
+            Some(server) => {
                 program.env("EVENKEEL__ACCOUNTS__MAIN__KIND", "azure");
                 program.env("EVENKEEL__ACCOUNTS__MAIN__CONNECTION_STRING_ENV", "BENCH_CONNECTION");
-                program.env("BENCH_CONNECTION", emulator.ports().connection_string());
+                program.env("BENCH_CONNECTION", server.ports().connection_string());
             }
         }
         program
@@ -273,14 +337,15 @@ impl Field {
     async fn check(&self, contest: &Contest) {
         let left = self.account.queues.approximate_count(&queue()).await.unwrap();
         assert_eq!(left, 0, "messages are left");
-        let key = EntityKey::new("Sales", "000000").unwrap();
+        let department = contest.department(0);
+        let key = EntityKey::new(department.as_str(), "000000").unwrap();
         match contest.work {
             Work::Archive => {
                 assert!(self.account.tables.get(&table("Employees"), &key, None).await.unwrap().is_none());
                 assert!(self.account.tables.get(&table("FormerEmployees"), &key, None).await.unwrap().is_some());
             }
             Work::Sync => {
-                let key = EntityKey::new("email_Sales", "ada.0@contoso.com").unwrap();
+                let key = EntityKey::new(format!("email_{department}"), "ada.0@contoso.com").unwrap();
                 assert!(self.account.tables.get(&table("EmployeesByEmail"), &key, None).await.unwrap().is_some());
             }
         }
