@@ -4,15 +4,20 @@
 //! It knows what the contenders send and no more: no continuations, no projections, no signatures, no blobs beyond their containers.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response};
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::ports::Clock as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::azurite::Ports;
 
@@ -23,13 +28,15 @@ const DEVIATION: f64 = 1.609_437_9 / 2.326_348;
 /// Requests a second to one queue, and entities a second in one table partition: the published targets of both.
 const TARGET: f64 = 2_000.0;
 
-/// The running account. It ends with the benchmark's runtime.
+/// The running account.
 pub(crate) struct Distant {
     ports: Ports,
+    /// Ends with it.
+    _services: JoinSet<std::io::Result<()>>,
 }
 
-#[derive(Default)]
 struct Store {
+    clock: SystemClock,
     state: Mutex<Contents>,
     lanes: Mutex<HashMap<String, Instant>>,
 }
@@ -106,17 +113,17 @@ struct Asked {
 
 impl Distant {
     pub(crate) async fn start() -> Self {
-        let store = Arc::new(Store::default());
-        let mut ports = [0; 3];
-        let services: [fn(&Store, &Asked) -> Answer; 3] = [Store::blob, Store::queue, Store::table];
-        for (port, service) in ports.iter_mut().zip(services) {
+        let store = Arc::new(Store { clock: SystemClock::new(), state: Mutex::default(), lanes: Mutex::default() });
+        let (mut ports, mut services) = ([0; 3], JoinSet::new());
+        let answers: [fn(&Store, &Asked) -> Answer; 3] = [|_, asked| blob(asked), Store::queue, Store::table];
+        for (port, service) in ports.iter_mut().zip(answers) {
             let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
             *port = listener.local_addr().unwrap().port();
             let app = Router::new().fallback(move |state: State<Arc<Store>>, request: Request| answer(state.0, request, service));
-            tokio::spawn(axum::serve(listener, app.with_state(Arc::clone(&store))).into_future());
+            services.spawn(axum::serve(listener, app.with_state(Arc::clone(&store))).into_future());
         }
         let [blob, queue, table] = ports;
-        Self { ports: Ports { blob, queue, table } }
+        Self { ports: Ports { blob, queue, table }, _services: services }
     }
 
     pub(crate) const fn ports(&self) -> Ports {
@@ -183,7 +190,7 @@ impl Store {
         let (one, other) = (rand::random::<f64>().max(f64::MIN_POSITIVE), rand::random::<f64>());
         let normal = (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos();
         let time = MEDIAN * (DEVIATION * normal).exp();
-        tokio::time::sleep_until((turn + Duration::from_secs_f64(time)).into()).await;
+        tokio::time::sleep_until(turn + Duration::from_secs_f64(time)).await;
     }
 
     fn table(&self, asked: &Asked) -> Answer {
@@ -220,7 +227,7 @@ impl Store {
         }
         let Some(queue) = contents.queues.get_mut(name) else { return Answer::missing(404, "QueueNotFound") };
         let number = |name: &str| asked.query.get(name).and_then(|number| number.parse::<i64>().ok());
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let hidden = now + jiff::SignedDuration::from_secs(number("visibilitytimeout").unwrap_or_default());
         match (&asked.method, id) {
             (&Method::POST, _) => {
@@ -262,11 +269,11 @@ impl Store {
             (_, None) => Answer::missing(400, "InvalidUri"),
         }
     }
+}
 
-    /// Containers can be made; there is nothing in them.
-    fn blob(&self, asked: &Asked) -> Answer {
-        if asked.method == Method::PUT { Answer::of(201) } else { Answer::missing(404, "BlobNotFound") }
-    }
+/// Containers can be made; there is nothing in them.
+fn blob(asked: &Asked) -> Answer {
+    if asked.method == Method::PUT { Answer::of(201) } else { Answer::missing(404, "BlobNotFound") }
 }
 
 /// What a request is counted against, and for how much.
@@ -375,7 +382,7 @@ impl Contents {
         let changes = changes(batch);
         let table = changes.first().map(|change| address(&change.path).0.to_owned()).unwrap_or_default();
         let before = self.tables.get(&table).map(|rows| {
-            let keys = changes.iter().map(|change| change.key());
+            let keys = changes.iter().map(OneChange::key);
             keys.map(|key| (rows.get(&key).cloned(), key)).collect::<Vec<_>>()
         });
         let mut parts = String::new();
@@ -409,7 +416,10 @@ impl OneChange {
 }
 
 fn part(answer: &Answer) -> String {
-    let headers: String = answer.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let mut headers = String::new();
+    for (name, value) in &answer.headers {
+        write!(headers, "{name}: {value}\r\n").unwrap();
+    }
     format!(
         "--changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\nHTTP/1.1 {} -\r\n{headers}\r\n{}\r\n",
         answer.status, answer.body

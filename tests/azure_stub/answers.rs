@@ -113,13 +113,17 @@ async fn answers_of_the_services_tell_how_far_their_clocks_are_apart() {
     let row = r#"{"odata.metadata":"x","odata.etag":"W/\"1\"","PartitionKey":"p","RowKey":"r"}"#;
     for (id, apart) in [(Some("7d6eb5c1-0002-0000-0000-000000000000"), 40), (None, 0)] {
         let stub = Stub::start(move |request| {
-            let (seconds, answer) = match request.target.contains("/messages") {
-                true => (40, Reply::status(204)),
-                false => (0, Reply::status(200).header("ETag", "W/\"1\"").body(row)),
+            let (seconds, answer) = if request.target.contains("/messages") {
+                (40, Reply::status(204))
+            } else {
+                (0, Reply::status(200).header("ETag", "W/\"1\"").body(row))
             };
             let answer = answer.header("Date", format!("Fri, 20 Nov 2026 15:00:{seconds:02} GMT"));
             // Without the service's name for the request it is the answer of something in between.
-            id.map_or(answer.clone(), |id| answer.header("x-ms-request-id", id)).into()
+            match id {
+                Some(id) => answer.header("x-ms-request-id", id).into(),
+                None => answer.into(),
+            }
         });
         let account = connect(&stub);
         account.tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.unwrap();

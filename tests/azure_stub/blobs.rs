@@ -80,6 +80,23 @@ async fn a_copy_that_is_under_way_is_no_content() {
     assert_eq!(account.blobs.properties(&container, &name).await.unwrap().unwrap().etag.as_str(), "\"1\"");
 }
 
+/// Its worker may have stopped before it could take the empty blob away.
+#[tokio::test]
+async fn a_copy_that_was_given_up_is_no_content() {
+    for status in ["failed", "aborted"] {
+        let stub =
+            Stub::always(Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", status).header("Content-Length", "0"));
+        let (container, name) = blob();
+        let account = connect(&stub);
+        for error in
+            [account.blobs.properties(&container, &name).await.unwrap_err(), account.blobs.get(&container, &name, None).await.unwrap_err()]
+        {
+            assert_eq!(error.class, ErrorClass::Permanent, "{status}");
+            assert!(error.to_string().contains("given up a copy onto the blob"), "{error}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     for status in ["failed", "aborted"] {

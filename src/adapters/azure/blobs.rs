@@ -88,10 +88,14 @@ impl AzureBlobs {
         answer: &Answer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
-        if copy_of(answer) == Copying::Pending {
-            // Its bytes are not there yet, whatever its length says.
-            let message = "a copy onto the blob is still under way";
-            return Err(self.caller.error(ErrorClass::Transient { retry_after: None }, operation, what(), message));
+        // Its bytes are not there yet, or never will be, whatever its length says.
+        let unfinished = match copy_of(answer) {
+            Copying::None | Copying::Done => None,
+            Copying::Pending => Some((ErrorClass::Transient { retry_after: None }, "a copy onto the blob is still under way")),
+            Copying::GivenUp => Some((ErrorClass::Permanent, "the service has given up a copy onto the blob and left it empty: delete it")),
+        };
+        if let Some((class, message)) = unfinished {
+            return Err(self.caller.error(class, operation, what(), message));
         }
         let header_length = || answer.header("content-length").and_then(|length| length.trim().parse().ok());
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
