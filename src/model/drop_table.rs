@@ -30,7 +30,15 @@ pub struct DropTableCursor {
     /// Rows in them.
     #[serde(default)]
     pub rows: u64,
+    /// Complete archives of the table that this job has found behind it: each has a folder of its own.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub complete: u32,
     /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_none_yet(complete: &u32) -> bool {
+    *complete == 0
 }

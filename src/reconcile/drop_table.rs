@@ -76,6 +76,7 @@ pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -
             return Err(permanent("asking the retention of the table", StillKept { table, until, enqueued }));
         }
     }
+    let mut archived = true;
     if let Some(to) = &retention.archive_to {
         match table_archive::part(engine, table, to, delivery, job.cursor.clone()).await? {
             Archived::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
@@ -83,13 +84,13 @@ pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                 return Ok(Outcome::Advanced { fields, summary: Summary::default() });
             }
-            // What followed it may be there still.
-            Archived::NoTable => {}
+            // What followed it may be there still. Whoever has created the table since knows what nobody has archived.
+            Archived::NoTable => archived = false,
             Archived::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
         }
     }
     let followers = drop_followers(engine, table, retention).await?;
-    let dropped = drop_one(engine, table).await?;
+    let dropped = archived && drop_one(engine, table).await?;
     if may_have_lists(engine, table, &retention.source()) {
         drop_lists(engine, table).await?;
     }

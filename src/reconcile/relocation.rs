@@ -2,9 +2,9 @@
 //! be, deletes it at the very ETag that was copied, and brings the items of both in step.
 //!
 //! ```text
-//!   read source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
-//!       ▲           (insert, or replace     │ changed since
-//!       └─────────── at its own ETag) ◀─────┘ read again
+//!   read its place, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
+//!       ▲                               (insert, or replace     │ changed since
+//!       └─────────────────────────────── at its own ETag) ◀─────┘ read again
 //! ```
 //!
 //! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
@@ -107,8 +107,9 @@ impl<'e> Relocation<'e> {
         let mut read_kept = self.delivery.dequeue_count > 1 || self.kept.is_read_first();
         loop {
             self.source.next_round()?;
-            let seen = self.source.observe().await?;
+            // Its place before the source: a version that another job takes there meanwhile is newer than none that is read here after it.
             let found = if read_kept { self.kept.observe().await? } else { Observation::blank() };
+            let seen = self.source.observe().await?;
             self.refuse(&seen, &found)?;
             let Some(row) = &seen.row else {
                 let done = self.copied.is_some() || found.row.as_ref().is_some_and(|row| self.delivery.stamp.is_on(&row.entity));

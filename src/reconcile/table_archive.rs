@@ -9,6 +9,10 @@
 //! Each job has a folder of its own, named after its message, so that two of them never mix. A delivery goes on from the cursor in
 //! its message; what an earlier one wrote behind that is written over, each file at the ETag at which it was found: a request that was
 //! given up and arrives late fails. What an earlier delivery wrote beyond the last file is removed before the end.
+//!
+//! A folder with `complete.json` is never written to again: the table may be another one by now, which a worker whose clock is behind, or
+//! an application, has created anew. A delivery that comes after it compares: rows that are the very lines in those files are archived;
+//! others begin a folder of their own.
 
 use std::time::Duration;
 
@@ -70,10 +74,11 @@ pub(super) async fn part(
     delivery: &Delivery,
     mut cursor: DropTableCursor,
 ) -> Result<Archived, Failure> {
-    let run = hex::encode(&Sha256::digest(delivery.stamp.to_string())[..8]);
     let shelf = Shelf::new(engine, to, table)?;
     let began = engine.clock.monotonic();
     let mut claimed = false;
+    let mut run = run_of(delivery, cursor.complete);
+    let mut is_complete = false;
     loop {
         let Some(file) = read(engine, table, &cursor).await? else {
             if claimed {
@@ -83,21 +88,37 @@ pub(super) async fn part(
             return Ok(Archived::NoTable);
         };
         // What is dropped already is nobody's to archive any more.
-        if !claimed && !shelf.claim(&run, engine.clock.now()).await? {
-            return Ok(Archived::Elsewhere);
+        if !claimed {
+            if !shelf.claim(&run, engine.clock.now()).await? {
+                return Ok(Archived::Elsewhere);
+            }
+            is_complete = shelf.version(&complete(&run)).await?.is_some();
         }
         claimed = true;
         if file.rows > 0 {
             cursor.files += 1;
             cursor.rows += file.rows;
+        }
+        if is_complete && !shelf.holds(&run, &file, &cursor).await? {
+            tracing::warn!(%table, %run, "table archive: the table is another one than what is archived of it; its rows are archived as well");
+            shelf.release(&run, engine.clock.now()).await?;
+            cursor = DropTableCursor { complete: cursor.complete + 1, ..DropTableCursor::default() };
+            run = run_of(delivery, cursor.complete);
+            claimed = false;
+            continue;
+        }
+        if !is_complete && file.rows > 0 {
             shelf.put(&numbered(&run, cursor.files), file.lines.into()).await?;
         }
         let Some(next) = file.next else {
             if let Some(missing) = shelf.missing(&run, cursor.files).await? {
                 tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
-                return Ok(Archived::Until(DropTableCursor::default()));
+                return Ok(Archived::Until(DropTableCursor { complete: cursor.complete, ..DropTableCursor::default() }));
             }
-            shelf.end(&run, &cursor, engine.clock.now()).await?;
+            if !is_complete {
+                shelf.end(&run, &cursor, engine.clock.now()).await?;
+            }
+            shelf.release(&run, engine.clock.now()).await?;
             return Ok(Archived::All(cursor));
         };
         (cursor.next_pk, cursor.next_rk) = next.into_parts();
@@ -105,6 +126,17 @@ pub(super) async fn part(
             return Ok(Archived::Until(cursor));
         }
     }
+}
+
+/// The folder of a job, after so many that it has found complete.
+fn run_of(delivery: &Delivery, complete: u32) -> String {
+    let stamp = &delivery.stamp;
+    let name = if complete == 0 { stamp.to_string() } else { format!("{stamp} {complete}") };
+    hex::encode(&Sha256::digest(name)[..8])
+}
+
+fn complete(run: &str) -> String {
+    format!("{run}/complete.json")
 }
 
 fn numbered(run: &str, number: u64) -> String {
@@ -266,15 +298,35 @@ impl<'e> Shelf<'e> {
         Ok(None)
     }
 
+    /// Whether a complete folder has these very rows in the file that they are the rows of, and none beyond the last.
+    async fn holds(&self, run: &str, file: &File, cursor: &DropTableCursor) -> Result<bool, Failure> {
+        if file.next.is_none() && self.version(&numbered(run, cursor.files + 1)).await?.is_some() {
+            return Ok(false);
+        }
+        if file.rows == 0 {
+            return Ok(true);
+        }
+        Ok(self.read(&numbered(run, cursor.files)).await?.is_some_and(|(content, _)| content == file.lines))
+    }
+
     /// Every row is in a file: says so, and leaves no file that an earlier delivery wrote beyond them.
     async fn end(&self, run: &str, cursor: &DropTableCursor, now: Timestamp) -> Result<(), Failure> {
+        let name = complete(run);
+        // Another delivery of this job has come to the end before.
+        let lost = || lost_race(self.doing("writing", &name), 1);
+        if self.version(&name).await?.is_some() {
+            return Err(lost());
+        }
         let mut beyond = cursor.files + 1;
         while self.remove(&numbered(run, beyond)).await? {
             beyond += 1;
         }
-        let complete = json!({"table": self.table.table, "files": cursor.files, "rows": cursor.rows, "completed": now});
-        self.put(&format!("{run}/complete.json"), format!("{complete}\n").into()).await?;
-        self.release(run, now).await
+        let content = json!({"table": self.table.table, "files": cursor.files, "rows": cursor.rows, "completed": now});
+        match self.write(&name, format!("{content}\n").into(), BlobCondition::Absent).await? {
+            Ok(_) => Ok(()),
+            Err(error) if error.may_have_lost() => Err(lost()),
+            Err(error) => Err(storage(self.doing("writing", &name), error)),
+        }
     }
 
     /// Says that nobody is at it any more.

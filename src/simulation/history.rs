@@ -87,7 +87,7 @@ struct Brought {
 pub(super) struct Event<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) tick: u64,
-    /// The request, where a fault has struck it on its way.
+    /// The request, where a worker's.
     pub(super) sent: Option<&'a Sent>,
     pub(super) table: &'static str,
     pub(super) key: &'a EntityKey,

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::archives::period_of;
 use super::items::{
     Address, Content, Held, Item, Place, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of, value_owner,
 };
@@ -32,6 +33,8 @@ pub(super) struct Mirror {
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
     queued: BTreeMap<(String, String), (Address, Vec<Item>)>,
+    /// Tables by date that were dropped with their rows: what arrives late in one that was created anew goes when that is dropped.
+    dropped: BTreeSet<String>,
 }
 
 impl Mirror {
@@ -79,6 +82,9 @@ impl Mirror {
                     let place = Place::Document(collection.to_string(), key.to_string());
                     self.alone(&place, document_key(key.as_str()).filter(|_| document.is_some()), &mut suspects);
                 }
+                Change::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
+                    self.dropped.insert(table.to_string());
+                }
                 Change::Put { .. } | Change::Got { .. } | Change::Updated { .. } | Change::Table { .. } => {}
             }
         }
@@ -93,7 +99,7 @@ impl Mirror {
         let address = (table.to_owned(), key.clone());
         self.forget(&Place::Row(table.to_owned(), key.clone()));
         self.elsewhere.remove(&address);
-        let Some(row) = row else { return Ok(()) };
+        let Some(row) = row.filter(|_| !self.dropped.contains(table)) else { return Ok(()) };
         self.exist(held(table, &row.entity)?, suspects);
         if let Some((container, name)) = elsewhere(&row.entity) {
             self.elsewhere.insert(address.clone(), Place::Blob(container, name));

@@ -419,7 +419,8 @@ impl Play {
         let judgement = {
             let books = self.stage.books();
             let said = said(&self.steps);
-            let excused = Excused { staged: books.ledger.staged_for_poison(), history: &books.history, said: &said };
+            let expired = books.ledger.expired().into_keys().map(|(table, key)| (table.to_owned(), key)).collect();
+            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), history: &books.history, said: &said };
             self.setting.judge(&seen, &excused, &books.history, now)?
         };
         self.losers_know(&judgement)?;

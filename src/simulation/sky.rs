@@ -234,6 +234,7 @@ impl Weather for Sky {
     async fn before(&self, operation: &OperationInfo) -> Verdict {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
+        self.stage.sends(self.caller, operation);
         sleep(seconds(self.chance.between(self.climate.latency.start, self.climate.latency.end))).await;
         self.unless_dead().await;
         if self.stage.is_calm() {

@@ -80,7 +80,7 @@ pub(super) struct Books {
     pub(super) mirror: Mirror,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
-    /// Writes of tables that a fault has struck, by the operation's number.
+    /// Writes on their way, by the operation's number.
     sent: BTreeMap<u64, Sent>,
     /// Messages that have run, and whether each of their runs panics.
     pills: BTreeMap<String, bool>,
@@ -202,14 +202,19 @@ impl Stage {
         true
     }
 
+    /// A worker sends an operation: whoever is at work then may have asked for it, also one whose run ends before it arrives.
+    pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
+        if operation.writes && operation.what.service() != Service::Queue {
+            let mut books = self.books();
+            let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
+            books.sent.insert(operation.number, sent);
+        }
+    }
+
     /// Tells of a fault that strikes an operation of a worker, and what it explains.
     pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
-        if operation.writes && operation.what.service() != Service::Queue {
-            let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
-            books.sent.insert(operation.number, sent);
-        }
         if operation.what.service() == Service::Queue {
             books.ledger.explain(caller);
         }

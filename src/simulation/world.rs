@@ -223,7 +223,7 @@ impl Setting {
             Self::Company(shape) => oracle::judge(&seen.tables, *shape),
             Self::Patterns(shape) => patterns::judge(seen, *shape, excused),
             Self::Archives(shape) => match &history.archives {
-                Some(history) => archives::judge(seen, *shape, history, now),
+                Some(history) => archives::judge(seen, *shape, &excused.expired, history, now),
                 None => Err("nobody has judged what became of the entities".to_owned()),
             },
         }

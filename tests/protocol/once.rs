@@ -13,7 +13,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job};
 use evenkeel::ports::ErrorClass;
-use evenkeel::reconcile::Outcome;
+use evenkeel::reconcile::{FailureClass, Outcome};
 use evenkeel::simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use serde_json::json;
 
@@ -376,6 +376,54 @@ async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_
             assert_eq!(archived(&lab, archive).await.as_deref(), Some("second@contoso.com"), "{story}: what was archived was written over");
             lives(&lab, &story).await;
         }
+    }
+}
+
+/// A first delivery that has read one version stands still, wherever it stands, while a job that was sent before it archives the next one.
+#[tokio::test]
+async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_another_has_archived_meanwhile() {
+    for (archive, restored) in
+        [("former", false), (BLOB_ARCHIVE, false), (FILE_ARCHIVE, false), ("former", true), (BLOB_ARCHIVE, true), (FILE_ARCHIVE, true)]
+    {
+        let mut at = 0;
+        loop {
+            at += 1;
+            let story = format!("to {archive}, held up at operation {at}, archived before: {restored}");
+            let lab = settled(Apart).await;
+            let message = json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
+            if restored {
+                lab.run(&lab.message(&message)).await.unwrap();
+                lab.wait(Duration::from_hours(1));
+                lab.run(&lab.message(&put("first@contoso.com"))).await.unwrap();
+                lab.wait(Duration::from_hours(1));
+            }
+            let other = lab.message(&message);
+            lab.wait(Duration::from_mins(30));
+            let (one, second) = (lab.message(&message), lab.message(&put("second@contoso.com")));
+            let meddler = lab.of_another_worker();
+            lab.weather.arm(at, Disturbance::Meddle);
+            lab.weather.meddle(Box::pin(async move {
+                meddler.wait(Duration::from_secs(5));
+                meddler.run(&second).await.unwrap();
+                meddler.run(&other).await.unwrap();
+            }));
+            let ended = lab.run(&one).await;
+            let operations = lab.weather.counted();
+            lab.weather.calm();
+            if let Err(failure) = ended {
+                assert!(matches!(failure.class, FailureClass::Transient { .. }), "{story}: {failure:?}");
+            }
+            let there = email(&lab, "Employees", "Sales").await;
+            let kept = archived(&lab, archive).await;
+            if at > operations {
+                break;
+            }
+            assert!(
+                [&there, &kept].into_iter().flatten().any(|email| email == "second@contoso.com"),
+                "{story}: {there:?} here, {kept:?} kept"
+            );
+        }
+        assert!(at > 3, "{archive}: {at}");
     }
 }
 

@@ -195,6 +195,69 @@ async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped()
     archived(&lab, &to, "a file was lost").await;
 }
 
+/// The rows of every folder that says that it is complete.
+async fn complete(lab: &Lab) -> BTreeMap<String, u64> {
+    let container = ContainerName::new(CONTAINER).unwrap();
+    let mut rows = BTreeMap::new();
+    for blob in lab.account.blobs.list(&container, TABLE, None).await.unwrap().blobs {
+        let name = blob.name.as_str().strip_prefix(&format!("{TABLE}/")).unwrap();
+        let Some((run, "complete.json")) = name.split_once('/') else { continue };
+        let complete: Value = serde_json::from_slice(&file(lab, &blobs(), name).await.unwrap()).unwrap();
+        let mut lines = 0;
+        for number in 1..=complete["files"].as_u64().unwrap() {
+            let content = file(lab, &blobs(), &format!("{run}/{number:06}.jsonl")).await.expect("a file that complete.json counts");
+            lines += String::from_utf8(content).unwrap().lines().count() as u64;
+        }
+        assert_eq!(complete["rows"], lines, "{run}");
+        rows.insert(run.to_owned(), lines);
+    }
+    rows
+}
+
+#[tokio::test]
+async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_comes_again() {
+    for rows in [0, 1] {
+        let lab = filled(blobs()).await;
+        lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+        // By a worker whose clock is behind, or an application.
+        lab.account.tables.create_table(&table(TABLE)).await.unwrap();
+        for n in 0..rows {
+            let row = Entity::new(EntityKey::new("late", n.to_string()).unwrap()).with("Ok", true);
+            lab.account.tables.apply(&table(TABLE), &TableOperation::Insert(row)).await.unwrap();
+        }
+        for dequeue_count in 2..4 {
+            lab.deliver(&drop_table(&json!({})), dequeue_count).await.unwrap().unwrap();
+            assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{rows} rows: not dropped");
+            let mut kept: Vec<u64> = complete(&lab).await.into_values().collect();
+            kept.sort_unstable();
+            assert_eq!(kept, [rows, ROWS as u64], "{rows} rows: delivery {dequeue_count}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
+    let lab = filled(blobs()).await;
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+    let operations = lab.weather.counted();
+    for last in 0..4 {
+        let lab = filled(blobs()).await;
+        lab.weather.arm(operations - last, Disturbance::Crash);
+        lab.deliver_until_done(&drop_table(&json!({}))).await;
+        archived(&lab, &blobs(), "it was not dropped at first").await;
+        assert_eq!(complete(&lab).await.into_values().collect::<Vec<_>>(), [ROWS as u64], "operation {}", operations - last);
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_is_found_missing_is_not_dropped_unread() {
+    let lab = lab(blobs());
+    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    assert!(matches!(lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap(), Outcome::Skipped { .. }));
+    assert_eq!(lab.weather.total("Delete Table"), 0, "whoever creates it now has rows that are in no file");
+}
+
 #[tokio::test]
 async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
     let lab = lab(blobs());

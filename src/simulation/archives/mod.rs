@@ -25,6 +25,7 @@ use crate::model::EntityKey;
 use crate::reconcile::footprint::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
+pub(super) use dated::period_of;
 pub(super) use history::{ArchiveHistory, Later};
 pub(super) use oracle::judge;
 pub(super) use script::{founded, said, steps};

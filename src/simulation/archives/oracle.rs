@@ -25,10 +25,11 @@ type Found = BTreeMap<Item, (Address, Properties)>;
 pub(in crate::simulation) fn judge(
     seen: &Seen,
     shape: ArchivesShape,
+    expired: &BTreeSet<Address>,
     history: &ArchiveHistory,
     now: Timestamp,
 ) -> Result<Judgement, String> {
-    history.nothing_stayed()?;
+    history.nothing_stayed(expired)?;
     history.dated.judge(now)?;
     let mut tables: Tables = seen.tables.clone();
     for (table, rows) in &history.dated.tables {

@@ -21,6 +21,8 @@ use crate::simulation::world::{Blobs, Seen};
 
 /// What is no fault of the program's.
 pub(in crate::simulation) struct Excused<'a> {
+    /// Primaries of jobs that have expired, perhaps half-way.
+    pub(in crate::simulation) expired: BTreeSet<Address>,
     /// What was staged for jobs that lie in the poison queue.
     pub(in crate::simulation) staged: BTreeSet<&'a str>,
     /// Which primaries a request wrote when its sender had given it up, and which blobs were dropped meanwhile.
