@@ -1,6 +1,7 @@
 //! Figures of a group: count, sum, least and greatest of what its members contribute.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -29,6 +30,11 @@ pub struct FigureError {
     pub text: String,
     /// What is wrong.
     pub problem: String,
+}
+
+/// The properties of a primary that figures are made of, each once.
+pub fn properties(set: &BTreeMap<String, Figure>) -> BTreeSet<&str> {
+    set.values().filter_map(Figure::property).collect()
 }
 
 impl Figure {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Archive, ArchiveTarget, TableRef, View, ViewKind};
+use super::{Archive, ArchiveTarget, TableRef, View};
 use crate::model::large::{Folder, Pointer};
 use crate::model::names::NameError;
 use crate::model::{AccountName, ContainerName, Site, TableName, ViewName};
@@ -91,7 +91,7 @@ impl Filing {
             ArchiveTarget::File(target) => Shelf::Files { account: archive.source.account.clone(), dir: target.dir.clone() },
             ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => return None,
         };
-        let large = |view: &&Arc<View>| view.source == archive.source && matches!(view.kind, ViewKind::LargeEntity(_));
+        let large = |view: &&Arc<View>| view.source == archive.source && view.large().is_some();
         let view = views.find(large)?.name.clone();
         let table = TableRef { account: archive.source.account.clone(), table: table(&archive.name)? };
         Some(Self { archive: archive.name.clone(), table, view, shelf })

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Catalog, DatedRef, Retention, View, ViewKind};
+use super::{Catalog, DatedRef, Form, Retention, View};
 use crate::model::ViewName;
 
 /// The tables by date that follow those of a retention.
@@ -64,7 +64,7 @@ impl Catalog {
 
     /// The views whose lists lie in tables of this pattern, where any do: these may outgrow their rows.
     pub fn has_lists_in(&self, tables: &DatedRef) -> bool {
-        let lists = |view: &View<DatedRef>| matches!(view.kind, ViewKind::IndexEntity(_) | ViewKind::Aggregate(_));
+        let lists = |view: &View<DatedRef>| matches!(view.form(), Form::Lists { .. });
         self.dated_views.values().any(|view| lists(view) && target(view) == Some(tables))
     }
 }
@@ -77,7 +77,7 @@ fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
     use crate::model::dated::DatedTables;
     use crate::model::template::Template;
     use crate::model::{AccountName, TableName};

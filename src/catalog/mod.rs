@@ -4,10 +4,13 @@
 //! `reconcile` keeps them.
 
 mod archive;
+mod canonical;
 mod figure;
 mod filing;
 pub(crate) mod follow;
+mod form;
 mod generation;
+mod kinds;
 mod known;
 mod list_sizes;
 mod place;
@@ -15,18 +18,19 @@ mod retention;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
-pub use figure::{Figure, FigureError, contributed};
+pub use figure::{Figure, FigureError, contributed, properties as figure_properties};
 pub use filing::{FILING_PREFIX, Filing, Shelf};
 pub use follow::Followers;
+pub use form::{Form, Members, Rows};
 pub use generation::{Generations, ViewStatus};
+pub use kinds::{
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, Kind, LargeEntity, RangeRows, SearchIndex, SecondaryIndex, ViewKind,
+};
 pub use known::DatedRefs;
 pub use list_sizes::ListSizes;
 pub use place::{DatedRef, Place, Source, TableRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
-pub use view::{
-    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, Rows, SearchIndex,
-    SecondaryIndex, View, ViewKind,
-};
+pub use view::{OnConflict, View};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -168,12 +172,8 @@ impl Catalog {
 
     /// The view that keeps large values of this table's primaries in blobs.
     pub fn large_values_of(&self, source: &TableRef) -> Option<(&ViewName, &LargeEntity)> {
-        let of = |view: &'_ Arc<View>| view.source == *source && matches!(view.kind, ViewKind::LargeEntity(_));
-        let view = self.views.values().find(|view| of(view))?;
-        match &view.kind {
-            ViewKind::LargeEntity(large) => Some((&view.name, large)),
-            _ => None,
-        }
+        let mut views = self.views.values().filter(|view| view.source == *source);
+        views.find_map(|view| Some((&view.name, view.large()?)))
     }
 
     /// Where large values of this table's primaries lie, or of an archive's documents, and the view that they are items of.
@@ -191,7 +191,7 @@ impl Catalog {
         let mut names: BTreeSet<String> = self.views_of(table).flat_map(|view| view.properties()).map(str::to_owned).collect();
         for (target, set) in self.views.values().filter_map(|view| view.sets()) {
             if target == table {
-                names.extend(set.cloned());
+                names.extend(set.keys().cloned());
             }
         }
         for archive in self.archives.values().filter(|archive| archive.source == *table) {

@@ -2,7 +2,7 @@
 
 use super::resolve::{self, joined, rejoined, resolve};
 use super::{Client, ClientError};
-use crate::catalog::{Shelf, TableRef, ViewKind};
+use crate::catalog::{Shelf, TableRef};
 use crate::model::large::Pointer;
 use crate::model::{AccountName, ContainerName, EdmValue, EntityKey, Row, TableName};
 use crate::wide::{self, ReadError};
@@ -73,10 +73,13 @@ impl Client {
 
     /// The account of a container that a view keeps large values in, or an archive of documents.
     pub(super) fn account_of(&self, container: &ContainerName) -> Option<&AccountName> {
-        let of_a_view = self.catalog.views.values().find_map(|view| match &view.kind {
-            ViewKind::LargeEntity(large) if large.container == *container => Some(&large.account),
-            _ => None,
-        });
+        let of_a_view = self
+            .catalog
+            .views
+            .values()
+            .find_map(|view| view.large())
+            .filter(|large| large.container == *container)
+            .map(|large| &large.account);
         let of_an_archive = || {
             self.catalog.filings.values().find_map(|filing| match &filing.shelf {
                 Shelf::Blobs { account, container: of } if of == container => Some(account),

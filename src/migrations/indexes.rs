@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Migrator;
-use crate::catalog::{SearchIndex, ViewKind};
+use crate::catalog::{Form, SearchIndex};
 use crate::model::{AccountName, CollectionName, ViewName};
 
 /// An index that a view cannot write to as it is.
@@ -45,7 +45,7 @@ impl Migrator {
     pub async fn indexes(&self) -> Vec<IndexLack> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {
-            let ViewKind::SearchIndex(search) = &view.kind else { continue };
+            let Form::Documents(search) = view.form() else { continue };
             if let Some(lack) = self.lack(search).await {
                 lacking.push(IndexLack { view: view.name.clone(), sink: search.sink.clone(), index: search.index.clone(), lack });
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
-use crate::catalog::{ArchiveTarget, Catalog, TableArchive, ViewKind};
+use crate::catalog::{ArchiveTarget, Catalog, Form, TableArchive};
 use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
@@ -76,28 +76,27 @@ impl Needs {
             }
         }
         for view in catalog.views.values() {
-            match &view.kind {
-                ViewKind::BlobLists(lists) => {
+            match view.form() {
+                Form::BlobLists(lists) => {
                     needs.containers.entry(lists.account.clone()).or_default().insert(lists.container.clone());
                 }
                 // A list that outgrows its row moves into a blob.
-                ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => {
+                Form::Lists { rows, .. } => {
                     let container = ContainerName::new(spilled::CONTAINER).ok();
-                    let account = view.rows().map(|rows| rows.target.account.clone());
-                    needs.containers.entry(account.unwrap_or_else(AccountName::main)).or_default().extend(container);
+                    needs.containers.entry(rows.target.account.clone()).or_default().extend(container);
                 }
-                ViewKind::LargeEntity(large) => {
+                Form::Values(large) => {
                     needs.containers.entry(large.account.clone()).or_default().insert(large.container.clone());
                     // A constant, and a name.
                     needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
                 }
                 // So do claims on a range.
-                ViewKind::DenormalizeRange(range) => {
+                Form::Claims(range) => {
                     let container = ContainerName::new(spilled::CONTAINER).ok();
                     needs.containers.entry(range.target.account.clone()).or_default().extend(container);
                 }
                 // An index of a search service is its owner's to make.
-                ViewKind::SecondaryIndex(_) | ViewKind::Denormalize(_) | ViewKind::SearchIndex(_) => {}
+                Form::Copies { .. } | Form::Properties { .. } | Form::Documents(_) => {}
             }
         }
         for queue in &settings.queues {

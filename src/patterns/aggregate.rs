@@ -4,16 +4,18 @@
 //! that the figures are made of. Figures are computed anew from all contributions whenever one changes, and never
 //! counted up or down, so that a repeated job changes nothing.
 
+use std::collections::BTreeMap;
+
 use super::DeriveError;
 use super::derive::Deriving;
-use crate::catalog::{Aggregate, Figure, contributed};
+use crate::catalog::{Figure, contributed, figure_properties};
 use crate::model::{EdmValue, Member};
 
 /// The contribution of a primary to its group.
-pub(super) fn contribution(of: &Deriving<'_>, aggregate: &Aggregate) -> Result<Member, Box<DeriveError>> {
+pub(super) fn contribution(of: &Deriving<'_>, figures: &BTreeMap<String, Figure>) -> Result<Member, Box<DeriveError>> {
     let mut texts = vec![of.primary.key.pk.as_str().to_owned(), of.primary.key.rk.as_str().to_owned()];
-    for property in aggregate.properties() {
-        let summed = aggregate.set.iter().any(|(_, figure)| *figure == Figure::Sum(property.to_owned()));
+    for property in figure_properties(figures) {
+        let summed = figures.values().any(|figure| *figure == Figure::Sum(property.to_owned()));
         let value = match of.entity.get(property) {
             Some(EdmValue::DateTime(_)) if summed => Err("Edm.DateTime"),
             _ => contributed(of.entity, property),

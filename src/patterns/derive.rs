@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, search_index, secondary_index};
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, OnConflict, Rows, SearchIndex, Shelf, TableRef, View, ViewKind};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Form, Members, OnConflict, Rows, SearchIndex, Shelf, TableRef, View};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
@@ -208,39 +208,43 @@ impl Deriving<'_> {
         Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
     }
 
-    /// The item in a row.
-    fn in_row(&self, rows: &Rows<'_>) -> Result<Option<Derived>, Box<DeriveError>> {
-        let Some(key) = self.key(rows)? else { return Ok(None) };
-        let derived = match &self.view.kind {
-            ViewKind::SecondaryIndex(index) => Some((None, Content::Row(secondary_index::copy(self, index, &key)))),
-            ViewKind::Denormalize(denormalize) => {
-                denormalize::values(self, &denormalize.set, &key)?.map(|values| (Some(Part::Properties), Content::Properties(values)))
+    /// The items, by the form of the view.
+    fn items(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
+        let derived = match self.view.form() {
+            Form::Copies { rows, select } => {
+                self.in_row(&rows, |key| Ok(Some((None, Content::Row(secondary_index::copy(self, select, key))))))?
             }
-            ViewKind::Aggregate(aggregate) => Some((Some(Part::Member(aggregate::contribution(self, aggregate)?)), Content::Member)),
-            ViewKind::IndexEntity(index) => {
-                index_entity::membership(self, &index.member)?.map(|member| (Some(Part::Member(member)), Content::Member))
+            Form::Lists { rows, members } => self.in_row(&rows, |_| {
+                let member = match members {
+                    Members::Rendered { templates, .. } => index_entity::membership(self, templates)?,
+                    Members::Contributions(figures) => Some(aggregate::contribution(self, figures)?),
+                };
+                Ok(member.map(|member| (Some(Part::Member(member)), Content::Member)))
+            })?,
+            Form::Properties { rows, set } => self.in_row(&rows, |key| {
+                Ok(denormalize::values(self, set, key)?.map(|values| (Some(Part::Properties), Content::Properties(values))))
+            })?,
+            Form::BlobLists(lists) => self.in_list(lists)?,
+            Form::Claims(range) => self.claim(range)?,
+            Form::Documents(search) => Some(self.in_sink(search)?),
+            Form::Values(large) => {
+                let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
+                return Ok(large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect());
             }
-            ViewKind::BlobLists(_) | ViewKind::DenormalizeRange(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => None,
         };
-        let site = Site::Row { table: rows.target.table.clone(), key };
-        Ok(derived.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
+        Ok(derived.into_iter().collect())
     }
 
-    /// The items that are blobs, or lie in one, or documents of a sink.
-    fn beside_rows(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
-        match &self.view.kind {
-            ViewKind::BlobLists(lists) => Ok(self.in_list(lists)?.into_iter().collect()),
-            ViewKind::LargeEntity(large) => {
-                let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
-                Ok(large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect())
-            }
-            ViewKind::SearchIndex(search) => Ok(vec![self.in_sink(search)?]),
-            ViewKind::SecondaryIndex(_)
-            | ViewKind::IndexEntity(_)
-            | ViewKind::Denormalize(_)
-            | ViewKind::DenormalizeRange(_)
-            | ViewKind::Aggregate(_) => Ok(Vec::new()),
-        }
+    /// The item in a row, where the primary has the row's key.
+    fn in_row(
+        &self,
+        rows: &Rows<'_>,
+        item: impl FnOnce(&EntityKey) -> Result<Option<(Option<Part>, Content)>, Box<DeriveError>>,
+    ) -> Result<Option<Derived>, Box<DeriveError>> {
+        let Some(key) = self.key(rows)? else { return Ok(None) };
+        let item = item(&key)?;
+        let site = Site::Row { table: rows.target.table.clone(), key };
+        Ok(item.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
     }
 
     /// The item in a list that is a blob.
@@ -310,13 +314,8 @@ fn of_view(
     others: &BTreeMap<ItemAddress, Item>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let Deriving { view, primary, .. } = of;
-    let derived = match (view.rows(), view.range()) {
-        (Some(rows), _) => of.in_row(&rows)?.into_iter().collect(),
-        (None, Some(range)) => of.claim(range)?.into_iter().collect(),
-        (None, None) => of.beside_rows()?,
-    };
     let mut items: BTreeMap<ItemAddress, Item> = BTreeMap::new();
-    for Derived { account, site, part, content } in derived {
+    for Derived { account, site, part, content } in of.items()? {
         let address = ItemAddress { view: view.name.clone(), account, site, part };
         let primary = || (*primary).clone();
         if address.site.row() == Some((&source.table, &of.primary.key)) && address.account == source.account {

@@ -4,7 +4,7 @@
 //! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with what the
 //! view makes of this primary: its table, container, folder or index, and the name or key there.
 
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Filing, SearchIndex, Shelf, TableRef, View, ViewKind};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Filing, Form, Members, SearchIndex, Shelf, TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
 use crate::model::large::Folder;
@@ -77,17 +77,18 @@ impl Claimant<'_> {
             let table = address.site.row().map(|(table, _)| table);
             address.account == target.account && table == Some(&target.table)
         };
-        match (&view.kind, &address.part) {
-            (ViewKind::SecondaryIndex(index), None) => lies_in(&index.target),
-            (ViewKind::Denormalize(denormalize), Some(Part::Properties)) => lies_in(&denormalize.target),
-            (ViewKind::IndexEntity(index), Some(Part::Member(member))) => {
-                lies_in(&index.target) && self.is_named_by(member, &index.member, &address.site)
+        match (view.form(), &address.part) {
+            (Form::Copies { rows, .. }, None) | (Form::Properties { rows, .. }, Some(Part::Properties)) => lies_in(rows.target),
+            (Form::Lists { rows, members: Members::Rendered { templates, .. } }, Some(Part::Member(member))) => {
+                lies_in(rows.target) && self.is_named_by(member, templates, &address.site)
             }
-            (ViewKind::Aggregate(aggregate), Some(Part::Member(member))) => lies_in(&aggregate.target) && self.begins(member),
-            (ViewKind::BlobLists(lists), Some(Part::Member(member))) => self.is_in_list(lists, address, member),
-            (ViewKind::DenormalizeRange(range), Some(Part::Member(member))) => self.is_claim(view, range, address, member),
-            (ViewKind::LargeEntity(_), None) => address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
-            (ViewKind::SearchIndex(search), None) => self.is_document(search, address),
+            (Form::Lists { rows, members: Members::Contributions(_) }, Some(Part::Member(member))) => {
+                lies_in(rows.target) && self.begins(member)
+            }
+            (Form::BlobLists(lists), Some(Part::Member(member))) => self.is_in_list(lists, address, member),
+            (Form::Claims(range), Some(Part::Member(member))) => self.is_claim(view, range, address, member),
+            (Form::Values(_), None) => address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
+            (Form::Documents(search), None) => self.is_document(search, address),
             (_, None | Some(_)) => false,
         }
     }

@@ -5,13 +5,12 @@
 //! another account included. A primary that lacks a property of the key has no copy (a sparse index).
 
 use super::derive::Deriving;
-use crate::catalog::SecondaryIndex;
 use crate::model::item::Owner;
 use crate::model::{Entity, EntityKey};
 
 /// The copy of a primary.
-pub(super) fn copy(of: &Deriving<'_>, index: &SecondaryIndex, key: &EntityKey) -> Entity {
-    let selected = |name: &str| index.select.as_ref().is_none_or(|select| select.iter().any(|wanted| wanted == name));
+pub(super) fn copy(of: &Deriving<'_>, select: Option<&[String]>, key: &EntityKey) -> Entity {
+    let selected = |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
     let properties =
         of.entity.user_properties().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
     let owner = Owner { primary: of.primary.clone(), view: of.view.name.clone() };

@@ -31,7 +31,7 @@ use super::plan::{Look, Write};
 use super::records;
 use super::report::Ahead;
 use super::walk::{AT_ONCE, Place, Walk, place};
-use crate::catalog::{Rows, View, ViewKind};
+use crate::catalog::{Form, Rows, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
@@ -204,7 +204,7 @@ impl Run<'_> {
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.engine.catalog;
         let mut views: Vec<_> =
-            catalog.views_of(self.walk.source).filter(|view| matches!(view.kind, ViewKind::SecondaryIndex(_))).cloned().collect();
+            catalog.views_of(self.walk.source).filter(|view| matches!(view.form(), Form::Copies { .. })).cloned().collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
     }

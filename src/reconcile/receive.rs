@@ -55,7 +55,7 @@ impl Engine {
     /// about none.
     fn within_its_view(&self, view: &ViewName, mut claim: Claim) -> Option<Claim> {
         let (_, set) = self.catalog.views.get(view)?.sets()?;
-        let set: BTreeSet<&String> = set.collect();
+        let set: BTreeSet<&String> = set.keys().collect();
         claim.values.retain(|name, _| set.contains(name));
         (!claim.values.is_empty()).then_some(claim)
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::Nonsense;
 use super::pieces;
-use crate::catalog::{Catalog, Figure, View, ViewKind};
+use crate::catalog::{Catalog, Figure, Form, Members, View};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
 use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName, odata};
 
@@ -61,16 +61,13 @@ impl Description {
     /// What a view says; nothing where it makes no lists.
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
-        match &view.kind {
-            ViewKind::IndexEntity(index) => Some(Self { source, property: index.property.clone(), figures: BTreeMap::new() }),
-            ViewKind::Aggregate(aggregate) => Some(Self { source, property: MEMBERS.to_owned(), figures: aggregate.set.clone() }),
-            ViewKind::DenormalizeRange(_) => Some(Self { source, property: CLAIMS.to_owned(), figures: BTreeMap::new() }),
-            ViewKind::SecondaryIndex(_)
-            | ViewKind::Denormalize(_)
-            | ViewKind::BlobLists(_)
-            | ViewKind::LargeEntity(_)
-            | ViewKind::SearchIndex(_) => None,
-        }
+        let (property, figures) = match view.form() {
+            Form::Lists { members: Members::Rendered { property, .. }, .. } => (property, BTreeMap::new()),
+            Form::Lists { members: Members::Contributions(figures), .. } => (MEMBERS, figures.clone()),
+            Form::Claims(_) => (CLAIMS, BTreeMap::new()),
+            Form::Copies { .. } | Form::Properties { .. } | Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => return None,
+        };
+        Some(Self { source, property: property.to_owned(), figures })
     }
 
     /// What the catalog says of a view counts, or what its list says of itself where the view is gone.

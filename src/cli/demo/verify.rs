@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 
-use crate::catalog::{Catalog, TableRef, View, ViewKind};
+use crate::catalog::{Catalog, Form, TableRef, View};
 use crate::client::lists;
 use crate::model::claim;
 use crate::model::item::{Owner, is_derived_within};
@@ -106,11 +106,7 @@ type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
     let mut found = Found::new();
-    for view in catalog
-        .views
-        .values()
-        .filter(|view| matches!(view.kind, ViewKind::Denormalize(_)) && view.rows().is_some_and(|rows| rows.target == table))
-    {
+    for view in catalog.views.values().filter(|view| matches!(view.form(), Form::Properties { rows, .. } if rows.target == table)) {
         let Some(owned) = Owned::read(&site, &entity, &view.name)? else { continue };
         let values = owned.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect();
         let owner = Owner { primary: owned.primary, view: view.name.clone() };
@@ -134,15 +130,15 @@ async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: E
 /// The items that lie in the blobs of a view.
 async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
     let mut found = Found::new();
-    let (account, container) = match &view.kind {
-        ViewKind::BlobLists(lists) => (&lists.account, &lists.container),
-        ViewKind::LargeEntity(large) => (&large.account, &large.container),
+    let (account, container) = match view.form() {
+        Form::BlobLists(lists) => (&lists.account, &lists.container),
+        Form::Values(large) => (&large.account, &large.container),
         _ => return Ok(found),
     };
     let stores = stores.account(account)?;
     for blob in all_blobs(stores.blobs.as_ref(), container, "").await? {
         let site = Site::Blob { container: container.clone(), name: blob.name.clone() };
-        if matches!(view.kind, ViewKind::LargeEntity(_)) {
+        if view.large().is_some() {
             found.insert((account.clone(), site, None, None), None);
             continue;
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::token::Position;
-use crate::catalog::{TableRef, View, ViewKind};
+use crate::catalog::{Form, TableRef, View};
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::{EntityKey, Row, TableName, limits};
 use crate::patterns::lookup::KeyRange;
@@ -139,12 +139,12 @@ impl What<'_> {
             // Further rows of wide entities are read with their first.
             Self::Archive(table) => return !is_derived_within(table, &row.entity) && !wide::is_continuation_of_any(row),
         };
-        match &view.kind {
-            ViewKind::SecondaryIndex(_) => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
-            ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => shared::is_list_of(&view.name, &row.entity),
-            ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => false,
+        match view.form() {
+            Form::Copies { .. } => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),
+            Form::Lists { .. } => shared::is_list_of(&view.name, &row.entity),
+            Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => false,
             // One that says nonsense is shown where its owner is asked for.
-            ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
+            Form::Properties { .. } | Form::Claims(_) => row.entity.get(&shared::owner_property(&view.name)).is_some(),
         }
     }
 }

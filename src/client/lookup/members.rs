@@ -1,14 +1,14 @@
 //! The members of lists.
 
-use crate::catalog::{BlobLists, IndexEntity, View};
+use crate::catalog::{BlobLists, View};
 use crate::client::{ClientError, lists};
 use crate::model::template::Template;
 use crate::model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use crate::ports::Account;
 
 /// A member of a list of this view as a row: its texts under the names of their templates, and its primary's keys.
-pub(super) fn of_list(member: &Member, list: &Row, table: &TableName, index: &IndexEntity) -> Result<Row, ClientError> {
-    let entity = row(member, Some(&list.entity.key), &index.member)
+pub(super) fn of_list(member: &Member, list: &Row, table: &TableName, templates: &[Template]) -> Result<Row, ClientError> {
+    let entity = row(member, Some(&list.entity.key), templates)
         .ok_or_else(|| broken(format!("{table}{} has the member {member}, which is none of this view", list.entity.key)))?;
     Ok(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp })
 }

@@ -10,7 +10,7 @@ use super::merge::Merge;
 use super::query::{Lookup, LookupResult};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
-use crate::catalog::{Archive, ArchiveTarget, OnConflict, SearchIndex, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{Archive, ArchiveTarget, Form, Members, OnConflict, SearchIndex, SecondaryIndex, TableRef, View, ViewKind};
 use crate::client::{ClientError, lists};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::Primary;
@@ -65,8 +65,8 @@ impl Lookup<'_> {
     }
 
     async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
-        let (mut found, keys) = match &view.kind {
-            ViewKind::BlobLists(lists) => {
+        let (mut found, keys) = match view.form() {
+            Form::BlobLists(lists) => {
                 let name = lookup::blob(view, lists, &self.terms)?;
                 let after = self.from(0)?.inside.map(|inside| inside.member);
                 let account = self.client.account(&lists.account)?;
@@ -75,7 +75,7 @@ impl Lookup<'_> {
                 let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
                 (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation }, keys)
             }
-            ViewKind::SearchIndex(search) => {
+            Form::Documents(search) => {
                 let rows: Vec<Row> = self.in_search(view, search).await?.into_iter().collect();
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
@@ -117,9 +117,11 @@ impl Lookup<'_> {
     async fn in_rows(&self, view: &View) -> Result<(LookupResult, Vec<EntityKey>), ClientError> {
         let plan = lookup::plan(view, &self.terms)?;
         let table = &plan.table.table;
-        let found = match &view.kind {
-            ViewKind::IndexEntity(index) => self.in_lists(view, &plan, |member, list| members::of_list(member, list, table, index)).await?,
-            ViewKind::Aggregate(_) if self.entities => {
+        let found = match view.form() {
+            Form::Lists { members: Members::Rendered { templates, .. }, .. } => {
+                self.in_lists(view, &plan, |member, list| members::of_list(member, list, table, templates)).await?
+            }
+            Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
                 self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
             }
             _ => self.read(&plan, What::View(view), self.copy_select(view)).await?,
@@ -234,7 +236,7 @@ impl Lookup<'_> {
 
     /// What is read of copies: what was asked for, and what says whose they are.
     fn copy_select(&self, view: &View) -> Option<Vec<String>> {
-        if !matches!(view.kind, ViewKind::SecondaryIndex(_)) {
+        if !matches!(view.form(), Form::Copies { .. }) {
             return None;
         }
         if self.entities {
@@ -263,17 +265,17 @@ fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError>
 
 /// The keys of the primaries that the rows of a view belong to.
 fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityKey>, ClientError> {
-    Ok(match &view.kind {
-        ViewKind::SecondaryIndex(_) => rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect(),
-        ViewKind::Denormalize(_) | ViewKind::DenormalizeRange(_) => {
+    Ok(match view.form() {
+        Form::Copies { .. } => rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect(),
+        Form::Properties { .. } | Form::Claims(_) => {
             let site = |key: &EntityKey| Site::Row { table: table.clone(), key: key.clone() };
             let owned = rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
             let owned = owned.collect::<Result<Vec<Option<Owned>>, _>>().map_err(|error| ClientError::Broken(error.to_string()))?;
             owned.into_iter().flatten().map(|owned| owned.primary.key).collect()
         }
         // Members, under their primaries' keys.
-        ViewKind::IndexEntity(_) | ViewKind::Aggregate(_) => rows.iter().map(|row| row.entity.key.clone()).collect(),
+        Form::Lists { .. } => rows.iter().map(|row| row.entity.key.clone()).collect(),
         // It has no rows, and no plan.
-        ViewKind::BlobLists(_) | ViewKind::LargeEntity(_) | ViewKind::SearchIndex(_) => Vec::new(),
+        Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => Vec::new(),
     })
 }

@@ -1,6 +1,6 @@
 //! What to change where a partition or queue is asked for more than it takes. Pure.
 
-use crate::catalog::{Catalog, DatedRef, Rows, View, ViewKind};
+use crate::catalog::{Catalog, DatedRef, Form, Members, Rows, View};
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
 use crate::reconcile::footprint;
@@ -23,7 +23,7 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
     let targets: Vec<(&ViewName, &Template)> = of_one.chain(of_dated).collect();
     let near = catalog.views.values().find(|view| {
         let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
-        matches!(view.kind, ViewKind::IndexEntity(_)) && there && view.rows().is_some_and(|rows| *rows.target == view.source)
+        there && matches!(view.form(), Form::Lists { rows, members: Members::Rendered { .. } } if *rows.target == view.source)
     });
     let near = near.map(|view| view.name.as_str());
     match targets.as_slice() {
@@ -74,7 +74,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::catalog::{OnConflict, SecondaryIndex, TableRef};
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
 
     fn catalog() -> Catalog {
         let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };

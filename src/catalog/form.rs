@@ -1,0 +1,93 @@
+//! Forms of items: where a view's items are stored, and how.
+
+use std::collections::BTreeMap;
+
+use super::canonical::quoted;
+use super::figure::Figure;
+use super::kinds::{BlobLists, DenormalizeRange, LargeEntity, SearchIndex};
+use super::place::{Place, TableRef};
+use crate::model::template::Template;
+
+/// The form of a view's items. Several kinds may share one.
+#[derive(Debug)]
+pub enum Form<'v, P = TableRef> {
+    /// A row for each primary: a copy with the owner written on it.
+    Copies {
+        /// The copies.
+        rows: Rows<'v, P>,
+        /// The properties copied; all of the user's own where absent.
+        select: Option<&'v [String]>,
+    },
+    /// A member of a list in a row, shared with other primaries.
+    Lists {
+        /// The lists.
+        rows: Rows<'v, P>,
+        /// The members.
+        members: Members<'v>,
+    },
+    /// A member of a list in a blob, shared with other primaries.
+    BlobLists(&'v BlobLists),
+    /// Blobs with large values of the primary.
+    Values(&'v LargeEntity),
+    /// Properties on one row of somebody else.
+    Properties {
+        /// The row.
+        rows: Rows<'v, P>,
+        /// The properties, by name.
+        set: &'v BTreeMap<String, Template>,
+    },
+    /// A claim on a range of rows, all of which get the properties.
+    Claims(&'v DenormalizeRange<P>),
+    /// A document of a search service.
+    Documents(&'v SearchIndex),
+}
+
+/// Key and table of the rows that a view's items are, or are part of.
+#[derive(Debug)]
+pub struct Rows<'v, P = TableRef> {
+    /// Their table.
+    pub target: &'v P,
+    /// Their partition key.
+    pub partition_key: &'v Template,
+    /// Their row key.
+    pub row_key: &'v Template,
+}
+
+/// The members of a list in a row.
+#[derive(Debug)]
+pub enum Members<'v> {
+    /// Made of templates.
+    Rendered {
+        /// The parts of a member.
+        templates: &'v [Template],
+        /// The property that holds the list.
+        property: &'v str,
+    },
+    /// A primary's keys and the values that the figures of the group are made of.
+    Contributions(&'v BTreeMap<String, Figure>),
+}
+
+impl<'v, P> Form<'v, P> {
+    /// The rows that the items are, or are part of; nothing where they are blobs, documents or claims.
+    pub fn rows(self) -> Option<Rows<'v, P>> {
+        match self {
+            Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => Some(rows),
+            Self::BlobLists(_) | Self::Values(_) | Self::Claims(_) | Self::Documents(_) => None,
+        }
+    }
+}
+
+impl<P: Place> Form<'_, P> {
+    /// The place, in the canonical encoding.
+    pub(super) fn canonical(&self) -> String {
+        match self {
+            Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => {
+                format!("{} {} {}", rows.target.canonical(), quoted(rows.partition_key), quoted(rows.row_key))
+            }
+            Self::BlobLists(lists) => format!("blob {}/{} {}", lists.account, lists.container, quoted(lists.name.as_str())),
+            Self::Claims(range) => format!("range {} {} {}", range.target.canonical(), quoted(&range.partition_key), range.rows),
+            Self::Values(large) => format!("blob {}/{}", large.account, large.container),
+            Self::Documents(search) => format!("index {}/{}", search.sink, search.index),
+        }
+    }
+}

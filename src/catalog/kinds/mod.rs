@@ -1,0 +1,81 @@
+//! The kinds of views. One file per kind, and one line in [`ViewKind`] and in [`ViewKind::kind`].
+//!
+//! A kind declares: the configuration name, the properties it reads, the form of its items ([`Form`]), and its part of the canonical
+//! encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
+
+mod aggregate;
+mod blob_lists;
+mod denormalize;
+mod denormalize_range;
+mod index_entity;
+mod large_entity;
+mod search_index;
+mod secondary_index;
+
+pub use aggregate::Aggregate;
+pub use blob_lists::BlobLists;
+pub use denormalize::Denormalize;
+pub use denormalize_range::{DenormalizeRange, RangeRows};
+pub use index_entity::IndexEntity;
+pub use large_entity::LargeEntity;
+pub use search_index::SearchIndex;
+pub use secondary_index::SecondaryIndex;
+
+use std::collections::BTreeSet;
+
+use super::form::Form;
+use super::place::TableRef;
+use super::view::OnConflict;
+
+/// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TableRef`], or
+/// [`DatedRef`](super::DatedRef) for views of tables by date.
+pub trait Kind<P> {
+    /// The value of `kind` in the configuration.
+    fn name(&self) -> &'static str;
+    /// Where the items are stored, and how.
+    fn form(&self) -> Form<'_, P>;
+    /// Properties of the primary that the kind reads beside those of its key templates. May repeat those.
+    fn properties(&self) -> BTreeSet<&str>;
+    /// The kind's own part of the canonical encoding. Hashed into migration records and footprints: the text of an existing definition
+    /// never changes.
+    fn canonical(&self, on_conflict: OnConflict) -> String;
+    /// The same kind with its target resolved to one table.
+    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind;
+}
+
+/// The registry of kinds.
+#[derive(Debug, Clone)]
+pub enum ViewKind<P = TableRef> {
+    /// Copies under another key.
+    SecondaryIndex(SecondaryIndex<P>),
+    /// Lists of the primaries that share a value, in rows.
+    IndexEntity(IndexEntity<P>),
+    /// Lists of the primaries that share a value, in blobs.
+    BlobLists(BlobLists),
+    /// Large values in blobs.
+    LargeEntity(LargeEntity),
+    /// Properties on another entity.
+    Denormalize(Denormalize<P>),
+    /// Properties on all entities of a range.
+    DenormalizeRange(DenormalizeRange<P>),
+    /// Figures of groups.
+    Aggregate(Aggregate<P>),
+    /// Documents of a search service.
+    SearchIndex(SearchIndex),
+}
+
+impl<P> ViewKind<P> {
+    /// The kind behind its trait.
+    pub fn kind(&self) -> &dyn Kind<P> {
+        match self {
+            Self::SecondaryIndex(kind) => kind,
+            Self::IndexEntity(kind) => kind,
+            Self::BlobLists(kind) => kind,
+            Self::LargeEntity(kind) => kind,
+            Self::Denormalize(kind) => kind,
+            Self::DenormalizeRange(kind) => kind,
+            Self::Aggregate(kind) => kind,
+            Self::SearchIndex(kind) => kind,
+        }
+    }
+}
