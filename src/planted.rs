@@ -2,7 +2,7 @@
 //!
 //! Each stands at one place in the program, as `planted(Bug::…)`. Only the crate's own unit tests can plant one:
 //! in every other build, debug or release, [`planted`] is a constant `false`, and what stands behind it is not
-//! compiled in. `docs/proof.md` has the table of what is caught, and how soon.
+//! compiled in. `docs/correctness.md` has the table of what is caught, and how soon.
 
 /// Every bug, with its words for the table.
 macro_rules! bugs {

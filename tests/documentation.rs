@@ -1,6 +1,6 @@
 //! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/metrics.md`,
 //! and rules and dashboards use no others, every key
-//! and condition in `docs/catalog.md` means what it says, and the catalog of `README.md` is valid.
+//! and condition in `docs/catalog.md` means what it says, and the catalogs and jobs of the quick start and of the tour are valid.
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::Condition;
@@ -78,25 +78,43 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
 
+/// A page that leads through a catalog: its first block of TOML, and jobs that it submits to it.
+struct Walkthrough {
+    path: &'static str,
+    text: &'static str,
+    /// How many views and archives the catalog declares.
+    declares: (usize, usize),
+    /// How many jobs the page submits.
+    jobs: usize,
+}
+
+const WALKTHROUGHS: [Walkthrough; 2] = [
+    Walkthrough { path: "README.md", text: include_str!("../README.md"), declares: (1, 1), jobs: 3 },
+    Walkthrough { path: "docs/tour.md", text: include_str!("../docs/tour.md"), declares: (3, 1), jobs: 7 },
+];
+
 #[test]
-fn the_configuration_in_the_readme_is_valid_and_warns_of_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = blocks(include_str!("../README.md"), "toml")[0];
-    std::fs::write(folder.path().join("default.toml"), text).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
-    assert_eq!(loaded.warnings.len(), 0);
-    assert_eq!((loaded.catalog.views.len(), loaded.catalog.archives.len()), (3, 1));
+fn the_catalog_of_every_walkthrough_is_valid_and_warns_of_nothing() {
+    for Walkthrough { path, text, declares, .. } in WALKTHROUGHS {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = blocks(text, "toml").into_iter().next().unwrap_or_else(|| panic!("{path} shows no catalog"));
+        std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+        let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{path}: {errors}"));
+        assert_eq!(loaded.warnings.len(), 0, "{path}");
+        assert_eq!((loaded.catalog.views.len(), loaded.catalog.archives.len()), declares, "{path}");
+    }
 }
 
 #[test]
-fn every_job_that_the_readme_submits_is_valid() {
-    let submitted: Vec<&str> =
-        include_str!("../README.md").split("evenkeel submit '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
-    assert!(submitted.len() > 5);
-    for text in submitted {
-        let envelope = job::decode(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        assert_eq!(envelope.unknown_fields, 0, "{text}");
+fn every_job_that_a_walkthrough_submits_is_valid() {
+    for Walkthrough { path, text, jobs, .. } in WALKTHROUGHS {
+        let submitted: Vec<&str> = text.split("evenkeel submit '").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        assert_eq!(submitted.len(), jobs, "{path}");
+        for body in submitted {
+            let envelope = job::decode(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
+            assert_eq!(envelope.unknown_fields, 0, "{path}: {body}");
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sensitivity: every planted bug is caught, within [`MOST`] seeds from the first one on. What would not be would mean that the runs
 //! without a bug say nothing about it.
 //!
-//! No seed is known to catch a bug beforehand: the table that the test prints, which `docs/proof.md` shows, is what the seeds say.
+//! No seed is known to catch a bug beforehand: the table that the test prints, which `docs/correctness.md` shows, is what the seeds say.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
