@@ -1,5 +1,5 @@
-//! Sensitivity: every planted bug is caught, within [`MOST`] seeds from the first one on. What would not be would mean that the runs
-//! without a bug say nothing about it.
+//! Sensitivity: every planted bug is caught, within [`MOST`] seeds from the first one on, but for those left to the exhaustive search and
+//! those listed in [`UNMET`]. Runs without a bug say nothing about a rule whose loss they do not notice.
 //!
 //! No seed is known to catch a bug beforehand: the table that the test prints, which `docs/correctness.md` shows, is what the seeds say.
 
