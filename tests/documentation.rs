@@ -119,6 +119,12 @@ fn every_job_that_a_walkthrough_submits_is_valid() {
 }
 
 #[test]
+fn the_readme_is_read_in_one_sitting() {
+    let lines = include_str!("../README.md").lines().count();
+    assert!(lines <= 200, "README.md has {lines} lines: what goes on for longer has a page of its own in docs/");
+}
+
+#[test]
 fn every_key_filter_makes_what_the_catalog_s_table_says() {
     let mut seen = 0;
     for line in include_str!("../docs/catalog.md").lines().filter(|line| line.contains(r"`{")) {
