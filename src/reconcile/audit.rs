@@ -1,18 +1,18 @@
-//! `audit`: every item of every primary of a table is compared with what it should be.
+//! `audit`: every item of every primary of a table is compared with its expected state.
 //!
 //! ```text
-//!   the rows of the table      ─▶ what a pass would do to the items of each, every one of them looked at
-//!   the table's footprints     ─▶ the same for each whose primary is gone
+//!   the rows of the table      ─▶ the plan of a pass over each, with a look at every item
+//!   the table's footprints     ─▶ the same for each without a primary
 //!   the derived rows           ─▶ each is to be listed by the footprint of the owner that it names
 //! ```
 //!
 //! It reads, and only with `repair` it mends, by the passes that a thorough `sync` makes. It runs beside workers and
-//! clients: what is found wrong is looked at once more at the end of its page, so that a pass that was under way is no drift; what
-//! waits in a queue is. Its progress is kept as a backfill's is. What it found at its end is kept in `EvenkeelAudits`, by
-//! table and view, for whoever watches.
+//! clients: each finding is looked at again at the end of its page, so that a pass in progress is not reported as
+//! drift; a queued change is. Progress is kept as a backfill's is. Final results are kept in `EvenkeelAudits`, by table
+//! and view, for monitoring.
 //!
-//! What it does not find: members of lists and groups, properties, and documents of sinks, that no footprint lists: only a hand can
-//! have written them.
+//! Not found: members of lists and groups, properties and documents of sinks that no footprint lists. Only a manual
+//! write can have created them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,40 +38,40 @@ use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, Comparison, ETag, EntityKey, Filter, ItemAddress, Site, ViewName};
 use crate::patterns::Content;
 
-/// What one part of an audit found.
+/// Result of one part of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditPass {
     /// How far it has come.
     pub cursor: AuditCursor,
     /// Whether that is the end.
     pub ended: bool,
-    /// What was found wrong, mended or not.
+    /// Findings, repaired or not.
     pub findings: Vec<Finding>,
-    /// What happened to items.
+    /// Changes made to items.
     pub summary: Summary,
 }
 
 /// An item that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What is wrong.
+    /// Kind of mismatch.
     pub problem: Problem,
     /// The item.
     #[serde(flatten)]
     pub item: ItemAddress,
-    /// The primary whose it is, as table and key in words.
+    /// The primary that owns the item: table and key in words.
     pub of: String,
     /// Whether it was mended.
     pub repaired: bool,
 }
 
-/// What is wrong with an item.
+/// Kinds of mismatch between an item and its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Problem {
     /// It should exist and does not.
     Missing,
-    /// It does not say what its primary says now.
+    /// Its content differs from the present state of its primary.
     Different,
     /// It should not exist.
     Unwanted,
@@ -200,7 +200,7 @@ impl Run<'_> {
         }
     }
 
-    /// The views of the table whose items are rows of their own, in the order of their names.
+    /// The views of the table with row items, in order of name.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.engine.catalog;
         let mut views: Vec<_> =
@@ -209,7 +209,7 @@ impl Run<'_> {
         views
     }
 
-    /// The view whose rows are gone through now; nothing after the last.
+    /// The view under audit; `None` after the last.
     fn view(&self) -> Option<Arc<View>> {
         let current = self.cursor.view.as_deref()?;
         self.row_views().into_iter().find(|view| view.name.as_str() >= current)
@@ -231,7 +231,7 @@ impl Run<'_> {
         self.compare(subjects).await
     }
 
-    /// A page of a view's target: rows that name an owner whose footprint does not list them.
+    /// A page of a view's target: rows naming an owner without them in its footprint.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
         let Some(Rows { target, .. }) = view.rows() else { return Ok(Place::default()) };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
@@ -265,7 +265,7 @@ impl Run<'_> {
         Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
-    /// Compares each, those that are not as they should be once more, and mends what is left where that was asked for.
+    /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested.
     async fn compare(&mut self, subjects: Vec<Subject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
@@ -293,7 +293,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is wrong with the items of each; those with nothing to tell or to mend are left out.
+    /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
     async fn look(&mut self, subjects: Vec<Subject>) -> Result<Vec<(Subject, Seen)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
@@ -308,7 +308,7 @@ impl Run<'_> {
             match seen {
                 Ok(mut seen) => {
                     if let Some(met) = &subject.met {
-                        // What else is wrong with its owner was found with its owner.
+                        // Other mismatches of this owner are reported by the audit of the owner itself.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
                         seen.behind.clear();
@@ -352,7 +352,7 @@ impl Run<'_> {
         pass
     }
 
-    /// A primary whose items cannot be judged or mended for a reason of its own holds up no other.
+    /// A primary with items that cannot be judged or mended for a reason of its own does not hold up the others.
     async fn failed(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
@@ -363,7 +363,7 @@ impl Run<'_> {
     }
 }
 
-/// What a repair of a primary's items did.
+/// Result of repairing a primary's items.
 enum Mended {
     /// Nothing, as far as can be told.
     Nothing,
@@ -380,22 +380,22 @@ impl Mended {
     }
 }
 
-/// What a look at a primary and its items has seen.
+/// Observations on a primary and its items.
 #[derive(Default)]
 struct Seen {
     problems: Vec<(ItemAddress, Problem)>,
     /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
     half_way: bool,
-    /// Some views cannot derive what they should have.
+    /// Failure of the views that cannot derive their items.
     underived: Option<Failure>,
-    /// Items in rows that do not say what their lists make them say: a figure, the count.
+    /// Items in rows that disagree with their lists: a figure or the count.
     behind: Vec<ItemAddress>,
 }
 
 impl Pass<'_> {
-    /// Compares the primary's items, each of which is looked at, with what they should be.
+    /// Compares the primary's items, with a look at each, with their expected state.
     async fn compare(mut self) -> Result<Seen, Failure> {
-        // It writes nothing: what a sink says is asked, whoever has announced to change it.
+        // Read-only: the sink is asked for the document even while a write to it is announced.
         self.delivery = None;
         let seen = self.observe_ahead().await?;
         if seen.is_derived() {
@@ -407,7 +407,7 @@ impl Pass<'_> {
             |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
         let behind = seen.behind.iter().filter_map(of).collect();
         let underived = (!self.underived.is_empty()).then(|| self.underived_failure());
-        // What follows from what it has still to receive is no finding of its own.
+        // Consequences of claims still to be received are not findings of their own.
         let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
         if plan.settled || !self.has_views() {
             return Ok(Seen { problems, half_way, underived, behind });
@@ -428,20 +428,20 @@ impl Pass<'_> {
         }
         let there = plan.drops.iter().filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
         problems.extend(there.map(|(address, _)| (address.clone(), Problem::Unwanted)));
-        // A pointer that leads nowhere: only who has the value can bring it back.
+        // A dangling pointer: only a sender that has the value can restore it.
         let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
         problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
         problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
         Ok(Seen { problems, half_way, underived, behind })
     }
 
-    /// Whether what lies there is not what would be written: a pass also writes what is right already. `listed` is the ETag
+    /// Whether the stored item differs from the planned write: a pass also writes items that are right already. `listed` is the ETag
     /// under which the footprint has it.
     async fn says_otherwise(&self, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
         let (wanted, whole) = match &write.content {
             Content::Row(entity) => (&entity.properties, true),
             Content::Properties(values) => (values, false),
-            // A blob is not read again: another ETag says that somebody else has written it.
+            // A blob is not read again: a different ETag means another write.
             Content::Value(_) => return Ok(write.over.as_ref() != listed),
             // It is there: that is all there is to a member. A document was read when it was looked at.
             Content::Member | Content::Document(_) => return Ok(false),

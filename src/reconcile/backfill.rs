@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the rows of the table      ─▶ a pass each, which looks at every item that its footprint lists
-//!   the table's footprints     ─▶ a pass for each whose primary is gone
+//!   the table's footprints     ─▶ a pass for each without a primary
 //! ```
 //!
 //! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
@@ -10,8 +10,8 @@
 //! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
 //! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why.
 //!
-//! What it does not find: items of primaries whose partition key is so long that their footprint's is a hash, and that
-//! are gone; rows that no footprint lists, which only a hand can have written.
+//! Not found: items of deleted primaries with a partition key so long that the footprint's key is a hash; rows listed
+//! by no footprint, which only a manual write can have created.
 
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
@@ -28,14 +28,14 @@ use crate::model::EntityKey;
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
 use crate::model::job::{Looks, Primary};
 
-/// What one part of a backfill did.
+/// Result of one part of a backfill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackfillPass {
     /// How far it has come.
     pub cursor: BackfillCursor,
     /// Whether that is the end.
     pub ended: bool,
-    /// What happened to items.
+    /// Changes made to items.
     pub summary: Summary,
 }
 
@@ -86,7 +86,7 @@ async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPas
     }
 }
 
-/// The table whose primaries are meant.
+/// The table of the primaries in scope.
 fn source<'e>(engine: &'e Engine, scope: &BackfillScope) -> Result<&'e TableRef, Failure> {
     match scope {
         BackfillScope::Table(table) => engine.table(table),

@@ -29,7 +29,7 @@ impl Pass<'_> {
         }
         let metadata = item::metadata(&source_text(&self.primary), &write.address.view);
         if let Some(etag) = &write.over {
-            // Its content is what its name says. A new version keeps whoever meant to drop the old one from doing so.
+            // Its content is given by its name. A new version makes a pending drop of the old one fail its condition.
             return Ok(blobs.set_metadata(container, name, &metadata, etag).await.map(Some));
         }
         let condition = if planted(Bug::UnconditionalWrite) { BlobCondition::None } else { BlobCondition::Absent };
@@ -37,7 +37,7 @@ impl Pass<'_> {
         Ok(self.upload(&write.address, (container, name), upload).await?.map(Some))
     }
 
-    /// Looks whose a blob is.
+    /// Determines the owner of a blob.
     pub(super) async fn look_at_blob(
         &self,
         account: &AccountName,

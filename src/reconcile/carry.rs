@@ -1,4 +1,4 @@
-//! `carry`: what an entity has to say is brought to every entity of a range.
+//! `carry`: brings the claim of one entity to every entity of a range.
 //!
 //! ```text
 //!   the one's pass:  write its claim ──▶ queue a carry ──▶ close its footprint
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An entity that is there when the carry comes by is written by it; one that appears later reads the claim by itself. Every
-//! entity is written, also one that says the same already: whoever still holds an older claim then finds another ETag, and
+//! entity is written, also one that says the same already: a writer with an older claim then finds another ETag, and
 //! fails. A claim that changes meanwhile queues a carry of its own.
 //!
 //! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
@@ -39,7 +39,7 @@ use crate::shared::{self, Becomes};
 /// Entities of one page: as many as one transaction writes.
 const PAGE: u32 = 100;
 
-/// Another entity keeps what this one claims too.
+/// Another entity keeps a row that this one claims too.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{taken} entities of {reach} belong to {holder} too, which keeps them: change one of the two, so that their ranges no longer overlap"
@@ -107,11 +107,11 @@ struct Run<'e> {
     target: TableRef,
 }
 
-/// What is to be done about one entity.
+/// Decision for one entity.
 struct Decided {
     /// Nothing where it is no business of this job.
     write: Option<TableOperation>,
-    /// Who keeps it, where the one that this job is about claims it in vain.
+    /// The holder of the entity, where the claim of this job is in vain.
     holder: Option<EntityKey>,
 }
 
@@ -164,7 +164,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the entities of a page, which were read before the claims are, and brings what is derived from them in step.
+    /// Writes the entities of a page, which were read before the claims are, and brings their derived items in step.
     async fn bring(
         &self,
         rows: Vec<Row>,
@@ -213,13 +213,13 @@ impl Run<'_> {
         let received = self.engine.received(view, &self.target, &row.entity, claims)?;
         received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
         let in_vain = received.others.contains(&self.carry.one);
-        // An entity that nothing is said to is written all the same: who still holds an older claim must fail.
+        // An entity without a claim is written all the same, so that a writer with an older claim fails.
         let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), Condition::Matches(row.etag.clone()));
         let write = operation(Becomes::Entity(received.entity), Some(row), &row.entity.key).unwrap_or_else(nothing);
         Ok(Decided { write: Some(write), holder: received.of.filter(|_| in_vain) })
     }
 
-    /// Takes away what a view has said that says nothing here any more.
+    /// Removes the properties of a view that no longer applies here.
     fn clear(&self, row: &Row) -> Result<Decided, Failure> {
         let site = Site::Row { table: self.target.table.clone(), key: row.entity.key.clone() };
         let received = shared::receive(&site, &row.entity, &self.carry.view, &self.target, &[], &ETag::token(0));
@@ -239,7 +239,7 @@ impl Run<'_> {
                 Err(error) if matches!(error.class, ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } | ErrorClass::Refused) => {
                     return Err(storage(format!("writing entities of {}", self.carry.reach), error));
                 }
-                // One of them is at fault, or nobody knows: each by itself, from what it is now.
+                // One of them is at fault, or the outcome is unknown: write each on its own, from its present state.
                 Err(_) => {}
             }
         }
@@ -250,7 +250,7 @@ impl Run<'_> {
         Ok(stream::iter(one_by_one.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
     }
 
-    /// Writes one entity, from what it is now.
+    /// Writes one entity, from its present state.
     async fn one(&self, key: &EntityKey) -> Result<(), Failure> {
         let step = || format!("writing {}{key}", self.target);
         let tables = &self.engine.account(&self.target)?.tables;
@@ -265,11 +265,11 @@ impl Run<'_> {
                 Err(error) => return Err(storage(step(), error)),
             }
         }
-        // Whoever changes it so often has its own job, which reads the claims too.
+        // A writer that changes it so often has its own job, which reads the claims too.
         Err(Failure { class: FailureClass::Permanent, ..lost_race(step(), ROUNDS) })
     }
 
-    /// Brings what is derived from the entities in step.
+    /// Brings the items derived from the entities in step.
     async fn follow(&self, rows: &[Row], failed: &mut BTreeSet<EntityKey>, summary: &mut Summary) -> Result<(), Failure> {
         if !self.engine.catalog.has_views(&self.target) {
             return Ok(());

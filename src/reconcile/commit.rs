@@ -2,7 +2,7 @@
 //! partition, then on to the items elsewhere.
 //!
 //! The transaction is conditional on the primary's ETag, so it is also the pass's reading of the primary:
-//! what follows rests on the state that was written, not on one that may have changed since.
+//! later steps rest on the written state, not on one that may have changed since.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::model::{ETag, Entity, EntityKey, ItemAddress, TableName};
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, ErrorClass, StoreError, TableOperation, TableStore};
 
-/// What is to become of the primary.
+/// The intended change of the primary.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     /// It is absent, and is inserted.
@@ -26,9 +26,9 @@ pub(super) enum Change {
     Replace(Entity, ETag),
     /// Some of its properties are set at its ETag.
     Merge {
-        /// What is sent.
+        /// The properties sent.
         changes: Entity,
-        /// What it becomes.
+        /// The resulting entity.
         merged: Entity,
         /// Its ETag.
         etag: ETag,
@@ -46,12 +46,12 @@ pub(super) enum Commit {
     Committed,
     /// The primary was not written: look again.
     Lost,
-    /// Nobody knows: look again.
+    /// Unknown outcome: look again.
     Unanswered,
 }
 
 impl Change {
-    /// What the primary becomes.
+    /// The resulting primary.
     pub(super) const fn result(&self) -> Option<&Entity> {
         match self {
             Self::Insert(entity) | Self::Replace(entity, _) | Self::Merge { merged: entity, .. } => Some(entity),
@@ -94,7 +94,7 @@ impl Change {
 }
 
 impl Pass<'_> {
-    /// Writes the primary as `change` says, on the ground of what was seen, and brings its items in step.
+    /// Writes the primary as `change` says, based on the observation, and brings its items in step.
     pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
         if !self.has_views() {
             return self.commit_alone(seen, change).await;
@@ -105,7 +105,7 @@ impl Pass<'_> {
         let state = change.result().map_or(State::Absent, |_| State::Present(None));
         let plan = self.plan(&self.situation(seen, &wanted, state))?;
         let Some(plan) = self.resolve(plan).await? else { return Ok(Commit::Lost) };
-        // What is written before the primary, or with it, must be free.
+        // Keys of items written before the primary, or with it, must be free.
         if plan.taken.iter().any(|taken| self.is_own_partition(&taken.address) || taken.address.site.row().is_none()) {
             return Err(self.refuse_taken(seen, &plan).await);
         }
@@ -141,10 +141,10 @@ impl Pass<'_> {
             }
         }
         let rest = plan.without_drops(&group);
-        // What follows has turns of its own to wait for.
+        // The following steps wait for keyed queues of their own.
         drop(group);
         let Some(written) = self.carry_out(&rest, written).await? else { return Ok(Commit::Committed) };
-        // What others say to an entity is read when it is there.
+        // The claims of others on an entity are read once it exists.
         let awaits = self.receives() && change.result().is_some();
         Ok(match self.finish(seen, &wanted, state, &plan, etag, &written).await? {
             Round::Closed if awaits => Commit::Committed,
@@ -153,7 +153,7 @@ impl Pass<'_> {
         })
     }
 
-    /// Writes a primary that has no items, or whose items are to follow.
+    /// Writes a primary without items, or with items that are to follow.
     pub(super) async fn commit_alone(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
         let operations = self.operations(&seen.rows, change)?;
         match self.send(self.tables()?, &operations).await {
@@ -167,7 +167,7 @@ impl Pass<'_> {
             }
             Err(error) if error.class == ErrorClass::Ambiguous => {
                 self.may_have_written = true;
-                // It may still arrive, when nobody is there to derive what follows from it.
+                // It may still arrive, with no run left to derive its items.
                 self.unanswered = true;
                 Ok(Commit::Unanswered)
             }
@@ -181,8 +181,8 @@ impl Pass<'_> {
         address.account == self.source.account && address.site.row().is_some_and(here)
     }
 
-    /// A key in the primary's own partition is taken: nothing is written, and what was announced for the
-    /// refused state is taken back.
+    /// A key in the primary's own partition is taken: nothing is written, and the announcement for the refused state is
+    /// withdrawn.
     async fn refuse_taken(&mut self, seen: &Observation, plan: &Plan) -> Failure {
         let refused = self.taken_failure(plan);
         match self.settle_from(seen).await {
@@ -227,7 +227,7 @@ impl Pass<'_> {
         Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))
     }
 
-    /// It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag. Then nobody may be
+    /// It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag. Then no run may be
     /// there to derive what follows from it. And it may arrive just after the looks and before the primary is read, which have
     /// then missed the items that it inserts.
     const fn without_answer(&mut self) -> Commit {

@@ -11,7 +11,7 @@ use crate::model::{EntityKey, ItemAddress, TableName};
 
 /// Most contenders of one primary's items: each costs a sync when its key is given up.
 const MOST: usize = 32;
-/// Most bytes of their list: half of what one property holds.
+/// Upper limit on the bytes of the list: half the capacity of one property.
 const MOST_BYTES: usize = 16 << 10;
 
 /// The contenders of one primary's items, the longest waiting first.
@@ -35,7 +35,7 @@ impl Contenders {
         true
     }
 
-    /// Each with the item whose key it wants.
+    /// Each contender with the item of the wanted key.
     pub fn iter(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.0.iter().map(|(item, primary)| (item, primary))
     }
@@ -64,7 +64,8 @@ impl Contenders {
         serde_json::to_string(&self.0.iter().map(wire).collect::<Vec<_>>()).unwrap_or_default()
     }
 
-    /// Reads a property's text. What is no list of contenders names none: that costs a sync, and no footprint is unreadable for it.
+    /// Reads a property's text. Text that is not a list of contenders names none: that costs a sync, and no footprint
+    /// is unreadable for it.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
         for WireContender(item, table, pk, rk) in serde_json::from_str::<Vec<WireContender>>(text).unwrap_or_default() {

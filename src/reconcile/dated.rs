@@ -1,14 +1,14 @@
-//! Jobs of tables by date that met a table that is not there: what becomes of them.
+//! Outcome of jobs of tables by date that met a missing table.
 //!
 //! ```text
 //!   the table itself                     a sync, delete, recheck: nothing is left to do        skipped
 //!                                        a put or move: would be lost                          permanent
 //!                                        ... but into one that is to exist by now              transient: it is about to be created
 //!   one that follows it, while it is     it is about to be created, or the table is being
-//!   there itself                         dropped, and what follows it goes first               transient
+//!   there itself                         dropped, and its derived tables go first              transient
 //! ```
 //!
-//! Nothing is created here: a job that comes too late must not bring back what was dropped.
+//! Nothing is created here: a job that comes too late must not bring back a dropped table.
 
 use super::engine::Engine;
 use super::execute::{Failure, FailureClass, Outcome, Summary, Work};
@@ -31,17 +31,17 @@ fn subjects(work: &Work) -> (Vec<&TableName>, Without) {
         },
         Work::Job(Job::Put(put)) => (vec![&put.table], Without::Fails),
         Work::Job(Job::Move { primary, to }) => (vec![&primary.table, &to.table], Without::Fails),
-        // Neither source nor target of an archive is a table by date; what drops one sees to what is not there itself.
+        // Neither source nor target of an archive is a table by date; `drop_table` handles missing tables itself.
         Work::Job(Job::Archive { .. } | Job::Restore { .. } | Job::Carry(_) | Job::DropTable(_)) => (Vec::new(), Without::Fails),
     }
 }
 
-/// How work ends whose table is gone.
+/// Outcome of work without its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
     /// There is nothing left to be in step with.
     Skips,
-    /// What it carries would be lost.
+    /// Its payload would be lost.
     Fails,
 }
 
@@ -69,7 +69,7 @@ struct Want<'e> {
 }
 
 impl<'e> Want<'e> {
-    /// What work about a table failed for want of; nothing where that was another reason.
+    /// The missing table that work about a table failed for; nothing where the reason was another.
     fn of(engine: &'e Engine, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
         let (source, retention) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing))?;
@@ -96,7 +96,7 @@ impl<'e> Want<'e> {
 /// Ends work that has failed, where that was for want of a table by date, or of one that follows it.
 pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
     let (tables, without) = subjects(work);
-    // What passes was explained before.
+    // Transient failures were explained before.
     if matches!(failure.class, FailureClass::Transient { .. } | FailureClass::OutdatedCatalog) {
         return Err(failure);
     }

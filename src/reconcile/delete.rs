@@ -1,7 +1,7 @@
-//! `delete`: deletes a primary if it exists, and what was derived from it.
+//! `delete`: deletes a primary if it exists, and its derived items.
 //!
-//! Once: what may have been created since the job was enqueued, or since a request of this run to delete went unanswered, is left
-//! alone.
+//! Once: a primary that may have been created since the job was enqueued, or since a delete request of this run went
+//! unanswered, is left alone.
 
 use super::commit::{Change, Commit};
 use super::engine::Engine;
@@ -15,7 +15,7 @@ use crate::ports::ClocksApart;
 pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ETag>, delivery: &Delivery) -> Result<Outcome, Failure> {
     engine.refuse_view_tables(&primary.table)?;
     let mut pass = engine.pass(primary, delivery)?;
-    // The version that this run has asked to delete without hearing what became of it.
+    // The version that this run asked to delete without an answer.
     let mut asked: Option<ETag> = None;
     loop {
         pass.next_round()?;

@@ -1,7 +1,7 @@
 //! An entity kept as a document: in a container, or in a folder that every worker shares.
 //!
 //! It is written and deleted under conditions, as a row is: a blob's ETag is the service's, a file's is that of its
-//! content. What has large values beside its document is a primary with a footprint, whose pass has the document in the place of a
+//! content. An entity with large values beside its document is a primary with a footprint, whose pass has the document in the place of a
 //! row; from any other document nothing is derived.
 
 use bytes::Bytes;
@@ -37,11 +37,11 @@ pub(super) enum Filed {
     Done(Option<ETag>),
     /// It was not at the version named.
     Lost,
-    /// Nobody knows.
+    /// Unknown outcome.
     Unanswered,
 }
 
-/// Large values lie beside a document, and nobody would take them along.
+/// Large values lie beside a document, and no view would carry them along.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "large values lie beside it ({property:?} is one), and no large_entity view has the archive's source as its source: declare it again"
@@ -104,7 +104,7 @@ impl<'e> Document<'e> {
         })
     }
 
-    /// Refuses an entity whose large values would stay behind.
+    /// Refuses an entity with large values that would stay behind.
     pub(super) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
         match large::pointers(&self.folder(), entity).next() {
             Some((property, _)) => Err(permanent(self.doing("bringing back"), Beside { property: property.to_owned() })),

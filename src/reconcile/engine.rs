@@ -1,4 +1,4 @@
-//! The engine: the catalog, the stores and a clock, and what can be asked of them.
+//! The engine: the catalog, the stores, a clock, and the operations on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,15 +33,15 @@ const LONGEST_CHAIN: u8 = 8;
 /// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// What an engine is made of.
+/// Components of an engine.
 pub struct EngineParts {
     /// The accounts.
     pub stores: Stores,
-    /// What is derived from what.
+    /// The declared views and their sources.
     pub catalog: Arc<Catalog>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What tokens are drawn from.
+    /// Source of randomness for tokens.
     pub chance: Arc<dyn Chance>,
     /// How long after a disturbed pass dropped items are looked at again.
     pub recheck_after: Duration,
@@ -57,11 +57,11 @@ pub struct Engine {
     pub(super) turns: Turns,
     /// How long one part of a walk over a table takes.
     pub(super) part: Duration,
-    /// What its jobs may hold in memory.
+    /// Memory budget of its jobs.
     pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: Lanes,
-    /// What cursors are sealed with, once it was needed.
+    /// Key that seals cursors, once it was needed.
     pub(super) secret: OnceCell<[u8; 32]>,
 }
 
@@ -142,12 +142,12 @@ impl Engine {
         [Some(source), kept].into_iter().flatten().collect()
     }
 
-    /// What it derives.
+    /// The catalog of its views.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
-    /// What reconciling a primary would do now.
+    /// The plan of reconciling a primary now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
         match self.pass_over(primary, None)?.report().await {
             Ok(report) => Ok(report),
@@ -199,8 +199,8 @@ impl Engine {
         taint_for(self.recheck_after)
     }
 
-    /// How long after its announcement a pass may write to a sink: whoever finds the announcement open looks once more
-    /// `recheck_after` later, and by then nothing of it may be on its way.
+    /// How long after its announcement a pass may write to a sink: a pass that finds the announcement open looks again
+    /// `recheck_after` later, and by then none of its requests may be on its way.
     pub(super) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }
@@ -310,9 +310,9 @@ impl Engine {
         }
     }
 
-    /// A job that ends without having written what it was to write, and was delivered before, or that is given up: what an
-    /// earlier delivery has sent may be on its way still, and arrive when nobody is there to derive what follows from it. The
-    /// primaries that it may be about are looked at once more when it no longer can.
+    /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
+    /// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
+    /// job may be about are looked at again when such requests can no longer arrive.
     async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
             self.pass_over(&primary, Some(delivery))?.look_again().await?;

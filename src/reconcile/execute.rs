@@ -1,4 +1,4 @@
-//! What a worker hands over and what it gets back.
+//! The interface between a worker and the work: executors, outcomes, failures.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::model::{AccountName, Job, QueueName, ViewName, cause};
 #[async_trait]
 pub trait Execute: Send + Sync {
     /// Executes one piece of work, from the beginning, however often it was tried before. Dropping the
-    /// future at any point is safe: what it leaves behind is what a crash would leave.
+    /// future at any point is safe: it leaves the same state as a crash.
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
 
     /// Gives work up that did not come to an end: it goes to the poison queue, and may be sent again from there as a new message,
-    /// which knows nothing of what the deliveries of this one have sent. Doing so twice is harmless.
+    /// which has no record of the requests that deliveries of this one have sent. Doing so twice is harmless.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
 }
 
@@ -48,26 +48,26 @@ pub struct Delivery {
 /// How work ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was asked for holds.
+    /// The requested state holds.
     Done(Summary),
     /// A condition of the job is unmet, or a later change has overtaken it: nothing was to be done.
     Skipped {
         /// Why, in words.
         reason: String,
-        /// What was done beside (a reconcile follows in any case).
+        /// Changes made meanwhile (a reconcile follows in any case).
         summary: Summary,
     },
     /// A part is done, and the rest is for a later delivery of the same message.
     Advanced {
         /// Fields that the message is to carry from now on: where to go on.
         fields: Map<String, Value>,
-        /// What this part did.
+        /// Changes made by this part.
         summary: Summary,
     },
 }
 
 impl Outcome {
-    /// What the run did.
+    /// Changes made by the run.
     pub const fn summary(&self) -> &Summary {
         match self {
             Self::Done(summary) | Self::Skipped { summary, .. } | Self::Advanced { summary, .. } => summary,
@@ -75,25 +75,25 @@ impl Outcome {
     }
 }
 
-/// What a run did.
+/// Changes made by a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// What happened to items, in order.
+    /// Changes to items, in order.
     pub changes: Vec<ItemChange>,
     /// Rounds beyond the first: races that were lost and run again.
     pub extra_rounds: u32,
 }
 
-/// What happened to one item.
+/// A change to one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemChange {
     /// The item's view.
     pub view: ViewName,
-    /// What happened.
+    /// Kind of change.
     pub action: Action,
 }
 
-/// What happened to an item.
+/// Kinds of change to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// It was inserted.
@@ -119,18 +119,18 @@ impl Action {
 #[derive(Debug, thiserror::Error)]
 #[error("{step}")]
 pub struct Failure {
-    /// What may be done about it.
+    /// Class of the failure: how a worker may react.
     pub class: FailureClass,
-    /// What was being done, in words ("reading the primary Employees(\"Sales\", \"7\")").
+    /// The step that failed, in words ("reading the primary Employees(\"Sales\", \"7\")").
     pub step: String,
-    /// The views whose items are not as they should be because of it, where that can be told.
+    /// The views with items out of step because of it, where that can be told.
     pub views: Vec<ViewName>,
     /// Why it failed.
     #[source]
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// What may be done about a failure.
+/// How a worker may react to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
     /// Will fail again: poison.

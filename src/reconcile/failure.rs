@@ -1,29 +1,29 @@
-//! From the errors below to what a worker may do about them.
+//! From store errors to the reactions open to a worker.
 
 use std::time::Duration;
 
 use super::execute::{Failure, FailureClass};
 use crate::ports::{ErrorClass, Missing, Service, StoreError};
 
-/// How soon work is tried again whose table, container or queue is gone.
+/// Delay before work is tried again after its table, container or queue was found missing.
 const GONE: Duration = Duration::from_secs(10);
 
-/// What a worker may do about a storage error that the protocol has no answer to.
+/// Maps a storage error that the protocol has no answer to.
 pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     if error.withheld.is_some() {
         return Failure::new(FailureClass::Withheld { retry_after: error.class.retry_after() }, step, error);
     }
     let class = match error.class {
-        // What is declared and gone is gone for every job alike: it must not poison a backlog. Work waits until somebody has made it anew.
-        // (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
+        // A declared table or container that is missing is missing for every job alike: it must not poison a backlog. Work waits until it
+        // is created again. (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
         ErrorClass::NotFound(Missing::Container) if error.subject.what.service() != Service::Search => {
             FailureClass::Withheld { retry_after: Some(GONE) }
         }
-        // An index that does not exist, a refused request and a limit stay as they are until somebody acts.
+        // An index that does not exist, a refused request and a limit stay as they are until an operator acts.
         ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => FailureClass::Permanent,
         ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => FailureClass::Transient { retry_after },
         // Credentials that are refused are refused for every job alike: a rotated key must not poison a backlog.
-        // A race that was lost where none was expected: the next run sees what there is.
+        // A race lost unexpectedly: the next run sees the present state.
         ErrorClass::Refused
         | ErrorClass::Ambiguous
         | ErrorClass::Unauthorised
@@ -49,7 +49,7 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     Failure::new(class, step, error)
 }
 
-/// A failure that stays until somebody acts.
+/// A failure that persists until an operator acts.
 pub(super) fn permanent(step: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
     Failure::new(FailureClass::Permanent, step, cause)
 }

@@ -23,7 +23,7 @@ struct ForeignFile {
 }
 
 impl<'e> Pass<'e> {
-    /// The files, for whoever asks for one of this entity's values.
+    /// The file store, for access to this entity's values.
     pub(super) fn files(&self, place: &FilePlace) -> Result<&'e dyn FileStore, Failure> {
         let step = || format!("finding the folder of {}", self.primary);
         if !self.owns_file(place) {
@@ -55,7 +55,7 @@ impl<'e> Pass<'e> {
             return Err(permanent(format!("writing {}", write.address), "what its view derives is no file"));
         }
         if let Some(mark) = &write.over {
-            // Its content is what its name says. A new mark keeps whoever meant to drop it from doing so.
+            // Its content is given by its name. A new mark makes a pending drop of it fail its condition.
             return Ok(files.renew(&place, mark).await.map(Some));
         }
         Ok(self.bring_into_file(&write.address, &place).await?.map(Some))

@@ -2,7 +2,7 @@
 //!
 //! One entity per primary in the table `EvenkeelFootprints` of the source's account, under PartitionKey
 //! `<table>~<pk>` so that the footprints of one source partition share entity group transactions. Every
-//! write of it is conditional on its own ETag, which is what orders concurrent passes. Those of a table by date lie in a table
+//! write of it is conditional on its own ETag, which orders concurrent passes. Those of a table by date lie in a table
 //! of their own, which is dropped with it.
 
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use crate::model::{
     TableName, limits,
 };
 
-/// The table of footprints, in each account that has sources of views; what the names of those of tables by date begin with.
+/// The table of footprints, in each account that has sources of views; prefix of the names of those of tables by date.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
-/// The version of the format that lists whole rows only. What fits it is written in it, so that a worker that knows no
+/// The version of the format that lists whole rows only. A footprint that fits it is written in it, so that a worker that knows no
 /// other kind of item reads it.
 const ROWS: i32 = 1;
 /// The version of the format that lists items of any kind.
@@ -29,14 +29,15 @@ const ANY: i32 = 2;
 const CONTENDERS: &str = "Contenders";
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
-/// Bytes that everything beside the item list takes at most: keys of 1 KiB each, the primary's ETag, names, and what each property costs.
+/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, the primary's ETag, names, and the
+/// overhead of each property.
 const BESIDE_ITEMS_BYTES: usize = 8_192;
-/// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob whose name has 1,024.
+/// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024.
 const FEW_ITEMS: usize = 60;
 /// UTF-16 units that the ETag of an item takes at most, its quotes and escapes included, where there is none as yet.
 const ETAG_UNITS: usize = 96;
 
-/// What is recorded of a primary.
+/// The record of a primary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footprint {
     /// The state of the primary at the last closed pass.
@@ -95,7 +96,7 @@ pub enum FootprintError {
     Format {
         /// The primary.
         primary: Primary,
-        /// What is wrong.
+        /// Reason.
         problem: String,
     },
     /// More items than one entity can list.
@@ -147,7 +148,7 @@ pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary whose footprint lies here, in the partitions of this table; nothing where the partition key is a hash,
+/// The key of the primary with its footprint here, in the partitions of this table; nothing where the partition key is a hash,
 /// or may be one.
 pub fn owner(table: &TableName, footprint: &EntityKey) -> Option<EntityKey> {
     let pk = footprint.pk.as_str().strip_prefix(table.as_str())?.strip_prefix('~')?;
@@ -156,7 +157,7 @@ pub fn owner(table: &TableName, footprint: &EntityKey) -> Option<EntityKey> {
 }
 
 impl Footprint {
-    /// Whether some pass has announced changes whose outcome is not recorded.
+    /// Whether some pass has announced changes of unrecorded outcome.
     pub fn is_changing(&self) -> bool {
         self.items.values().any(|entry| entry.changing)
     }
@@ -208,7 +209,7 @@ impl Footprint {
         if self.contenders.is_empty() {
             return Ok(entity);
         }
-        // A primary is not to suffer from what others want.
+        // A primary must not suffer from the wants of others.
         let contended = entity.clone().with(CONTENDERS, self.contenders.text());
         Ok(if contended.check().is_ok() { contended } else { entity })
     }

@@ -1,7 +1,7 @@
 //! The entity group transaction of a primary and those of its items that lie in its partition: rows, and whole documents
 //! that it shares with others there.
 //!
-//! A document goes in as it was read, under its ETag: somebody who was faster fails the transaction, and everything
+//! A document goes in as it was read, under its ETag: a faster writer fails the transaction, and everything
 //! starts over. So a list in the source's partition is never seen without the primary that is in it.
 
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ pub(super) struct Group<'e> {
     pub(super) operations: Vec<TableOperation>,
     /// How many are the primary's.
     pub(super) own: usize,
-    /// What each operation after those does: several things where it writes a document.
+    /// Effects of each operation after those: several where it writes a document.
     pub(super) about: Vec<Vec<Done>>,
     bytes: usize,
     /// The turns of the documents in it, until it has ended.
     turns: Vec<Held<'e>>,
 }
 
-/// What an operation does to an item.
+/// Effect of an operation on an item.
 pub(super) struct Done {
     pub(super) address: ItemAddress,
     pub(super) action: Action,
@@ -64,8 +64,8 @@ pub(super) fn bytes_of(operation: &TableOperation) -> usize {
 }
 
 impl<'e> Pass<'e> {
-    /// The primary, by its operations, and own-partition items, as many as one transaction takes. Nothing where a document
-    /// is not what the plan took it for.
+    /// The primary, by its operations, and own-partition items, as many as one transaction takes. Nothing where a
+    /// document differs from the plan's view of it.
     pub(super) async fn group(&mut self, own: Vec<TableOperation>, plan: &Plan) -> Result<Option<Group<'e>>, Failure> {
         let mut group = Group::of(own);
         let deeds: Vec<Deed<'_>> = Deed::of(plan).into_iter().filter(|deed| self.is_own_partition(deed.address())).collect();

@@ -22,7 +22,7 @@ const CONCURRENT_REQUESTS: usize = 16;
 
 /// Why an item was not written or dropped.
 pub(super) enum ItemFailure {
-    /// Somebody else was there, or the answer is missing: look again.
+    /// Another writer was faster, or the answer is missing: look again.
     Lost {
         /// It was an insert, or a write of a sink, and it may still arrive.
         unanswered_insert: bool,
@@ -87,13 +87,13 @@ impl<'p> Deed<'p> {
     }
 }
 
-/// What is done in one request, or in one read-modify-write.
+/// The part of a plan done in one request, or in one read-modify-write.
 struct Errand<'p> {
     deeds: Vec<Deed<'p>>,
 }
 
-/// Rows and blobs one by one, parts by their documents. What only drops comes in the second list: when something moves, it is in
-/// its new place before it leaves the old one.
+/// Rows and blobs one by one, parts by their documents. The second list has the errands that only drop: an item that
+/// moves is in its new place before it leaves the old one.
 fn errands<'p>(deeds: Vec<Deed<'p>>) -> (Vec<Errand<'p>>, Vec<Errand<'p>>) {
     let mut errands: Vec<Errand<'p>> = Vec::new();
     let mut documents: BTreeMap<(&AccountName, &Site), Errand<'p>> = BTreeMap::new();
@@ -111,8 +111,8 @@ fn errands<'p>(deeds: Vec<Deed<'p>>) -> (Vec<Errand<'p>>, Vec<Errand<'p>>) {
 }
 
 impl<'e> Pass<'e> {
-    /// Writes and drops items. `done` has the ETags of those that a transaction has written already; what a
-    /// transaction has dropped is not in the plan any more. Nothing where a race was lost.
+    /// Writes and drops items. `done` has the ETags of those that a transaction has written already; items that a
+    /// transaction has dropped are not in the plan any more. Nothing where a race was lost.
     pub(super) async fn carry_out(
         &mut self,
         plan: &Plan,
@@ -162,7 +162,7 @@ impl<'e> Pass<'e> {
     /// Writes or drops a row, a blob or a document of a sink.
     pub(super) async fn request(&self, deed: Deed<'_>) -> Result<Option<ETag>, ItemFailure> {
         let address = deed.address();
-        // What may arrive late over what comes after it: an insert, and whatever is done to a sink.
+        // Requests that may be applied out of order: inserts, and all requests to a sink.
         let late = matches!(deed.action(), Action::Create) || address.site.is_document();
         if address.site.is_document() && !self.is_in_time() {
             return Err(ItemFailure::Lost { unanswered_insert: false });
@@ -175,7 +175,7 @@ impl<'e> Pass<'e> {
         };
         match (result.map_err(|failure| ItemFailure::Failed(failure.of_views([address.view.clone()])))?, deed) {
             (Ok(Some(etag)), Deed::Write(_)) => Ok(Some(etag)),
-            // A write that succeeded without an ETag: look at what there is.
+            // A write that succeeded without an ETag: look again.
             (Ok(None), Deed::Write(_)) => Err(ItemFailure::Lost { unanswered_insert: false }),
             (Ok(_), Deed::Drop(..)) => Ok(None),
             (Err(error), Deed::Drop(..)) if error.is_missing_item() || (planted(Bug::LostDropIsDone) && error.is_lost_race()) => Ok(None),
@@ -240,7 +240,7 @@ impl<'e> Pass<'e> {
 }
 
 impl Write {
-    /// What it does, for those who count.
+    /// The kind of change, for counting.
     pub(super) const fn action(&self) -> Action {
         if self.over.is_none() { Action::Create } else { Action::Update }
     }

@@ -16,7 +16,7 @@ use crate::model::{Entity, EntityKey};
 pub(super) enum Kept<'e> {
     /// A row of an archive, or a document with large values. Its items are in step before the source is deleted.
     Row(Pass<'e>),
-    /// A row under another key, whose items follow when those of the source are gone.
+    /// A row under another key. Its items follow when those of the source are gone.
     Moved(Pass<'e>),
     /// A document in a container or a folder, which nothing is derived from.
     Document(Document<'e>),
@@ -47,7 +47,7 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Takes in an entity with its large values; what has no items keeps none.
+    /// Takes in an entity with its large values; a target without items keeps none.
     pub(super) async fn take_in(&mut self, from: Option<&Origin>, entity: Entity) -> Result<Entity, Failure> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.take_in(from, entity).await,
@@ -55,7 +55,7 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Whether what is kept says when it was archived. (A line that is written twice has to be the same twice.)
+    /// Whether the kept entity has its archive time. (A line that is written twice has to be the same twice.)
     pub(super) const fn is_dated(&self) -> bool {
         match self {
             Self::Row(_) | Self::Document(_) => true,
@@ -63,7 +63,7 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Whether it has to be read before it is written: it has items, or what is there forbids the writing.
+    /// Whether it has to be read before it is written: it has items, or the existing target may forbid the write.
     pub(super) fn is_read_first(&self) -> bool {
         match self {
             Self::Row(pass) => pass.has_views(),
@@ -82,7 +82,7 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the existing target.
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.observe().await,
@@ -91,11 +91,11 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// Writes as `change` says, on the ground of what was found.
+    /// Writes as `change` says, based on the observation.
     pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
         match self {
             Self::Row(pass) => pass.commit(found, change).await,
-            // Its items follow, and what others say to it, when the source is gone; its large values are there before it.
+            // Its items follow, and the claims of others on it, when the source is gone; its large values are there before it.
             Self::Moved(pass) => {
                 let Some(announced) = pass.values_first(found, change.result()).await? else { return Ok(Commit::Lost) };
                 match pass.commit_alone(found, change).await? {
@@ -137,7 +137,7 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// As [`settle`](Self::settle), going on from what was found.
+    /// As [`settle`](Self::settle), from the given observation.
     pub(super) async fn settle_from(&mut self, found: &Observation) -> Result<(), Failure> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => pass.settle_from(found).await,
@@ -162,7 +162,7 @@ impl<'e> Kept<'e> {
         }
     }
 
-    /// What was done to its items.
+    /// Changes made to its items.
     pub(super) fn into_summary(self) -> Option<Summary> {
         match self {
             Self::Row(pass) | Self::Moved(pass) => Some(pass.summary),

@@ -9,9 +9,10 @@
 //!                page of rows
 //! ```
 //!
-//! Whoever holds a part of one share waits for a later share alone, so that the last share is always given back, then the one
-//! before it: no two jobs wait for each other. Requests are served in their order. One that exceeds its share gets the whole of
-//! it, and so runs alone. What is unknown beforehand is estimated upward, and given back when it turns out to be less.
+//! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
+//! the one before it: no two jobs wait for each other. Requests are served in their order. One that exceeds its share
+//! gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess given back once the size
+//! is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -112,7 +113,7 @@ impl MemoryBudget {
         Self::listened_to(bytes, None)
     }
 
-    /// A budget of so many bytes whose use is told.
+    /// A budget of so many bytes that reports its use.
     pub fn told(bytes: u64, listener: MemoryListener) -> Self {
         Self::listened_to(bytes, Some(&Arc::new(listener)))
     }
@@ -321,7 +322,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Jobs that take from the shares in their order, whatever they need, all come to their end, and never hold more than there is.
+        /// Jobs that take from the shares in their order, for all needs, all come to their end, and never hold more than there is.
         #[test]
         fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec((0_u64..6_000, 0_u64..6_000, 0_u64..6_000, 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

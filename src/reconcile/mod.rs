@@ -1,18 +1,19 @@
 //! The protocol that keeps every item of a primary in step with it, and the jobs that are built on it.
 //!
-//! One loop serves every view, and it acts on what the primary *is* now, so that order and repetition of
+//! One loop serves every view, and it acts on the present state of the primary, so that order and repetition of
 //! messages do not matter. Each primary with views has a [`footprint`]: the record of its items. A `pass`
 //! reads the footprint, then the primary; `plan` decides, purely, what to announce, write and drop; the
 //! pass walks the plan with conditional writes only, and closes the footprint.
 //!
-//! The invariant, at every moment and whatever crashes, repeats or arrives late: **every derived item that
+//! The invariant, at every moment through crashes, repetitions and late arrivals: **every derived item that
 //! exists is listed in its owner's footprint or queued for a recheck.** When nothing is queued and no worker
 //! runs, derived data is exactly what `patterns::derive` gives for each primary. Neither rests on leases or
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
-//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every primary), `audit` (a comparison for every primary),
-//! `carry` (what one entity says to a range of others), and
-//! `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's own partition.
+//! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every
+//! primary), `audit` (a comparison for every primary), `carry` (the claims of one entity brought to a range of others),
+//! and `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's
+//! own partition.
 
 mod archive;
 mod audit;

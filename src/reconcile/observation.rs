@@ -1,4 +1,4 @@
-//! What a pass has seen: footprint, looks and primary, read in this order.
+//! The observation of a pass: footprint, looks and primary, read in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::planted::{Bug, planted};
 use crate::ports::FilePlace;
 use crate::wide::Rows;
 
-/// What a pass has seen.
+/// The observation of a pass.
 pub(super) struct Observation {
     /// The footprint; empty where there is none.
     pub(super) footprint: Footprint,
@@ -26,21 +26,21 @@ pub(super) struct Observation {
     pub(super) etag: Option<ETag>,
     /// When it was last written, by the store's clock.
     pub(super) written: Option<EdmDateTime>,
-    /// What the looks found.
+    /// Results of the looks.
     pub(super) looks: BTreeMap<ItemAddress, Look>,
-    /// What properties say that are kept on the entities of others, of those that were looked at.
+    /// Contents of properties kept on the entities of others, of those that were looked at.
     pub(super) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Rows that do not say what their lists make them say.
+    /// Rows that disagree with their lists.
     pub(super) behind: Vec<(AccountName, Site)>,
     /// The primary.
     pub(super) row: Option<Row>,
     /// Its rows, where its table is wide.
     pub(super) rows: Rows,
-    /// The row is no primary, but what a view of the same table has made.
+    /// The row is no primary, but derived by a view of the same table.
     pub(super) derived: Option<Row>,
 }
 
-/// What looks at one site found.
+/// Results of the looks at one site.
 #[derive(Default)]
 struct Seen {
     looks: Vec<(ItemAddress, Look)>,
@@ -91,7 +91,7 @@ impl Pass<'_> {
         let Stored { row, rows } = if let Some(stored) = early { stored } else { self.read_primary().await? };
         seen.rows = rows;
         match row {
-            // A row derived from its own table is nobody's source of truth.
+            // A row derived from its own table is no source of truth.
             Some(row) if item::is_derived_within(&self.source.table, &row.entity) => seen.derived = Some(row),
             row => seen.row = row,
         }
@@ -105,7 +105,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Looks at what some pass has announced and at what this run has touched, or at everything.
+    /// Looks at the items that some pass has announced and that this run has touched, or at everything.
     async fn look(&self, observation: &mut Observation) -> Result<(), Failure> {
         let catalog = &self.engine.catalog;
         let footprint = &observation.footprint;
@@ -114,12 +114,12 @@ impl Pass<'_> {
         };
         let listed = footprint.items.iter().filter(|(address, entry)| doubtful(address, entry)).map(|(address, _)| address);
         let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&self.touched).collect();
-        // What an unknown view made is left alone.
+        // Items of an unknown view are left alone.
         addresses.retain(|address| {
             let generation = footprint.items.get(*address).map_or(0, |entry| entry.generation);
             catalog.generations.status(&address.view, generation, catalog.declares(&address.view)) != ViewStatus::Newer
         });
-        // What lies at one site is read once, however many parts of it are looked at.
+        // Each site is read once, however many of its parts are looked at.
         let mut sites: BTreeMap<(&AccountName, &Site), Vec<&ItemAddress>> = BTreeMap::new();
         for address in addresses {
             sites.entry((&address.account, &address.site)).or_default().push(address);
@@ -174,7 +174,7 @@ impl Pass<'_> {
         (table, key): (&TableName, &EntityKey),
         addresses: Vec<&ItemAddress>,
     ) -> Result<Vec<(ItemAddress, Look)>, Failure> {
-        // Of a row that is an item as a whole, only whose it is.
+        // Of a row that is an item as a whole, only the owner.
         let own = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
         let row = self.target(account)?.tables.get(table, key, Some(&own)).await;
         let row = row.map_err(|error| storage(format!("looking at {table}{key}"), error))?;

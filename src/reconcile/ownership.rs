@@ -1,4 +1,4 @@
-//! What a footprint or a recheck names, and what of it can be this primary's (`patterns::Claimant` judges). Anything else is neither
+//! Which items named by a footprint or a recheck can be this primary's (`patterns::Claimant` judges). Anything else is neither
 //! looked at nor dropped: it was written by another program, or by an archive that is no longer declared.
 
 use super::footprint::Footprint;
@@ -8,7 +8,7 @@ use crate::model::ItemAddress;
 use crate::patterns::{Claimant, Claimed};
 
 impl Pass<'_> {
-    /// What an address is to this primary.
+    /// Relation of an address to this primary.
     pub(super) fn claims(&self, address: &ItemAddress) -> Claimed {
         let catalog = &self.engine.catalog;
         Claimant { catalog, source: self.source, primary: &self.primary, folder: &self.folder }.judge(address)
@@ -20,7 +20,7 @@ impl Pass<'_> {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
             let status = catalog.generations.status(&address.view, entry.generation, catalog.declares(&address.view));
-            // What a newer catalog made is that catalog's to judge.
+            // Items of a newer catalog are that catalog's to judge.
             let kept = status == ViewStatus::Newer || self.claims(address) != Claimed::Foreign;
             if !kept {
                 foreign.push(address.clone());

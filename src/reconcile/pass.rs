@@ -10,7 +10,7 @@
 //!
 //! The footprint is read before the primary, so a later successful write of it never rests on an older
 //! state of the primary. A write that fails its condition sends the pass back to `observe`, with a look at
-//! what it touched. Dropping a pass anywhere leaves what the next one finds marked in the footprint.
+//! the items it touched. A pass dropped anywhere leaves its unfinished changes marked in the footprint for the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::patterns::{self, Derivation, DeriveError, Item};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Condition, ErrorClass, TableOperation, TableStore};
 
-/// Rounds after which a run gives up and releases its job: somebody else is busy with this primary.
+/// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
 pub(super) const ROUNDS: u32 = 5;
 
 /// How a round ended.
@@ -68,7 +68,7 @@ pub(super) struct Pass<'e> {
     /// The table that keeps its footprint.
     pub(super) footprints: TableName,
     pub(super) delivery: Option<&'e Delivery>,
-    /// What is in the place of the primary's row, where it is an archived one.
+    /// The document in place of the primary's row, where it is an archived one.
     pub(super) document: Option<Document<'e>>,
     /// Where its large values lie.
     pub(super) folder: Folder,
@@ -76,14 +76,14 @@ pub(super) struct Pass<'e> {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Which others.
     pub(super) looks: Looks,
-    /// Whether it asks what others say to the primary.
+    /// Whether it reads the claims of others on the primary.
     pub(super) said: Said,
     /// An insert of an item, or a write of the primary, has no answer in this run: it may still arrive.
     pub(super) unanswered: bool,
     /// A write of the footprint has no answer in this run: it may still arrive while the footprint is at the version that it was for.
     pub(super) unheard: bool,
-    /// This run has announced over somebody else's open announcement: from then on that is its own, and what it said is not
-    /// forgotten in the rounds that follow.
+    /// This run has announced over another pass's open announcement: from then on that is its own, and the content of
+    /// that announcement is not forgotten in later rounds.
     pub(super) disturbed: bool,
     /// A request of this run to write the primary was executed, or may have been.
     pub(super) may_have_written: bool,
@@ -161,7 +161,7 @@ impl<'e> Pass<'e> {
                 continue;
             }
             if !self.has_views() {
-                // A write of it that may still arrive says nothing of what others say.
+                // A write of it that may still arrive implies nothing about the claims of others.
                 return if self.unanswered { self.queue_recheck(&[]).await } else { Ok(()) };
             }
             if self.advance(&seen).await? == Round::Closed || planted(Bug::LostRaceIsDone) {
@@ -170,10 +170,10 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// As [`settle`](Self::settle), going on from what was seen last.
+    /// As [`settle`](Self::settle), from the given observation.
     pub(super) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
         if self.receives() {
-            // What others say is read after the primary was.
+            // The claims of others are read after the primary.
             return self.settle().await;
         }
         if !self.has_views() || self.advance(seen).await? == Round::Closed { Ok(()) } else { self.settle().await }
@@ -214,7 +214,7 @@ impl<'e> Pass<'e> {
         Ok(derived.items)
     }
 
-    /// The failure of a job some of whose views cannot derive their items.
+    /// The failure of a job with views that cannot derive their items.
     pub(super) fn underived_failure(&self) -> Failure {
         let step = format!("deriving the items of {}; all others are in step", self.primary);
         permanent(step, Underived::of(self.underived.values())).of_views(self.underived.keys().cloned())
@@ -240,7 +240,7 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Whether somebody else's announcement is open. Changes that this run announced itself are no sign of somebody else; a crash
+    /// Whether another pass's announcement is open. Changes that this run announced itself are no sign of one; a crash
     /// or another pass is.
     fn meets_a_stranger(&self, seen: &Observation) -> bool {
         let own = self.announced.is_some() && self.announced == seen.etag;
@@ -252,7 +252,7 @@ impl<'e> Pass<'e> {
             .map_err(|error| Failure::new(super::FailureClass::OutdatedCatalog, format!("planning {}", self.primary), error))
     }
 
-    /// Goes from what was seen to a closed footprint.
+    /// Goes from an observation to a closed footprint.
     pub(super) async fn advance(&mut self, seen: &Observation) -> Result<Round, Failure> {
         if seen.is_derived() && seen.etag.is_none() {
             return Ok(Round::Closed);
@@ -277,7 +277,7 @@ impl<'e> Pass<'e> {
         self.finish(seen, &wanted, state, &plan, etag, &written).await
     }
 
-    /// Brings rows up to date with their lists in blobs, where somebody has stopped in between.
+    /// Brings rows up to date with their lists in blobs, where another writer stopped halfway.
     pub(super) async fn catch_up(&self, seen: &Observation) -> Result<(), Failure> {
         for (account, site) in &seen.behind {
             self.document(account, site)?.catch_up().await?;
@@ -288,7 +288,7 @@ impl<'e> Pass<'e> {
     /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
     /// another pass was faster.
     pub(super) async fn announce(&mut self, seen: &Observation, plan: &Plan) -> Result<Option<Option<ETag>>, Failure> {
-        // Before anything is announced: how long that takes counts for nobody.
+        // Before anything is announced, so that the waiting time counts against no deadline.
         self.take_value_slot().await;
         let Some(footprint) = &plan.announce else { return Ok(Some(seen.etag.clone())) };
         let stranger = self.meets_a_stranger(seen);
@@ -326,7 +326,7 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Syncs on what was derived into the source of another view, queues rechecks, and closes the footprint.
+    /// Syncs the primaries derived into the source of another view, queues rechecks, and closes the footprint.
     pub(super) async fn finish(
         &mut self,
         seen: &Observation,
@@ -337,14 +337,15 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<Round, Failure> {
         self.sync_on(plan).await?;
-        // Before the footprint is closed: until then whoever comes next does so again.
+        // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.keys().filter(|_| self.looks == Looks::Everything);
         self.queue_carries(plan.changed().chain(all)).await?;
         let absent = state == State::Absent;
         let close = plan::close(&self.situation(seen, wanted, state), plan, written);
         if absent || plan.disturbed || !close.again.is_empty() {
-            // Before the footprint forgets them. A tombstone is removed by the same second look; and what disturbed this
-            // pass may have been about to write the primary, which may still happen when its job is long over.
+            // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
+            // disturbed this one may have been about to write the primary, which may still happen long after the end of
+            // its job.
             self.queue_recheck(&close.again).await?;
         }
         self.tell_contenders(seen, plan, &close.footprint).await?;
@@ -364,7 +365,7 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// A derived row whose table is itself the source of views is a primary there: its items follow.
+    /// A derived row in a table that is itself the source of views is a primary there: its items follow.
     async fn sync_on(&self, plan: &Plan) -> Result<(), Failure> {
         if planted(Bug::NoSyncOn) {
             return Ok(());
@@ -372,7 +373,8 @@ impl<'e> Pass<'e> {
         for address in plan.changed() {
             let Some((table, key)) = address.site.row() else { continue };
             let target = TableRef { account: address.account.clone(), table: table.clone() };
-            // Rows that are derived within their own table are no primaries there; what has properties set on it is one.
+            // Rows that are derived within their own table are no primaries there; rows with properties set on them
+            // are.
             let is_primary = target != *self.source || address.part == Some(Part::Properties);
             let catalog = &self.engine.catalog;
             if is_primary && (catalog.has_views(&target) || catalog.ranges_over(&target).next().is_some()) {

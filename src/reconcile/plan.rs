@@ -1,7 +1,7 @@
-//! What a pass will do: a pure function of what it has seen.
+//! The plan of a pass: a pure function of its observation.
 //!
-//! Nothing here asks a store. A plan says what to announce, which items to write and under which
-//! condition, and what the footprint will say afterwards; `pass` walks it without choices of its own.
+//! Nothing here asks a store. A plan has the announcement, the items to write with their conditions, and the footprint
+//! afterwards; `pass` walks it without choices of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
 use crate::shared::Found;
 
-/// What a look at an item's row found.
+/// Result of a look at an item's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Look {
     /// No row.
@@ -26,16 +26,16 @@ pub(super) enum Look {
     Ours(ETag),
     /// There is no entity on which it could be kept.
     Homeless,
-    /// Somebody else's.
+    /// Another owner's.
     Taken {
         /// Its ETag or token; nothing where it cannot be written over.
         etag: Option<ETag>,
         /// Its owner; nothing where evenkeel did not write it.
         owner: Option<Owner>,
     },
-    /// A document of a sink that some pass has announced to write: whatever it says now, an old request may still change it.
+    /// A document of a sink that some pass has announced to write: an old request may still change it, so its content now proves nothing.
     Unsure,
-    /// A document of a sink that nobody has announced to write, and what it says.
+    /// A document of a sink with no announced write, and its content.
     Says(SinkDocument),
 }
 
@@ -83,7 +83,7 @@ impl Plan {
         self.deferred = true;
     }
 
-    /// Whether every key that somebody else had was an item of this very primary, under another view or of another kind,
+    /// Whether every key held by another owner was an item of this very primary, under another view or of another kind,
     /// that this plan drops: then it is free now.
     pub(super) fn frees_what_was_taken(&self) -> bool {
         self.taken.iter().all(|taken| taken.met().is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met)))
@@ -103,19 +103,19 @@ pub(super) struct Situation<'a> {
     pub(super) footprint: &'a Footprint,
     /// The looks taken before the primary was read.
     pub(super) looks: &'a BTreeMap<ItemAddress, Look>,
-    /// What properties say that those looks found on the entities of others.
+    /// Contents of the properties that those looks found on the entities of others.
     pub(super) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// The primary's state.
     pub(super) state: State,
     /// The items that should exist.
     pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
-    /// The large values whose contents this run has.
+    /// The large values with contents in this run.
     pub(super) supplied: &'a BTreeSet<ItemAddress>,
-    /// The blobs that the primary points to, whatever its views are by now.
+    /// The blobs that the primary points to, regardless of its present views.
     pub(super) referred: &'a BTreeSet<Site>,
-    /// Views that cannot derive their items from this state: what they have stays as it is, and listed.
+    /// Views that cannot derive their items from this state: their items stay as they are, and listed.
     pub(super) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
-    /// Whether an old write may be under way: the footprint was changing by somebody else's hand, or an insert of an
+    /// Whether an old write may be under way: the footprint was changed by another pass, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
     /// Now.
@@ -124,7 +124,7 @@ pub(super) struct Situation<'a> {
     pub(super) taint_for: SignedDuration,
 }
 
-/// What a pass will do.
+/// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     /// Nothing to do, not even to close: everything is as this state wants it.
@@ -137,13 +137,13 @@ pub(super) struct Plan {
     pub(super) writes: Vec<Write>,
     /// Items to delete, each at its ETag or token.
     pub(super) drops: Vec<(ItemAddress, ETag)>,
-    /// Items that are gone, or somebody else's, and leave the footprint.
+    /// Items that are gone, or another owner's, and leave the footprint.
     pub(super) forget: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
     pub(super) kept: Vec<(ItemAddress, ETag)>,
-    /// Wanted keys that somebody else has.
+    /// Wanted keys with another holder.
     pub(super) taken: Vec<Taken>,
-    /// Keys that are taken over, and who had each: it still wants it.
+    /// Keys that are taken over, each with its former holder, which still wants it.
     pub(super) evicted: Vec<(ItemAddress, Primary)>,
     /// Wanted properties of entities that do not exist.
     pub(super) waiting: Vec<ItemAddress>,
@@ -156,27 +156,27 @@ pub(super) struct Plan {
 pub(super) struct Write {
     /// Where.
     pub(super) address: ItemAddress,
-    /// What.
+    /// Content to write.
     pub(super) content: Content,
     /// The generation of its view.
     pub(super) generation: u32,
     /// Replace at this ETag or token; insert where there is none.
     pub(super) over: Option<ETag>,
-    /// The item of another view of this primary whose row this one takes.
+    /// The item of another view of this primary that this one replaces in its row.
     pub(super) replaces: Option<ItemAddress>,
 }
 
-/// A wanted key that somebody else has.
+/// A wanted key with another holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Taken {
     /// The key.
     pub(super) address: ItemAddress,
-    /// Who has it; nothing where evenkeel did not write the row.
+    /// The holder; nothing where evenkeel did not write the row.
     pub(super) owner: Option<Owner>,
 }
 
 impl Taken {
-    /// The item of somebody else that was met.
+    /// The other holder's item that was met.
     pub(super) fn met(&self) -> Option<ItemAddress> {
         self.owner.as_ref().map(|owner| self.address.met(&owner.view))
     }
@@ -196,7 +196,7 @@ pub struct OutdatedCatalog {
     pub known: u32,
 }
 
-/// What may be done with an item that the footprint lists.
+/// Treatment of an item that the footprint lists.
 fn status(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> Result<ViewStatus, OutdatedCatalog> {
     let declared = catalog.declares(&address.view);
     let status = catalog.generations.status(&address.view, entry.generation, declared);
@@ -218,7 +218,7 @@ pub(super) fn own_items<'a>(
     })
 }
 
-/// Decides what a pass will do.
+/// Decides the plan of a pass.
 pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let Situation { catalog, source, footprint, looks, state, wanted, .. } = situation;
     let own: BTreeMap<&ItemAddress, &Entry> = own_items(catalog, footprint).collect::<Result<_, _>>()?;
@@ -229,8 +229,8 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 
     let disturbed = situation.disturbed;
     let mut plan = Plan { disturbed, ..Plan::nothing() };
-    // A pass has closed at this very state. It has written every row, under other views perhaps, and fenced off whoever holds an older
-    // state: what it left as it should be needs no more writing.
+    // A pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
+    // of an older state: items left as they should be need no more writing.
     let mut same_state = false;
     if let State::Present(Some(etag)) = state
         && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
@@ -257,7 +257,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let doubted: BTreeSet<(&AccountName, &Site)> =
         looks.iter().filter(|(_, look)| **look == Look::Unsure).map(|(address, _)| (&address.account, &address.site)).collect();
     let known = |address: &ItemAddress| match looks.get(address) {
-        // Whichever view of this primary has announced it.
+        // Regardless of the view of this primary that announced it.
         _ if doubted.contains(&(&address.account, &address.site)) => Look::Unsure,
         Some(look) => look.clone(),
         None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
@@ -291,7 +291,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
             continue;
         }
         match known(address) {
-            // Only who brings it can make it.
+            // Only a run with the content can create it.
             Look::Absent if matches!(item.content, Content::Value(_)) && !situation.supplied.contains(address) => {
                 plan.waiting.push(address.clone());
             }
@@ -315,7 +315,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
     let unwanted = own.keys().copied().chain(looks.keys().filter(|address| !own.contains_key(address)));
-    // What a view that is gone put into blobs stays there as long as something points to it.
+    // Blobs of a removed view stay as long as something points to them.
     let referred = |address: &ItemAddress| address.part.is_none() && situation.referred.contains(&address.site);
     let replaced: BTreeSet<ItemAddress> = plan.writes.iter().filter_map(|write| write.replaces.clone()).collect();
     for address in unwanted.filter(|address| !wanted.contains_key(*address) && !referred(address)) {
@@ -333,8 +333,8 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
             continue;
         }
         if address.site.is_document() {
-            // What is written to the same key replaces it. A delete has no condition, and is right whether it is there or not:
-            // that it was not seen may be old.
+            // A write to the same key replaces it. A delete has no condition, and is right whether the document exists
+            // or not: the absence seen may be out of date.
             let replaced = wanted.keys().any(|other| other.account == address.account && other.site == address.site);
             if !replaced {
                 let version = own.get(address).and_then(|entry| entry.etag.clone()).unwrap_or_else(|| ETag::token(0));
@@ -367,7 +367,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     Ok(plan)
 }
 
-/// Whether a footprint that is too large holds what is left of it when the plan has been carried out.
+/// Whether the remainder of a footprint that is too large fits once the plan has been carried out.
 fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
     let mut left = announced.clone();
     plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).for_each(|address| drop(left.items.remove(address)));
@@ -375,7 +375,8 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
 }
 
 impl Situation<'_> {
-    /// Whether properties that were looked at do not say what they should, whoever has changed them without a new token.
+    /// Whether the properties that were looked at differ from their expected content, because another writer changed
+    /// them without a new token.
     fn says_otherwise(&self, address: &ItemAddress) -> bool {
         match (self.said.get(address), self.wanted.get(address).map(|item| &item.content)) {
             (Some(said), Some(Content::Properties(values))) => !odata::same_properties(said, values),
@@ -389,10 +390,10 @@ fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag))
 }
 
-/// Whether an item stays as it is. A row is always written, which fences off whoever still holds an older state of the
-/// primary. A member says nothing of the primary but that it belongs there, nor does a large value, and whoever would take it
-/// away announces that first: it is written only where somebody has, or where it is to be brought up to date. So is a document of
-/// a sink, whose version is a hash of its content: whoever would write another one announces that first.
+/// Whether an item stays as it is. A row is always written, which fences off holders of an older state of the primary.
+/// A member says nothing of the primary but that it belongs there, nor does a large value, and every removal of one is
+/// announced first: it is written only where one was announced, or where it is to be brought up to date. So is a
+/// document of a sink, as its version is a hash of its content: every write of another version is announced first.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     match (&item.content, entry) {
         (Content::Member | Content::Value(_), Some(_)) => is_unchanged(entry, etag, item),
@@ -412,7 +413,7 @@ fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
 }
 
 /// The footprint to write before any item is touched: it lists everything that may come to exist, and
-/// marks everything whose existence is about to change.
+/// marks every item about to be created or dropped.
 fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     let mut footprint = situation.footprint.clone();
     if matches!(footprint.settled, Settled::At { .. } | Settled::Waiting { .. }) {
@@ -456,11 +457,11 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
 pub(super) struct Close {
     /// The footprint to write.
     pub(super) footprint: Footprint,
-    /// What is to be looked at once more, when no forgotten request can arrive any more.
+    /// Items to look at again, when no forgotten request can arrive any more.
     pub(super) again: Vec<ItemAddress>,
 }
 
-/// Decides how a pass ends whose plan was carried out: `written` has the new ETag of every write.
+/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write.
 pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<ItemAddress, ETag>) -> Close {
     let mut footprint = plan.announce.clone().unwrap_or_else(|| situation.footprint.clone());
     let mut removed = Vec::new();
@@ -484,7 +485,7 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
     let Footprint { items, contenders, .. } = &mut footprint;
     contenders.retain(|item| items.contains_key(item));
     footprint.settled = match &situation.state {
-        // A key that somebody else has leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
+        // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
         // the next sync of this state must try again.
         _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => Settled::Never,
         State::Absent => Settled::Absent,
@@ -500,26 +501,26 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
     let mut again = if footprint.tainted_until.is_some() { removed } else { Vec::new() };
     again.retain(|address| !address.site.is_document());
     if plan.disturbed {
-        // An old write of a document may arrive over a newer one, and after it was dropped. Whoever was in the way announced it, so
-        // that it is among what this pass has written or dropped.
+        // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
+        // it, so that it is among the items that this pass has written or dropped.
         again.extend(plan.changed().filter(|address| address.site.is_document()).cloned());
     }
     Close { footprint, again }
 }
 
 impl Write {
-    /// Whether it makes something that was not there, or writes what has no version: that is announced.
+    /// Whether it makes something that was not there, or writes an item without a version: such changes are announced.
     fn is_announced(&self) -> bool {
         self.over.is_none() || matches!(self.content, Content::Document(_))
     }
 }
 
-/// What a row at an item's address is to this primary.
+/// Relation of the row at an item's address to this primary.
 pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
     row.map_or(Look::Absent, |row| look_at(address, primary, Owner::of(&row.entity), row.etag))
 }
 
-/// What a blob at an item's address is to this primary.
+/// Relation of the blob at an item's address to this primary.
 pub(super) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
     let Some(blob) = blob else { return Look::Absent };
     match Owner::of_blob(&blob.metadata) {
@@ -536,8 +537,8 @@ fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag:
     }
 }
 
-/// What a part of a document at an item's address is to this primary. A member belongs to whom it names, properties say
-/// whose they are.
+/// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
+/// that they name.
 pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: Found, owner: Option<&Owner>) -> Look {
     match found {
         Found::Absent => Look::Absent,

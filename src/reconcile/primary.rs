@@ -71,7 +71,7 @@ impl Pass<'_> {
     pub(super) fn operations(&self, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
         let step = || format!("writing the primary {}", self.primary);
         if self.document.is_some() {
-            // A document holds whatever a row does, and is no part of a transaction.
+            // A document can hold any entity that a row can, and is no part of a transaction.
             return Ok(Vec::new());
         }
         let plain = change.operation();

@@ -1,4 +1,4 @@
-//! `put`: writes a primary, and what lies in its own partition with it.
+//! `put`: writes a primary, together with the items in its own partition.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,7 +19,7 @@ use crate::model::{ETag, Entity, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
-/// What a `put` does about the row it finds.
+/// Decision of a `put` for an existing row.
 #[derive(Debug)]
 enum Decision {
     /// This job has written it already.
@@ -96,7 +96,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
         let change = match pass.spill(&seen, change).await? {
             Step::Whole(change) => change,
             Step::Room(change) => {
-                // However that ends: the next round sees what has become of it.
+                // In either case the next round sees the outcome.
                 pass.commit(&seen, &change).await?;
                 if let (Some(row), Some(left)) = (seen.row, change.result()) {
                     room = Some(Room { before: room.map_or(row.etag, |room| room.before), left: left.clone() });
@@ -133,7 +133,7 @@ enum End {
     Never(Failure),
 }
 
-/// What to write over the row that was found.
+/// The write over an existing row.
 async fn decided(
     staging: &mut Staging<'_>,
     stored: Option<&Row>,
@@ -143,7 +143,8 @@ async fn decided(
     if stored.is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
         return Ok(Err(End::Mine));
     }
-    // What its conditions say without its content is asked first: an earlier delivery that met the same has deleted what was staged.
+    // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
+    // blob.
     if room.is_none()
         && let Ok(Some(reason)) = unmet(staging.as_sent(), stored)
     {
@@ -172,7 +173,7 @@ async fn decided(
     })
 }
 
-/// What was staged is gone because an earlier delivery took it, where a later job has written the entity since.
+/// The staged blob is gone because an earlier delivery took it, and a later job has written the entity since.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored.and_then(|row| Stamp::of(&row.entity)).is_some_and(|written| written.enqueued >= delivery.stamp.enqueued);
     let taken = delivery.dequeue_count > 1 && later;
@@ -212,7 +213,7 @@ impl Pass<'_> {
     }
 }
 
-/// Refuses a row that a view has made, in whatever table: no job writes or deletes one.
+/// Refuses a row derived by a view, in any table: no job writes or deletes one.
 pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
     let derived = match (&seen.derived, &seen.row) {
         (Some(derived), _) => Some(&derived.entity),
@@ -235,7 +236,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
     let entity = stamp.on(put.entity.clone());
     Ok(Decision::Write(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
-        // What views keep on it is theirs.
+        // Properties that views keep on it are theirs.
         (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
             Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
         }

@@ -12,7 +12,7 @@ use crate::model::job::Primary;
 use crate::ports::Ttl;
 
 impl Engine {
-    /// Queues a job, JSON; `what` says what for, where it cannot be.
+    /// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
     pub(super) async fn queue(&self, job: &str, delivery: &Delivery, what: impl Fn() -> String + Send) -> Result<(), Failure> {
         let account = self.stores.account(&delivery.account);
         let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;

@@ -1,11 +1,11 @@
-//! What a primary has by the claims of others: a pass takes it in before it derives.
+//! Receiving the claims of others on a primary: a pass applies them before it derives.
 //!
 //! ```text
 //!   read the primary ──▶ read the claims on it ──▶ write it at the ETag read, where it says something else
 //! ```
 //!
 //! The claims are read after the primary: a claim that changes later is carried to every entity that is there by then, and one
-//! that was there before is seen here. So nobody falls between a pass of its own and the carrying.
+//! that was there before is seen here. So no entity is missed between its own pass and the carry.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::model::item::VIEW_PROPERTY;
 use crate::model::{AccountName, ETag, Entity, ItemAddress, Key, Part, Row, Site, TableName, ViewName};
 use crate::shared::{self, Becomes, Received};
 
-/// Whether a pass asks what others say to its primary.
+/// Whether a pass reads the claims of others on its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     /// It reads their claims.
@@ -60,7 +60,7 @@ impl Engine {
         (!claim.values.is_empty()).then_some(claim)
     }
 
-    /// What an entity of this table should have of a view by these claims.
+    /// The properties of a view that an entity of this table should have by these claims.
     pub(super) fn received(&self, view: &View, table: &TableRef, entity: &Entity, claims: &[Claim]) -> Result<Received, Failure> {
         let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
         let token = ETag::token(self.chance.next_u64());
@@ -75,15 +75,15 @@ impl Pass<'_> {
         self.said == Said::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
     }
 
-    /// What a view keeps on the primary itself, as an item.
+    /// The properties that a view keeps on the primary itself, as an item.
     pub(super) fn on_itself(&self, view: ViewName) -> ItemAddress {
         let site = Site::Row { table: self.source.table.clone(), key: self.primary.key.clone() };
         ItemAddress { view, account: self.source.account.clone(), site, part: Some(Part::Properties) }
     }
 
-    /// What the primary becomes by the claims on it, and the views of which it says something else; none where it is as it should be.
+    /// The primary with the claims applied, and the views that change it; `None` where it is up to date.
     pub(super) async fn awaits(&self, row: Option<&Row>) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
-        // What was derived from others is written by them alone.
+        // Rows derived from others are written by their owners alone.
         let Some(row) = row.filter(|row| self.receives() && row.entity.get(VIEW_PROPERTY).is_none()) else { return Ok(None) };
         let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
         for view in self.engine.catalog.ranges_over(self.source) {
@@ -97,7 +97,7 @@ impl Pass<'_> {
         Ok((!differ.is_empty()).then_some((entity, differ)))
     }
 
-    /// Writes what the primary has by the claims on it, and goes on from there. `false` where a race was lost.
+    /// Writes the primary with the claims applied, and goes on from there. `false` where a race was lost.
     pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
         let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? else { return Ok(true) };
         let step = || format!("setting what others say on {}", self.primary);

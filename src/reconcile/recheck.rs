@@ -14,7 +14,7 @@ use crate::model::{EntityKey, ItemAddress, Key, TableName, body};
 pub struct Recheck {
     /// The primary.
     pub primary: Primary,
-    /// The items to look at, beside what its footprint says.
+    /// The items to look at, beside those marked in its footprint.
     pub items: Vec<ItemAddress>,
 }
 

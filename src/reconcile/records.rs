@@ -1,6 +1,6 @@
-//! What audits found, in the table `EvenkeelAudits`: one row for each view, the partition its source table.
+//! Findings of audits, in the table `EvenkeelAudits`: one row for each view, the partition its source table.
 //!
-//! The last audit that ended is kept, whichever that was. Of views of tables by date there is a row for each table, which goes with it.
+//! Only the last completed audit is kept. Of views of tables by date there is a row for each table, which goes with it.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn table() -> TableName {
     TableName::new("EvenkeelAudits").expect("a table name")
 }
 
-/// Keeps what an audit found.
+/// Keeps the findings of an audit.
 pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCursor) -> Result<(), Failure> {
     let now = EdmDateTime::from_timestamp(engine.clock.now()).map_err(|error| permanent("reading the clock", error))?;
     for view in engine.catalog.views_of(source).chain(engine.catalog.ranges_over(source)) {
@@ -50,7 +50,7 @@ pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCurs
     Ok(())
 }
 
-/// Forgets what audits of a table found that is being dropped.
+/// Forgets the audit findings of a table that is being dropped.
 pub(super) async fn forget(engine: &Engine, source: &TableRef) -> Result<(), Failure> {
     for view in engine.catalog.views_of(source) {
         let step = || format!("forgetting what audits of {source} found");
@@ -82,13 +82,13 @@ pub async fn audited_primaries(tables: &dyn TableStore, source: &TableName) -> R
     }))
 }
 
-/// What audits found in an account, view by view. Rows that say nothing of the kind are left out.
+/// The audit findings of an account, view by view. Rows without such findings are left out.
 pub async fn audit_records(tables: &dyn TableStore, catalog: &Catalog) -> Result<Vec<AuditRecord>, StoreError> {
     let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
     let rows = all_rows(tables, &table(), Query::default()).await?;
     for record in rows.iter().filter_map(|row| record(&row.entity)) {
-        // Of a view over a range there are two tables to audit, the one's and the many's. Of tables by date the latest counts: who
-        // audits them goes on with the new ones.
+        // Of a view over a range there are two tables to audit, the one's and the many's. Of tables by date the latest counts, as later
+        // audits cover the new ones.
         let by_date = catalog.dated_views.contains_key(&record.view);
         let known = records.entry(record.view.clone()).or_insert_with(|| AuditRecord { drift: 0, ..record.clone() });
         known.drift += record.drift;

@@ -1,4 +1,4 @@
-//! What reconciling a primary would do now, for people.
+//! The plan of reconciling a primary now, in readable form.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::plan::{Plan, State, Taken};
 use super::taken;
 use crate::model::{EntityKey, ItemAddress, Row, ViewName, cause};
 
-/// What reconciling a primary would do now.
+/// The plan of reconciling a primary now.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlanReport {
     /// The primary's table.
@@ -29,15 +29,15 @@ pub struct PlanReport {
     pub update: Vec<ItemAddress>,
     /// Items to delete.
     pub delete: Vec<ItemAddress>,
-    /// Items that are gone already, or somebody else's, and leave the footprint.
+    /// Items that are gone already, or another owner's, and leave the footprint.
     pub forget: Vec<ItemAddress>,
-    /// Wanted keys that somebody else has, and whose they are.
+    /// Wanted keys with another holder, and that holder.
     pub taken: Vec<TakenItem>,
     /// Wanted properties of entities that do not exist: they are set by a sync once those are there. And blobs that the primary
     /// points to and that are gone: they come back with a `put` of the value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
-    /// Views that cannot derive their items from the primary, and why: what they have stays as it is.
+    /// Views that cannot derive their items from the primary, with the reason: their items stay as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub underived: Vec<UnderivedView>,
 }
@@ -51,28 +51,28 @@ pub struct UnderivedView {
     pub error: String,
 }
 
-/// A wanted key that somebody else has.
+/// A wanted key with another holder.
 #[derive(Debug, Clone, Serialize)]
 pub struct TakenItem {
     /// The key.
     #[serde(flatten)]
     pub address: ItemAddress,
-    /// Whose it is.
+    /// The holder.
     pub by: String,
 }
 
-/// What a pass would find and do, before it does it.
+/// The observation and plan of a pass, before it runs.
 pub(super) struct Ahead {
-    /// The primary in it says what others have to say to it.
+    /// The observation, with the claims of others applied to the primary.
     pub(super) seen: Observation,
-    /// What others have to say to the primary and it does not say yet.
+    /// Claims of others not applied to the primary yet.
     pub(super) received: Vec<ItemAddress>,
     pub(super) plan: Plan,
 }
 
 impl Pass<'_> {
-    /// Sees what a pass would, and looks at the keys that it would meet for the first time: one that somebody else
-    /// has shows before anything is written.
+    /// Observes as a pass does, and looks at the keys that it would meet for the first time: one with another holder
+    /// shows before anything is written.
     pub(super) async fn observe_ahead(&mut self) -> Result<Observation, Failure> {
         let first = self.observe().await?;
         if !self.has_views() {
@@ -86,7 +86,7 @@ impl Pass<'_> {
         self.observe().await
     }
 
-    /// What a pass that sees this would do.
+    /// The plan of a pass with this observation.
     pub(super) async fn look_ahead(&mut self, mut seen: Observation) -> Result<Ahead, Failure> {
         let mut received = Vec::new();
         if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
@@ -99,7 +99,7 @@ impl Pass<'_> {
         Ok(Ahead { seen, received, plan })
     }
 
-    /// What this pass would do.
+    /// The plan of this pass.
     pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
         let seen = self.observe_ahead().await?;
         let Ahead { seen, received, plan } = self.look_ahead(seen).await?;

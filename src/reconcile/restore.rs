@@ -1,6 +1,6 @@
 //! `restore`: the way back out of an archive.
 //!
-//! The source row is inserted, never written over: an entity that was created anew since is somebody's
+//! The source row is inserted, never written over: an entity that was created anew since is
 //! live data. And it is always written after the archived row was read and before that is deleted:
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
 //! ```
 //!
-//! Whichever way the two overlap, one of the deletions fails: an entity is never gone from both places.
+//! In every overlap of the two, one of the deletions fails: an entity is never gone from both places.
 //!
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job says what it lacks.
@@ -42,7 +42,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
     }
     let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
     let mut kept = Kept::in_archive(engine, archive, key, delivery)?;
-    // The version of the archived row after whose reading this run has written the source.
+    // The version of the archived row that this run had read before it wrote the source.
     let mut restored: Option<ETag> = None;
     loop {
         kept.next_round()?;
@@ -85,11 +85,11 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
             (None, _) => Some(Change::Insert(entity())),
             (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
             // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
-            // job that is about to delete what it has copied; that job then fails to, and reads again.
+            // job that is about to delete the row that it copied; that job then fails to, and reads again.
             (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) || planted(Bug::RestoreKeepsTheEarlier) => {
                 Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
             }
-            // What was brought back was an earlier version than what is in the archive now.
+            // The restored entity is an earlier version than the one in the archive now.
             (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
             (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(Change::Replace(entity(), stored.etag.clone())),
             (Some(_), None) => {

@@ -1,9 +1,9 @@
 //! Seals on cursors: a cursor is believed where a worker wrote it into this very message.
 //!
-//! A cursor says what need not be done any more. Whoever may add messages could have a table dropped whose rows are in no archive, or
-//! figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
-//! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. What bears no seal, or a wrong one, counts
-//! for nothing: the job begins anew.
+//! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
+//! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
+//! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
+//! counts for nothing: the job begins anew.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -40,7 +40,7 @@ impl Engine {
         Ok(job)
     }
 
-    /// An outcome whose cursor bears the seal.
+    /// An outcome with a sealed cursor.
     pub(super) async fn sealed(&self, job: &Job, outcome: Outcome, delivery: &Delivery) -> Result<Outcome, Failure> {
         let Outcome::Advanced { mut fields, summary } = outcome else { return Ok(outcome) };
         if let Some(cursor) = fields.get_mut("cursor") {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn it_is_hmac_sha256() {
-        // RFC 4231, test case 1, whose key of 20 bytes is filled up with zeros.
+        // RFC 4231, test case 1, with a key of 20 bytes, filled up with zeros.
         let mut key = [0; SECRET];
         key[..20].fill(0x0b);
         assert_eq!(hex::encode(hmac(&key, "Hi There")), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");

@@ -1,5 +1,6 @@
 //! Second looks: queued when something was dropped that an old insert might still bring back, or written to a sink over which an
-//! old write might still come, and when a primary is gone, whose emptied footprint (a tombstone) stays until nobody can still hold the old state.
+//! old write might still come, and when a primary is gone, because its emptied footprint (a tombstone) stays until no pass can still hold
+//! the old state.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ impl Pass<'_> {
         if self.has_views() || self.receives() { self.queue_recheck(&[]).await } else { Ok(()) }
     }
 
-    /// A second look: what was dropped while an old insert might still arrive, and tombstones that have
+    /// A second look: items dropped while an old insert might still arrive, and tombstones that have
     /// served their time.
     pub(super) async fn recheck(mut self, recheck: &Recheck) -> Result<Summary, Failure> {
         self.touched.extend(recheck.items.iter().cloned());

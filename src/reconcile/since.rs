@@ -1,4 +1,4 @@
-//! What was written since a job was enqueued, as far as anybody can know. Pure.
+//! Detection of writes since a job was enqueued, within the precision of the clocks. Pure.
 //!
 //! A message may be doubled by its sender's own retries, and the double is delivered for the first time when the job is long done. So
 //! every delivery asks, not only those that come again. Two clocks are compared: a row's `Timestamp` is the table service's, the time
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The first delivery has the wider margin: a client that writes an entity and sends the job at once must not be told that the entity was
-//! written since, because the queue service's clock is behind. A delivery that comes again keeps to what the clocks can tell: an
+//! written since, because the queue service's clock is behind. A delivery that comes again keeps to the precision of the clocks: an
 //! earlier one may have done the job. Where it is not known how far the two are apart, that is as far as answers leave possible.
 
 use jiff::{SignedDuration, Timestamp};
@@ -23,14 +23,13 @@ use crate::model::job::Stamp;
 use crate::planted::{Bug, planted};
 use crate::ports::ClocksApart;
 
-/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was
-/// written before it, as far as anybody can know.
+/// Queues tell times in whole seconds, cut off: a write within the second of the enqueueing counts as before it.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
-/// How far the clocks of a table and a queue service may be apart for the first delivery of a job to act on what was written just
+/// How far the clocks of a table and a queue service may be apart for the first delivery of a job to act on an entity written just
 /// before it was sent. Servers of one region agree within fractions of a second; ten are an order of magnitude more.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
-/// How far a worker's clock may be off: the service refuses what is signed by one that is further.
+/// How far a worker's clock may be off: the service refuses signatures of one that is further off.
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
 /// Whether a row may have been written since the job was enqueued. `by_worker`: when it was, by a worker's clock, where no service says so.
@@ -44,11 +43,11 @@ pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Ti
     written.saturating_add(margin).is_ok_and(|written| written >= enqueued)
 }
 
-/// Whether what is there was written since the job was enqueued, and not by a job that was enqueued before it: an earlier message of
-/// the job, or an earlier delivery, may have taken away what was there before.
+/// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an earlier
+/// message of the job, or an earlier delivery, may have taken away the previous one.
 pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> bool {
     let enqueued = delivery.stamp.enqueued;
-    // Queues keep no order: a put that was sent before a delete and runs after it has written what the delete means.
+    // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means.
     let by_an_older_job = Stamp::of(&row.entity).is_some_and(|written| written.enqueued <= enqueued);
     if by_an_older_job {
         return false;
@@ -127,7 +126,7 @@ mod tests {
             ((-41, -39), "2026-11-20T15:00:40Z", false, true),
             ((-41, -39), "2026-11-20T15:00:49.9Z", false, true),
             ((-41, -39), "2026-11-20T15:00:50Z", true, true),
-            // Nobody knows which is ahead.
+            // Unknown which is ahead.
             ((-30, 30), "2026-11-20T14:59:30Z", false, false),
             ((-30, 30), "2026-11-20T14:59:31Z", false, true),
             ((-30, 30), "2026-11-20T15:00:10.9Z", false, true),

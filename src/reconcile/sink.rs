@@ -1,9 +1,9 @@
 //! Items that are documents of a sink: written, dropped and looked at without versions.
 //!
-//! A sink takes whatever arrives last, so what conditions give elsewhere comes from the footprint: every write is announced in it,
-//! an update too, and what an old request may still change is written or dropped once more when it no longer can
-//! (`docs/decisions/0022-sinks.md`). Whoever changes something here holds no older state of the primary than the footprint's last
-//! announcement: another pass that holds one fails to announce.
+//! A sink keeps the write that arrives last, so the guarantees of conditions elsewhere come from the footprint: every
+//! write is announced in it, an update too, and a document that an old request may still change is written or dropped
+//! once more when it no longer can (`docs/decisions/0022-sinks.md`). A writer here holds no older state of the primary
+//! than the footprint's last announcement: another pass that holds one fails to announce.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl<'e> Pass<'e> {
         found.map_err(|error| permanent(format!("finding the sink of documents of {}", self.primary), error))
     }
 
-    /// Makes a document say what it should, or deletes it. A write returns the hash of its content.
+    /// Writes a document with its expected content, or deletes it. A write returns the hash of its content.
     pub(super) async fn request_document(
         &self,
         deed: Deed<'_>,
@@ -43,7 +43,7 @@ impl<'e> Pass<'e> {
         Ok(written.and_then(|written| written.into_iter().next().unwrap_or(Ok(()))).map(|()| token))
     }
 
-    /// Whether what this pass writes to a sink now is there, or lost, before anybody looks once more because of its announcement. A
+    /// Whether a write of this pass to a sink now has arrived, or is lost, before the recheck of its announcement. A
     /// worker that was suspended for long announces again.
     pub(super) fn is_in_time(&self) -> bool {
         let Some((wall, steady)) = self.announced_at else { return false };
@@ -52,8 +52,8 @@ impl<'e> Pass<'e> {
         by_wall.max(clock.monotonic().saturating_sub(steady)) < self.engine.may_write_for()
     }
 
-    /// Looks at a document. Where some pass has announced to write it, what is read would say nothing: it is not asked. (Who only
-    /// compares asks all the same.)
+    /// Looks at a document. Under an announced write the content read would prove nothing: it is not asked. (A
+    /// comparison asks all the same.)
     pub(super) async fn look_at_document(
         &self,
         footprint: &Footprint,

@@ -1,16 +1,16 @@
-//! A series that outgrows its row: making room for what is merged into it.
+//! A series that outgrows its row: making room for a merge into it.
 //!
-//! What a row holds is nowhere else, so that it must not leave the row before the blob that takes it is there for good. That takes
-//! two writes of the row, and each pass in between finds an entity that is whole:
+//! The properties of a row are nowhere else, so that they must not leave the row before the blob that takes them is there for good. That
+//! takes two writes of the row, and each pass in between finds an entity that is whole:
 //!
 //! ```text
-//!   announce ─▶ upload the blob: what the last one had, and half of the row ─▶ the row says `ek_spilling`   nothing has left it
-//!   close: the blob is pointed to, and nobody drops it any more
-//!   the row without what the blob has; `ek_spilled` names the blob, in place of the last one ─▶ drop the last one ─▶ close
+//!   announce ─▶ upload the blob: the last one's properties, and half of the row ─▶ the row says `ek_spilling`   nothing has left it
+//!   close: the blob is pointed to, and no pass drops it any more
+//!   the row without the blob's properties; `ek_spilled` names the blob, in place of the last one ─▶ drop the last one ─▶ close
 //! ```
 //!
-//! Whoever stops in between leaves a row that is full and says `ek_spilling`: the next merge reads that blob and carries on. What is in the
-//! row counts, whatever the blob says: a value that comes late is taken along the next time.
+//! A stop in between leaves a row that is full and has `ek_spilling`: the next merge reads that blob and carries on.
+//! The values in the row win over those in the blob: a value that comes late is taken along the next time.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ use crate::patterns::spill;
 /// Properties by name.
 type Properties = BTreeMap<String, EdmValue>;
 
-/// What is to be written.
+/// The next write.
 pub(super) enum Step {
     /// The change, all of it.
     Whole(Change),
-    /// What makes room for it: it comes after that.
+    /// The write that makes room; the change itself comes after it.
     Room(Change),
 }
 
@@ -59,7 +59,7 @@ enum SpillError {
     TooLarge { bytes: usize },
 }
 
-/// A blob that properties have gone into, and what it says.
+/// A blob that properties have gone into, with its content.
 struct Spilled {
     pointer: Pointer,
     content: Bytes,
@@ -67,7 +67,7 @@ struct Spilled {
 }
 
 impl Pass<'_> {
-    /// Makes room in the row for what is to be written, where the table's view says so.
+    /// Makes room in the row for a change, where the table's view says so.
     pub(super) async fn spill(&mut self, seen: &Observation, change: Change) -> Result<Step, Failure> {
         let excess = change.result().map_or(0, spill::excess);
         if excess == 0 || !self.spills() {
@@ -95,7 +95,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes out of an entity what its row cannot take.
+    /// Takes the excess out of an entity.
     fn spill_whole(&mut self, mut entity: Entity) -> Result<Entity, Failure> {
         let excess = spill::excess(&entity);
         let Some(out) = spill::outgoing(&entity, &self.engine.catalog.kept_in_rows(self.source), excess) else {
@@ -120,7 +120,8 @@ impl Pass<'_> {
             }
             if spill::excess(&rest) == 0 {
                 rest.properties.remove(SPILLING);
-                // It is there; and should somebody take it away nevertheless, before the row is written, it is put there again.
+                // It is there; should another program remove it nevertheless before the row is written, it is uploaded
+                // again.
                 self.supply_blob(&there.pointer, there.content);
                 return Ok(Step::Whole(Change::Replace(rest.with(SPILLED, there.pointer.to_string()), etag)));
             }
@@ -152,7 +153,7 @@ impl Pass<'_> {
         entity.get(property).and_then(Pointer::of).filter(|pointer| pointer.is_of(&self.folder))
     }
 
-    /// Reads what has left a row. Nothing where the blob is gone.
+    /// Reads the properties that have left a row. Nothing where the blob is gone.
     async fn read_spilled(&self, pointer: Pointer) -> Result<Option<Spilled>, Failure> {
         let Some((_, large)) = self.engine.catalog.large_values_of(self.source) else { return Ok(None) };
         let Some(container) = &pointer.container else { return Ok(None) };
@@ -197,7 +198,7 @@ impl Pass<'_> {
     }
 }
 
-/// The row as it was, and pointing to a blob that is to take some of it. It is nobody's write: the stamp on it stays, unless there is no
+/// The row as it was, and pointing to a blob that is to take some of it. It is no job's write: the stamp on it stays, unless there is no
 /// room for it.
 fn pointing(row: &Row, pointer: &Pointer) -> Change {
     let room = Entity::new(row.entity.key.clone()).with(SPILLING, pointer.to_string());

@@ -1,6 +1,6 @@
-//! What a `put` finds in staged blobs: a whole entity, or large values of one.
+//! Staged blobs of a `put`: a whole entity, or large values of one.
 //!
-//! A staged blob is read as one version, and deleted at that version when its job is done. A job that fails for good keeps what
+//! A staged blob is read as one version, and deleted at that version when its job is done. A job that fails for good keeps the blobs
 //! it staged, so that it can be queued again.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ const ENTITY_COPIES: u64 = 3;
 /// The staged blobs of one job.
 pub(super) struct Staging<'e> {
     engine: &'e Engine,
-    /// What its entity takes, as long as it is here.
+    /// Memory taken by its entity, as long as it is here.
     memory: Option<MemoryGrant>,
     blobs: &'e dyn BlobStore,
     account: &'e TableRef,
@@ -42,7 +42,7 @@ pub(super) struct Staging<'e> {
 )]
 pub(super) struct Gone(BlobName);
 
-/// A staged blob is not what its job says.
+/// A staged blob does not match its job.
 #[derive(Debug, thiserror::Error)]
 enum StagedError {
     #[error("the staged blob {STAGING}/{name} has the SHA-256 {found}, and the job says {said}: it was changed, or damaged on its way")]
@@ -116,7 +116,7 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
-    /// Deletes what was staged, now that the job is done. What was staged anew meanwhile is left alone.
+    /// Deletes the staged blobs, now that the job is done. A blob staged anew meanwhile is left alone.
     pub(super) async fn remove(&self) -> Result<(), Failure> {
         for staged in self.put.staged_entity.iter().chain(self.put.staged_values.values()) {
             let step = || format!("deleting the staged blob {STAGING}/{}", staged.name);

@@ -1,7 +1,7 @@
-//! Keys that somebody else has.
+//! Key conflicts: keys held by another primary.
 //!
 //! An item whose key does not contain its primary's whole key can meet another primary's. The owner that the
-//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and remembers who wants it
+//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
 //! (`contenders`), so that it queues their syncs when it gives the key up.
 
 use std::collections::BTreeSet;
@@ -34,11 +34,11 @@ enum Enlisted {
     Done,
     /// The footprint does not list the item.
     Unlisted,
-    /// Somebody was faster, or nobody knows.
+    /// Another writer was faster, or the outcome is unknown.
     Lost,
 }
 
-/// What lies at an item's site, in words.
+/// The kind of content at an item's site, in words.
 pub(super) const fn kind(address: &ItemAddress) -> &'static str {
     match address.site {
         Site::Row { .. } => "a row",
@@ -49,8 +49,8 @@ pub(super) const fn kind(address: &ItemAddress) -> &'static str {
 }
 
 impl Pass<'_> {
-    /// Sees to keys that somebody else has: an owner that no longer wants its key is reconciled first, and
-    /// then the round begins anew. What is left is taken for good.
+    /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
+    /// anew. The remaining conflicts are final.
     pub(super) async fn resolve(&mut self, plan: Plan) -> Result<Option<Plan>, Failure> {
         let mut freed = false;
         for Taken { address, owner } in &plan.taken {
@@ -66,7 +66,7 @@ impl Pass<'_> {
                 }
             } else if self.depth == 0 && !self.still_wants(owner, address).await? {
                 // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
-                // at all the same. Whatever else keeps the owner from being wholly in step is its own job's matter,
+                // at all the same. Other failures to bring the owner in step are its own job's matter,
                 // unless the store is at fault.
                 let met = address.met(&owner.view);
                 match self.engine.nested(&owner.primary, Some(met), self.delivery, self.depth + 1).await {
@@ -118,7 +118,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Queues a sync of every contender of an item that leaves the footprint. Where somebody else has its key already, the contenders
+    /// Queues a sync of every contender of an item that leaves the footprint. Where its key has another holder already, the contenders
     /// wait for that one.
     pub(super) async fn tell_contenders(&self, seen: &Observation, plan: &Plan, left: &Footprint) -> Result<(), Failure> {
         let Some(delivery) = self.delivery else { return Ok(()) };
@@ -159,7 +159,7 @@ impl Pass<'_> {
         Ok(wanted.failed.contains_key(&owner.view) || wanted.items.contains_key(&address.met(&owner.view)))
     }
 
-    /// The failure of a job whose primary wants a key that somebody else keeps.
+    /// The failure of a job with a primary that wants a key of another holder.
     pub(super) fn taken_failure(&self, plan: &Plan) -> Failure {
         let step = format!("reconciling {}", self.primary);
         let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(self.underived.keys().cloned());

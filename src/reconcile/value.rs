@@ -3,11 +3,11 @@
 //! A value is there before anything points to it, and goes after the last pointer to it has gone:
 //!
 //! ```text
-//!   announce ──▶ upload, only where none is ──▶ write the primary ──▶ drop what it no longer points to ──▶ close
+//!   announce ──▶ upload, only where none is ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
 //! ```
 //!
 //! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, drops one that
-//! it does not point to, and can make none: it leaves the item waiting. A pass that took away what had been uploaded, just before the
+//! it does not point to, and can make none: it leaves the item waiting. A pass that took away an uploaded blob, just before the
 //! pointer was written, announced that first; so the run that writes it finds its footprint changed, looks, and uploads again
 //! before its job is done.
 
@@ -38,7 +38,7 @@ use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, Fil
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
 /// Requests of one large value under way at once.
 const BLOCKS_AT_ONCE: usize = 4;
-/// Memory that a pass takes which carries large values from blob to blob, one value after the other, whatever their size: four blocks
+/// Memory that a pass takes which carries large values from blob to blob, one value after the other, regardless of their size: four blocks
 /// at once, and half as much again where the service sends a block in pieces that are put together.
 pub(super) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
 /// A blob is named by its content, and never changes.
@@ -51,10 +51,10 @@ pub(super) enum Supply {
     Bytes {
         /// The content.
         content: Bytes,
-        /// What it is.
+        /// Content type.
         content_type: String,
     },
-    /// A staged blob, at the version whose hash is known.
+    /// A staged blob, at the version with the known hash.
     Staged(Staged),
     /// Another primary's value, with the same content.
     Copy {
@@ -62,14 +62,14 @@ pub(super) enum Supply {
         account: AccountName,
         /// Its container.
         container: ContainerName,
-        /// What it points to there.
+        /// Its pointer there.
         pointer: Pointer,
     },
     /// An archived entity's value, in a shared folder.
     File {
         /// Where.
         place: FilePlace,
-        /// What it is.
+        /// Content type.
         content_type: Option<String>,
     },
 }
@@ -87,12 +87,12 @@ pub(super) struct Staged {
     pub(super) etag: ETag,
     /// Its length in bytes.
     pub(super) length: u64,
-    /// What it is.
+    /// Content type.
     pub(super) content_type: String,
 }
 
 impl Staged {
-    /// What lies at a place now.
+    /// The blob at a place now.
     pub(super) fn of((account, container, name): (AccountName, ContainerName, BlobName), found: BlobProperties) -> Self {
         Self { account, container, name, etag: found.etag, length: found.length, content_type: found.content_type }
     }
@@ -132,7 +132,7 @@ impl Origin {
 }
 
 impl Pass<'_> {
-    /// Takes large values out of what is to be written, and puts pointers in their place. `staged` are values that wait in
+    /// Takes large values out of a change, and puts pointers in their place. `staged` are values that wait in
     /// staged blobs, by property.
     pub(super) fn take_out(&mut self, change: Change, staged: &BTreeMap<String, (Staged, String)>) -> Result<Change, Failure> {
         let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else {
@@ -170,7 +170,7 @@ impl Pass<'_> {
         Ok(change.with_texts(&texts))
     }
 
-    /// Where this primary's large values come from, for whom it goes to; nothing where it can have none.
+    /// Where this primary's large values come from, for its new owner; nothing where it can have none.
     pub(super) fn origin(&self) -> Option<Origin> {
         let (_, shelf) = self.engine.catalog.shelf_of(self.source)?;
         Some(Origin { shelf, folder: self.folder.clone() })
@@ -193,7 +193,7 @@ impl Pass<'_> {
             let moved = shelf.pointer(&self.folder, &property, pointer.bytes, pointer.sha256.clone());
             let mut moved = moved.map_err(|error| permanent(self.writing(), error))?;
             if let (Shelf::Files { .. }, Some(container)) = (&shelf, &pointer.container) {
-                // A file does not say what it is.
+                // A file has no content type.
                 let version = self.version(from.shelf.account(), (container, &pointer.name)).await?;
                 moved.content_type = version.map(|version| version.content_type);
             }
@@ -232,8 +232,9 @@ impl Pass<'_> {
         Ok(self.upload_values(&plan).await?.map(|_| Announced(Some(announce))))
     }
 
-    /// Makes sure that the large values are still there, now that the row is written and points to them, and before their source
-    /// goes. Whoever looked before the row was there, and meant to drop them, has announced it, or now can no longer.
+    /// Makes sure that the large values are still there, now that the row is written and points to them, and before
+    /// their source goes. A pass that looked before the row was there, and meant to drop them, has announced it, or now
+    /// can no longer.
     pub(super) async fn values_last(&mut self, Announced(mut announced): Announced) -> Result<(), Failure> {
         while let Some(footprint) = &announced {
             let over = self.announced.clone();
@@ -255,7 +256,7 @@ impl Pass<'_> {
         self.values_last(Announced(announced)).await
     }
 
-    /// Copies again what is missing. Nothing where the row is gone, or points to other values.
+    /// Copies missing values again. Nothing where the row is gone, or points to other values.
     async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
         loop {
             self.next_round()?;
@@ -273,7 +274,7 @@ impl Pass<'_> {
         self.supplies = values;
     }
 
-    /// Refuses what a client says to lie in a blob of somebody else's.
+    /// Refuses a client's pointer to a blob of another owner.
     pub(super) fn refuse_foreign(&self, entity: Option<&Entity>) -> Result<(), Failure> {
         if self.engine.catalog.large_values_of(self.source).is_none() {
             return Ok(());
@@ -294,7 +295,7 @@ impl Pass<'_> {
     /// where that is to be looked at first.
     pub(super) fn pointers_lead(&mut self, seen: &Observation, plan: &Plan) -> Result<bool, Failure> {
         let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| self.sites(&row.entity)).collect();
-        // What led nowhere before is no worse now.
+        // A pointer that dangled before is no worse now.
         let new = plan.waiting.iter().filter(|address| address.site.row().is_none() && !before.contains(&address.site));
         let mut lead = true;
         for address in new {
@@ -307,8 +308,8 @@ impl Pass<'_> {
         Ok(lead)
     }
 
-    /// Waits until this pass may carry large values, where it has some to carry: what the job has in hand, and what the service
-    /// copies by itself, takes no part of the memory that is bounded here.
+    /// Waits until this pass may carry large values, where it has some to carry: contents that the job has in hand, and those that the
+    /// service copies by itself, take no part of the memory that is bounded here.
     pub(super) async fn take_value_slot(&mut self) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
@@ -320,7 +321,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Uploads what the primary is to point to. Nothing where a race was lost.
+    /// Uploads the values that the primary is to point to. Nothing where a race was lost.
     pub(super) async fn upload_values(&mut self, plan: &Plan) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
         let mut written = BTreeMap::new();
         let mut again = false;
@@ -379,7 +380,7 @@ impl Pass<'_> {
             }
             Supply::File { place, content_type } => {
                 upload.content_type.clone_from(content_type);
-                // Of the archived entity, whose pointers lead into its own folder.
+                // Of the archived entity, with pointers into its own folder.
                 let files = self.engine.stores.files();
                 let files = files.map_err(|error| permanent(format!("finding the folder of {address}"), error))?;
                 let found = files.find(place).await;
@@ -431,7 +432,7 @@ impl Pass<'_> {
     }
 }
 
-/// What is to be copied is not there: its entity may just have gone, which the next delivery sees.
+/// The value to copy is not there: its entity may just have gone, which the next delivery sees.
 fn gone(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob { container: container.clone(), name: pointer.name.clone() },

@@ -62,7 +62,7 @@ impl Waits {
         Self { clock, spent: Arc::default(), shares: Arc::default() }
     }
 
-    /// Runs something whose waits these are.
+    /// Runs a future and records its waits here.
     pub async fn of<T>(&self, run: impl Future<Output = T>) -> T {
         WAITS.scope(self.clone(), run).await
     }

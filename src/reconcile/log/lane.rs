@@ -1,6 +1,6 @@
 //! Lanes: the lines that go to one blob are gathered and appended together.
 //!
-//! Whoever gets hold of a lane appends what waits there, its own line among it, and answers the others. One that is
+//! The writer that obtains a lane appends all waiting lines, its own among them, and answers the others. One that is
 //! dropped on the way leaves their answers open: they look again, as after any lost answer.
 
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +23,7 @@ use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::storage;
 use crate::reconcile::footprint;
 
-/// How often a blob's metadata is tried to be widened, or a new blob to be begun, against others who do.
+/// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
 const TRIES: u32 = 5;
 
 /// A line to append.
@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Done(Option<ETag>),
     /// It is not.
     Lost,
-    /// Nobody knows.
+    /// Unknown outcome.
     Unanswered,
     /// The store failed.
     Failed(Shared),
@@ -68,11 +68,11 @@ impl Shared {
     }
 }
 
-/// A record whose append may still arrive: when the blob's length was read it ended where the append begins, and afterwards no line of
-/// the record was there.
+/// A record with an append that may still arrive: when the blob's length was read it ended where the append begins, and afterwards no line
+/// of the record was there.
 pub(super) struct Open {
     pub(super) record: Record,
-    /// What the blob's metadata says of its times.
+    /// The time span in the blob's metadata.
     pub(super) span: Option<Span>,
 }
 
@@ -121,7 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lanes {
-    /// Appends a line, together with whatever else waits for the same blob.
+    /// Appends a line, together with all others waiting for the same blob.
     pub(super) async fn append(&self, place: &Place<'_>, entry: Entry) -> Answer {
         let lane = self.lane(place);
         let (answer, mut answered) = oneshot::channel();
@@ -153,8 +153,8 @@ impl Lanes {
 }
 
 impl Lane {
-    /// What one append takes: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity, which
-    /// two jobs or a job that was dropped and is delivered again bring, the second comes with the next append, and finds the first.
+    /// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
+    /// which two jobs or a job that was dropped and is delivered again bring, the second comes with the next append, and finds the first.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = lock(&self.waiting);
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -182,7 +182,7 @@ impl Place<'_> {
             return Ok(answer(&self.doing("widening the span of", &open.blob), error));
         }
         if current.length != open.start {
-            // Somebody has appended; the line itself, perhaps.
+            // Another append was made, possibly of the line itself.
             return Ok(Answer::Lost);
         }
         let record = open.again(line_at(open.start, &entry));
@@ -194,7 +194,7 @@ impl Place<'_> {
         match self.blobs.append(&self.target.container, &open.blob, entry.line.clone(), open.start).await {
             Ok(_) => Ok(Answer::Done(recorded)),
             Err(error) if error.class == ErrorClass::TooLarge => match self.blobs.properties(&self.target.container, &open.blob).await {
-                // It takes no more, from nobody.
+                // The blob is full for every writer.
                 Ok(Some(found)) if found.length == open.start => Err(Entry { over: recorded, ..entry }),
                 // The last one that it took may have been the append before.
                 Ok(_) => Ok(Answer::Lost),
@@ -209,7 +209,7 @@ impl Place<'_> {
         let bytes: usize = batch.iter().map(|waiting| waiting.entry.line.len()).sum();
         let moments = || batch.iter().map(|waiting| waiting.entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
-        // Taken out, so that one who is dropped in between leaves nothing that may be wrong.
+        // Taken out, so that a dropped future leaves no state that may be wrong.
         let mut now = match self.open(current.take(), bytes as u64, Span::new(first, last)).await {
             Ok(now) => now,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
@@ -261,7 +261,7 @@ impl Place<'_> {
                 now.length = position;
                 *current = Some(now);
                 for (answer, etag) in answers.into_iter().zip(etags) {
-                    // Who does not wait any more looks again.
+                    // A caller that no longer waits looks again.
                     let _ = answer.send(Answer::Done(etag));
                 }
             }
@@ -371,7 +371,7 @@ impl Place<'_> {
         Err(self.error(ErrorClass::Transient { retry_after: None }, "others begin and remove this blob"))
     }
 
-    /// Widens what a blob's metadata says of its times, before a line goes there: a reader never misses one.
+    /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
     async fn widen(&self, now: &mut Current, span: Span) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
@@ -405,7 +405,7 @@ fn line_at(position: u64, entry: &Entry) -> LinePlace {
     LinePlace { position, length: entry.line.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
 }
 
-/// What an error says to one line.
+/// The answer to one line for an error.
 fn answer(doing: &str, error: StoreError) -> Answer {
     match error.class {
         ErrorClass::Ambiguous => Answer::Unanswered,
@@ -418,7 +418,7 @@ fn answer(doing: &str, error: StoreError) -> Answer {
     }
 }
 
-/// Says to each of a batch what an error says. Who does not wait any more looks again.
+/// Answers each of a batch with an error. A caller that no longer waits looks again.
 fn reply(batch: Vec<Waiting>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
     for waiting in batch {

@@ -1,4 +1,4 @@
-//! An archive that is a log: lines in append blobs, by hour; **one line per key and ETag**, whatever is delivered twice.
+//! An archive that is a log: lines in append blobs, by hour; **one line per key and ETag**, also for repeated deliveries.
 //!
 //! ```text
 //!   record: where the line will lie   ─▶  append at that very position  ─▶  delete the source  ─▶  forget the record
@@ -12,13 +12,13 @@
 //! under the record's eyes, which keeps every place until one of them is settled.
 //!
 //! An append names its position, so that of two at one position one fails; a record names the position before the
-//! append, and where the appends that it travels with begin. Whoever comes again therefore knows whether a line is
+//! append, and where the appends that it travels with begin. A later delivery therefore knows whether a line is
 //! there, and before a line goes anywhere else the place that was meant for it is taken. Nothing is ever read from a log to
 //! be brought back: there is no `restore`.
 //!
-//! Two jobs may have read one version. A record is removed when its version has left the source: whoever finds none and inserts one
-//! looks at the source once more before the append. Where the version is still there, nobody has logged it and removed the record;
-//! where it has left, another job may have, and nothing is appended.
+//! Two jobs may have read one version. A record is removed when its version has left the source: a job that finds none
+//! and inserts one looks at the source once more before the append. Where the version is still there, no job has logged
+//! it and removed the record; where it has left, another job may have, and nothing is appended.
 //!
 //! Records lie in the table of footprints of the source's account, under `~log~<archive>~<lane>`.
 
@@ -57,7 +57,7 @@ pub(super) struct Log<'e> {
     lane: u32,
     /// When the entity was last written.
     written: Timestamp,
-    /// A record whose line is not there, and may still arrive.
+    /// A record without its line, which may still arrive.
     open: Option<Open>,
     /// The ETag of the record.
     recorded: Option<ETag>,
@@ -84,7 +84,7 @@ impl<'e> Log<'e> {
         format!("{what} the line of {} in archive {}", self.primary, self.archive.name)
     }
 
-    /// This version of the source is what is copied next.
+    /// Sets this version of the source as the next to copy.
     pub(super) fn copies(&mut self, row: &Row) {
         self.written = row.timestamp.map_or(self.delivery.stamp.enqueued, EdmDateTime::timestamp);
     }
@@ -136,7 +136,7 @@ impl<'e> Log<'e> {
         Ok(None)
     }
 
-    /// Whether this version of the source has its line, by whatever job.
+    /// Whether this version of the source has its line, from any job.
     pub(super) fn is_logged(source: &Row, found: Option<&Row>) -> bool {
         found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
     }

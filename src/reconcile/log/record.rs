@@ -1,4 +1,4 @@
-//! What is recorded of a line before it is appended.
+//! The record of a line, written before it is appended.
 
 use sha2::{Digest as _, Sha256};
 
@@ -7,7 +7,7 @@ use crate::model::job::{Primary, Stamp};
 use crate::model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName};
 use crate::reconcile::relocation::SOURCE_ETAG;
 
-/// The property that names the version whose line it is. It stays when the record is taken back.
+/// The property that names the logged version. It stays when the record is taken back.
 pub(super) const LOGGED: &str = "Logged";
 /// The property that lists the earlier places, as JSON: position, length, hash and version of each.
 const FORMER: &str = "Former";

@@ -25,7 +25,7 @@ const ROUNDS: u32 = 10;
 const CONTENT_TYPE: &str = "application/x-ndjson";
 /// The metadata that says how many members there are.
 const COUNT: &str = "ek_count";
-/// The metadata of a blob whose list is being moved elsewhere: it stays as it is.
+/// The metadata of a blob with a list that is being moved elsewhere: it stays as it is.
 const MOVED: &str = "ek_moved";
 
 /// Where a list lies.
@@ -37,11 +37,11 @@ pub(in crate::reconcile) struct Place<'e> {
     pub(in crate::reconcile) block_bytes: u64,
 }
 
-/// What lies there.
+/// Content found at a site.
 pub(in crate::reconcile) enum Lies {
     /// Nothing.
     Nothing,
-    /// Something that is no list; whose, where it says so.
+    /// Content other than a list; its owner, where named.
     Other(Option<Owner>),
     /// A list.
     List(Read),
@@ -58,9 +58,9 @@ pub(in crate::reconcile) struct Read {
 /// How a write ended.
 pub(in crate::reconcile) enum Wrote {
     Done,
-    /// Somebody else was there.
+    /// Another writer was faster.
     Lost,
-    /// Nobody knows.
+    /// Unknown outcome.
     Unanswered,
 }
 
@@ -173,7 +173,7 @@ impl Place<'_> {
         put.map_err(|error| storage(self.step("uploading a block of"), error))
     }
 
-    /// A list whose blocks are gone while it is at its ETag was uploaded by another hand.
+    /// A list with missing blocks at an unchanged ETag was uploaded by another program.
     async fn check_blocks(&self, etag: &ETag, ids: &[u128]) -> Result<(), Failure> {
         let there = self.blobs.block_list(&self.container, &self.name).await;
         let there = there.map_err(|error| storage(self.step("reading the blocks of"), error))?;
@@ -186,8 +186,8 @@ impl Place<'_> {
         }
     }
 
-    /// Says that the list is being moved elsewhere, so that nobody changes it any more. Nothing where somebody was faster, or
-    /// may have been.
+    /// Marks the list as being moved elsewhere, so that no writer changes it any more. Nothing where another writer was
+    /// faster, or may have been.
     pub(in crate::reconcile) async fn mark_moved(&self, read: &Read) -> Result<Option<ETag>, Failure> {
         let mut metadata = item::metadata(&shared_source_text(read.list.source()), read.list.view());
         metadata.insert(COUNT.to_owned(), read.list.count().to_string());

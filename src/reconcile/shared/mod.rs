@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   pass A ── its changes ──┐
-//!   pass B ── its changes ──┤ waiting ──▶ whoever has the turn: read ─▶ change ─▶ write at the ETag ─▶ tell all
-//!   pass C ── its changes ──┘                                 ▲                        │ somebody was faster
-//!                                                             └────────────────────────┘ (what waits meanwhile rides along)
+//!   pass B ── its changes ──┤ waiting ──▶ the holder of the turn: read ─▶ change ─▶ write at the ETag ─▶ tell all
+//!   pass C ── its changes ──┘                                 ▲                        │ another writer was faster
+//!                                                             └────────────────────────┘ (changes that wait meanwhile ride along)
 //! ```
 //!
 //! In one process a document has at most one writer at a time, and every change that waits for it rides along in its next
-//! write: a list that everybody changes costs one read and one write for many changes. Between processes the ETag
+//! write: a list under contention costs one read and one write for many changes. Between processes the ETag
 //! decides. Nothing rests on the turn: a writer that is dropped leaves the others without an answer, and they look again.
 
 mod blob;

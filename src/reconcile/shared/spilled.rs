@@ -1,14 +1,14 @@
-//! Rows whose list lies in a blob: moving it there, changing it, and taking it back.
+//! Rows with a list in a blob: moving it there, changing it, and taking it back.
 //!
 //! ```text
-//!   out     the blob, under a fresh name ─▶ the row names it, at the ETag that it was read at ─▶ what is left over is deleted
+//!   out     the blob, under a fresh name ─▶ the row names it, at the ETag that it was read at ─▶ the remainder is deleted
 //!   change  the blob, at its ETag ─▶ the row's count and figures
 //!   back    the blob is marked as moved, at its ETag ─▶ the row holds the list, at its ETag ─▶ the blob is deleted
 //! ```
 //!
-//! Whoever stops after any step leaves a list that is where its row says. A marked blob takes no more changes: who wants one carries
-//! on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next who
-//! looks; whoever stopped in between has left a footprint that makes its job look.
+//! A stop after any step leaves a list that is where its row says. A marked blob takes no more changes: the next writer
+//! carries on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next
+//! look; a writer that stopped in between has left a footprint that makes its job look.
 
 use super::blob::{Lies, Place, Read, Wrote};
 use super::write::{Answer, Document, Round, answers, operation};
@@ -79,7 +79,8 @@ impl<'e> Document<'e> {
         }
     }
 
-    /// Moves the list of a row into a blob. `row` is what was read, `list` what the list becomes, `base` what else the row becomes.
+    /// Moves the list of a row into a blob. `row` is the row as read, `list` the new list, `base` the rest of the new
+    /// row.
     pub(super) async fn move_out(&self, row: &Row, base: Entity, mut list: BlockedList) -> Result<Wrote, Failure> {
         let step = || format!("moving the list of {} into a blob", self.site);
         let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
@@ -90,14 +91,14 @@ impl<'e> Document<'e> {
         list.reshape();
         match place.write(&mut list, BlobCondition::Absent, self.chance).await? {
             Wrote::Done => {}
-            // Nobody names the blob that may come to be.
+            // No row names the blob that may come to be.
             Wrote::Lost | Wrote::Unanswered => return Ok(Wrote::Lost),
         }
         let entity = spilled::pointing(self.catalog, &self.site, base, &list, (&place.container, &place.name));
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
         entity.check().map_err(|error| permanent(step(), error))?;
         let wrote = self.apply(operation(Becomes::Entity(entity), Some(row), self.key()?).as_ref()).await?;
-        // Where the row went elsewhere, or this is the blob that it names, what was made for an earlier move is of no use.
+        // Where the row went elsewhere, or this is the blob that it names, a blob made for an earlier move is of no use.
         if !matches!(wrote, Wrote::Unanswered)
             && let Err(failure) = self.tidy(&list, &place.container).await
         {
@@ -120,7 +121,7 @@ impl<'e> Document<'e> {
         for blob in page.blobs {
             if spilled::is_left_over(&blob.name, named.as_ref(), row.as_ref().map(|row| &row.etag)) {
                 let place = self.place_of(container.clone(), blob.name);
-                // Somebody else may be tidying up as well.
+                // Another writer may be tidying up as well.
                 place.delete(&blob.etag).await?;
             }
         }
@@ -144,7 +145,7 @@ impl<'e> Document<'e> {
         Err(lost_race(format!("reading {}", self.site), ROUNDS))
     }
 
-    /// Changes a list that lies elsewhere, and whatever else is in its row.
+    /// Changes a list that lies elsewhere, and the rest of its row.
     pub(super) async fn change_elsewhere(&self, row: &Row, elsewhere: &Elsewhere, changes: &[Change]) -> Result<Round, Failure> {
         let addresses: Vec<_> = changes.iter().map(|change| &change.address).collect();
         let Some(mut read) = self.read_elsewhere(row, elsewhere, &addresses).await? else { return Ok(Round::Again) };
@@ -200,7 +201,7 @@ impl<'e> Document<'e> {
                 Wrote::Done => {}
                 Wrote::Lost | Wrote::Unanswered => {
                     self.bring_up(committed).await?;
-                    // What is no member may not be written.
+                    // A part that is no member may not be written.
                     let unsure = changes.iter().zip(&mut ended).filter(|(change, _)| !is_own(change));
                     unsure.for_each(|(_, end)| *end = Ended::Lost);
                 }
@@ -243,9 +244,9 @@ impl<'e> Document<'e> {
         }
     }
 
-    /// As [`catch_up`](Self::catch_up). Who has changed the list writes the row in any case, after reading first the row and then the
-    /// list: so whoever changed the list before, and still holds an older count, loses the race for the row, and whoever changes it
-    /// afterwards writes the row in turn.
+    /// As [`catch_up`](Self::catch_up). A writer of the list writes the row in any case, after reading first the row
+    /// and then the list: so a writer that changed the list before, and still holds an older count, loses the race for
+    /// the row, and one that changes it afterwards writes the row in turn.
     async fn bring_up(&self, in_any_case: bool) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             let Some(row) = self.row().await? else { return Ok(()) };
@@ -270,7 +271,7 @@ impl<'e> Document<'e> {
         Err(lost_race(format!("bringing {} up to date", self.site), ROUNDS))
     }
 
-    /// What the row should say of its list; nothing where it does.
+    /// The row brought up to date with its list; nothing where it is already.
     pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &Read) -> Result<Option<Entity>, Failure> {
         let place = (&elsewhere.container, &elsewhere.name);
         let entity = spilled::pointing(self.catalog, &self.site, row.entity.clone(), &read.list, place);
@@ -304,7 +305,7 @@ impl<'e> Document<'e> {
     }
 }
 
-/// What makes a row say what its list makes it say; it gets a new ETag even where it does so already.
+/// The write that brings a row up to date with its list; it gets a new ETag even where nothing differs.
 fn saying(entity: Entity, row: &Row) -> TableOperation {
     let at = Condition::Matches(row.etag.clone());
     let before = &row.entity.properties;

@@ -1,4 +1,4 @@
-//! Turns: one writer to a document in this process, and who waits rides along.
+//! Turns: one writer to a document in this process; waiting changes are coalesced into its next write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use super::write::{Answer, Document, Round};
 use crate::model::{AccountName, Site};
 use crate::shared::Change;
 
-/// Races with other processes that a writer loses before it tells everybody to look again.
+/// Races with other processes that a writer loses before it answers all waiting callers to look again.
 const ROUNDS: u32 = 20;
 
 /// Changes that one pass wants of a document, and where the answers go.
@@ -28,18 +28,18 @@ struct Queue {
 
 type Place = (AccountName, Site);
 
-/// The queues of all documents that somebody is writing.
+/// The queues of all documents being written.
 #[derive(Default)]
 pub(in crate::reconcile) struct Turns(Mutex<BTreeMap<Place, Arc<Queue>>>);
 
-/// A place in a queue, which goes with the last one who has it.
+/// A place in a queue, which is removed with its last holder.
 struct Seat<'a> {
     turns: &'a Turns,
     place: Place,
     queue: Arc<Queue>,
 }
 
-/// A turn that somebody has for a while who writes the document in another way.
+/// A turn held for a while by a writer that writes the document in another way.
 pub(in crate::reconcile) struct Held<'a> {
     /// Given back before the place in the queue.
     _turn: OwnedMutexGuard<()>,
@@ -64,7 +64,7 @@ impl Turns {
         Held { _turn: turn, _seat: seat }
     }
 
-    /// Has changes made by whoever writes the document next, oneself perhaps, and returns how they ended, in order.
+    /// Has changes made by the next writer of the document, possibly the caller, and returns their results, in order.
     pub(in crate::reconcile) async fn change(&self, document: &Document<'_>, changes: Vec<Change>) -> Vec<Answer> {
         let count = changes.len();
         let seat = self.seat(document.turn());
@@ -73,7 +73,7 @@ impl Turns {
         let _turn = seat.queue.turn.lock().await;
         match told.try_recv() {
             Ok(answers) => answers,
-            // A writer that was dropped has told nobody: its request may be on its way.
+            // A writer that was dropped has sent no answer: its request may be on its way.
             Err(TryRecvError::Closed) => vec![Answer::Unanswered; count],
             Err(TryRecvError::Empty) => {
                 seat.queue.serve(document).await;
@@ -94,11 +94,11 @@ impl Drop for Seat<'_> {
 }
 
 impl Queue {
-    /// Writes the document until everybody aboard knows.
+    /// Writes the document until all its callers are answered.
     async fn serve(&self, document: &Document<'_>) {
         let mut aboard: Vec<Waiting> = Vec::new();
         for _ in 0..ROUNDS {
-            // Who has gone away meanwhile is not waited for, and its changes are not made.
+            // A caller that was dropped meanwhile is not waited for, and its changes are not made.
             aboard.extend(std::mem::take(&mut *locked(&self.waiting)));
             aboard.retain(|waiting| !waiting.tell.is_closed());
             let changes: Vec<Change> = aboard.iter().flat_map(|waiting| waiting.changes.iter().cloned()).collect();
@@ -141,7 +141,7 @@ fn tell(aboard: Vec<Waiting>, answers: Vec<Answer>) {
     let mut answers = answers.into_iter();
     for Waiting { changes, tell } in aboard {
         let own: Vec<Answer> = answers.by_ref().take(changes.len()).collect();
-        // Who has gone away needs no answer.
+        // A caller that was dropped needs no answer.
         drop(tell.send(own));
     }
 }

@@ -1,4 +1,4 @@
-//! One read-modify-write of a document: a row, a blob, or a row whose list lies in a blob (`spilled`).
+//! One read-modify-write of a document: a row, a blob, or a row with its list in a blob (`spilled`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -34,15 +34,15 @@ pub(in crate::reconcile) struct Document<'e> {
 pub(in crate::reconcile) enum Answer {
     /// As it was meant to.
     Done,
-    /// The part is not what was expected: look again.
+    /// The part differs from its expected state: look again.
     Lost,
-    /// Nobody knows: look again, it may still arrive.
+    /// Unknown outcome: look again, it may still arrive.
     Unanswered,
-    /// It cannot be; the failure may be that of every pass whose changes were in one write.
+    /// It cannot be made; the failure may be that of every pass with changes in one write.
     Failed(Shared),
 }
 
-/// A failure of everybody who wanted something of one document.
+/// A failure shared by all callers of one document.
 #[derive(Debug, Clone)]
 pub(in crate::reconcile) struct Shared(Arc<Failure>);
 
@@ -74,13 +74,13 @@ impl Error for Cause {
     }
 }
 
-/// What the store said that a failure is of, everybody's or one's own.
+/// The store error behind a failure, shared or not.
 pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError> {
     let cause = failure.cause.as_ref();
     cause.downcast_ref().or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
 }
 
-/// What makes changes of a row, for a transaction.
+/// The write of changes to a row, for a transaction.
 pub(in crate::reconcile) enum Prepared {
     /// One operation does.
     Together {
@@ -103,26 +103,26 @@ pub(super) enum Round {
     Failed(Shared),
 }
 
-/// What lies at a document's site, as far as some parts of it are asked for.
+/// Content at a document's site, as far as some parts of it are asked for.
 pub(in crate::reconcile) struct Sight {
     row: Option<Row>,
     list: Option<BlockedList>,
-    /// What lies there is none of evenkeel's documents.
+    /// The content is none of evenkeel's documents.
     other: bool,
-    /// The owner that what lies there names.
+    /// The owner named by the content.
     pub(in crate::reconcile) owner: Option<Owner>,
-    /// The row does not say what its list in a blob makes it say.
+    /// The row disagrees with its list in a blob.
     pub(in crate::reconcile) behind: bool,
 }
 
 impl Sight {
-    /// What the properties of a view say on the entity that they are kept on.
+    /// The values of a view's properties on the entity that has them.
     pub(in crate::reconcile) fn said(&self, address: &ItemAddress) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
         let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else { return Ok(None) };
         Ok(Owned::read(&address.site, &row.entity, &address.view)?.map(|owned| owned.said(&row.entity)))
     }
 
-    /// What lies where a part should.
+    /// The content at a part's site.
     pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<Found, Nonsense> {
         match (&self.list, &address.site) {
             (Some(list), _) => spilled::find_in(address, self.row.as_ref().map(|row| &row.entity), list),
@@ -149,7 +149,7 @@ impl<'e> Document<'e> {
         Some(self.place_of(container.clone(), name.clone()))
     }
 
-    /// Reads as much of the document as says what lies where these parts should.
+    /// Reads as much of the document as these parts need.
     pub(in crate::reconcile) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
         let mut sight = Sight { row: None, list: None, other: false, owner: None, behind: false };
         if let Some(place) = self.own_place() {
@@ -182,7 +182,7 @@ impl<'e> Document<'e> {
         Err(lost_race(format!("reading {}", self.site), ROUNDS))
     }
 
-    /// What a row should say that holds these lists itself; nothing where it does.
+    /// A row that holds these lists itself, brought up to date with them; nothing where it is already.
     pub(super) fn restated(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<Option<Entity>, Failure> {
         let members = addresses.iter().filter(|address| matches!(address.part, Some(Part::Member(_))));
         for view in members.map(|address| &address.view).collect::<BTreeSet<_>>() {
@@ -194,7 +194,7 @@ impl<'e> Document<'e> {
         Ok(None)
     }
 
-    /// Reads a row, and decides what makes the changes.
+    /// Reads a row, and decides the write that makes the changes.
     pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
         let row = self.row().await?;
         if let Some(row) = &row
@@ -256,7 +256,7 @@ impl<'e> Document<'e> {
         Ok(Round::Over(answers))
     }
 
-    /// Changes a list whose view says that it lies in a blob.
+    /// Changes a list that its view keeps in a blob.
     async fn change_blob(&self, place: &Place<'_>, changes: &[Change]) -> Result<Round, Failure> {
         let addresses: Vec<&ItemAddress> = changes.iter().map(|change| &change.address).collect();
         let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
@@ -273,7 +273,8 @@ impl<'e> Document<'e> {
         for change in changes {
             ended.push(match &mut read {
                 Some(read) if *read.list.view() == change.address.view => read.list.apply(change).map_err(wrong)?,
-                // Somebody else's blob, or none: what is to be written is not, and what is to be taken out is not there.
+                // Another program's blob, or none: parts to be written are not written, and parts to be taken out are
+                // not there.
                 _ if change.write.token().is_none() => Ended::Done,
                 _ => Ended::Lost,
             });
@@ -290,7 +291,7 @@ impl<'e> Document<'e> {
         Ok(round(&wrote, &ended))
     }
 
-    /// An empty list, of the view of whoever writes first.
+    /// An empty list, of the view of the first change that writes.
     fn new_list(&self, changes: &[Change]) -> Option<Read> {
         let view = &changes.iter().find(|change| change.write.token().is_some())?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
@@ -314,7 +315,7 @@ pub(super) fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
     ended.iter().map(answer).collect()
 }
 
-/// What makes a document so; nothing where it is so already. A merge sends what has changed only, where nothing is taken
+/// The operation that makes a document so; nothing where it is so already. A merge sends changed properties only, where nothing is taken
 /// away.
 pub(in crate::reconcile) fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
     let at = |row: &Row| Condition::Matches(row.etag.clone());
