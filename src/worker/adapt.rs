@@ -1,4 +1,4 @@
-//! Adapting how many jobs of a queue are in flight, now and then, by what became of the last ones.
+//! Periodically adapts the number of jobs of a queue in flight to the results of the last ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::ports::Clock;
 const LOOK: Duration = Duration::from_millis(250);
 /// Shortest time that says anything of jobs per second.
 const LEAST: Duration = Duration::from_millis(500);
-/// After this a window that says too little is begun anew: what it began with is long over.
+/// Age at which a window with too few results is begun anew: its beginning is out of date by then.
 const MOST: Duration = Duration::from_secs(30);
 
 /// Adapts the slots that a queue's receivers share, for ever.

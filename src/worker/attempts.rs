@@ -1,6 +1,6 @@
-//! What is known of a message's deliveries: the service's count, and evenkeel's own note in the message. Pure.
+//! Deliveries of a message: the service's count, and evenkeel's own note in the message. Pure.
 //!
-//! The service counts every Get that it executes, also one whose answer never arrives. So a delivery counts as an attempt
+//! The service counts every Get that it executes, also one with a lost answer. So a delivery counts as an attempt
 //! only where the message itself says that a run began and nothing says how it ended:
 //!
 //! | delivery | note |
@@ -47,7 +47,7 @@ impl Deliveries {
         self.unaccounted().saturating_sub(1)
     }
 
-    /// Runs that began and whose end nothing tells of, and the one of this delivery.
+    /// Runs with a recorded beginning and no recorded end, including that of this delivery.
     pub(crate) fn attempts(&self) -> u32 {
         self.unaccounted().min(self.note.begun.saturating_add(1))
     }

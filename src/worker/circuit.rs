@@ -11,14 +11,14 @@ use super::poll::jitter;
 use super::shown::Shown;
 use crate::ports::{Chance, OpenCircuit, StoreHealth};
 
-/// How often the stores' health is looked at while all is well. The look asks nobody.
+/// Interval between checks of the stores' health while all is well. A check sends no request.
 const LOOK: Duration = Duration::from_secs(1);
 /// First wait before a probe.
 const PROBE_MIN: Duration = Duration::from_secs(1);
 /// Longest wait between probes.
 const PROBE_MAX: Duration = Duration::from_secs(30);
 
-/// What this worker knows of open circuits.
+/// This worker's view of open circuit breakers.
 pub(crate) struct Circuit {
     health: Arc<dyn StoreHealth>,
     open: Shown<Vec<OpenCircuit>>,
@@ -29,7 +29,7 @@ impl Circuit {
         Self { health, open: Shown::new(Vec::new()) }
     }
 
-    /// Looks, and tells those who wait.
+    /// Checks the health, and wakes waiting tasks.
     pub(crate) fn look(&self) -> Stores {
         let now = self.health.open_circuits();
         let stores = if now.is_empty() { Stores::Answer } else { Stores::Refuse };

@@ -12,9 +12,10 @@
 
 use std::time::Duration;
 
-/// Never fewer: a store that throttles is relieved by what pauses its partitions, and few jobs cannot tell more from less.
+/// Lower bound: a store that throttles is relieved by the pauses of its partitions, and with few jobs a change of rate
+/// cannot be measured.
 pub(crate) const FLOOR: usize = 16;
-/// As many as was the fixed number before: what most stores take.
+/// Initial limit: the former fixed number, which most stores sustain.
 pub(crate) const START: usize = 64;
 /// Never more: a queue takes 2,000 messages a second (Azure targets), and at a quarter of a second for each job that is this many.
 pub(crate) const CEILING: usize = 512;
@@ -23,11 +24,11 @@ const JOB_BYTES: u64 = 256 << 10;
 
 /// How much a climb adds: half.
 const CLIMB: f64 = 1.5;
-/// How much more a second makes a climb worth it: a quarter of what it adds.
+/// Least gain in jobs per second that makes a climb worth it, as a part of the gain in the limit: a quarter.
 const WORTH: f64 = 0.25;
-/// What is left after a retreat.
+/// Part of the limit that remains after a retreat.
 const RETREAT: f64 = 0.75;
-/// At the same limit, fewer jobs a second than this part of what it brought before are a store in trouble.
+/// At the same limit, a rate in jobs per second below this part of the previous one indicates a store in trouble.
 const SLOWER: f64 = 0.5;
 /// Of the jobs of a window, as many were throttled: a single hot partition is not the store.
 const THROTTLED: f64 = 0.05;
@@ -35,7 +36,7 @@ const THROTTLED: f64 = 0.05;
 const REST: u32 = 8;
 const REST_MOST: u32 = 128;
 
-/// What happened while one limit was in force.
+/// Measurements taken while one limit was in force.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     /// How long it was.
@@ -98,7 +99,7 @@ impl Controller {
             return self.limit;
         }
         if !window.full {
-            // What it brought in a calm says nothing of what it can bring.
+            // The rate of a window below the limit says nothing of the capacity.
             self.state = State::Resting(1);
             return self.limit;
         }
@@ -253,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the limit stays within its bounds.
+        /// The limit stays within its bounds for any input.
         #[test]
         fn it_stays_within_its_bounds(memory in (1_u64 << 22)..(1 << 33), windows in proptest::collection::vec((1_u64..3_000, 0_u64..5_000, 0_u64..5_000, any::<bool>()), 0..200)) {
             let mut controller = Controller::new(memory);
@@ -263,7 +264,7 @@ mod tests {
             }
         }
 
-        /// On any steady store it comes to bring at least three fifths of what the best fixed number would.
+        /// On any steady store it comes to bring at least three fifths of the rate of the best fixed number.
         #[test]
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
             let store = Store { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
@@ -272,7 +273,7 @@ mod tests {
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;
-            // The floor may be beyond what a quick store that throttles takes, and a climb of half may overshoot.
+            // The floor may exceed the capacity of a quick store that throttles, and a climb of half may overshoot.
             prop_assert!(brought >= best * 0.6, "{brought} of {best}: {limits:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What the worker counts, by the names that dashboards know.
+//! Metrics of the worker, under the names that dashboards use.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -26,7 +26,7 @@ pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::CONCURRENCY, names::QUEUE => label(queue))
 }
 
-/// What one queue's deliveries are counted by, each found once: a delivery would look for three of them.
+/// Counters of one queue's deliveries, each looked up once: a delivery would look up three of them.
 #[derive(Default)]
 pub(crate) struct Found {
     jobs: Mutex<Vec<Job>>,
@@ -62,7 +62,7 @@ pub(crate) fn lag(source: &Source, lag: Duration) {
     source.found.lag.get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue))).record(lag.as_secs_f64());
 }
 
-/// What items are counted by, by view and action.
+/// Counters of item changes, by view and action.
 #[derive(Default)]
 pub(crate) struct Items(Mutex<BTreeMap<ViewName, [Counter; 3]>>);
 
@@ -109,12 +109,12 @@ pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
     gauge!(names::LAST_POLL_TIMESTAMP, names::QUEUE => label(queue)).set(at.as_duration().as_secs_f64());
 }
 
-/// The answer to a poll was lost: what it got is hidden, and was counted as delivered.
+/// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
 pub(crate) fn unanswered_poll(source: &Source) {
     counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
 }
 
-/// What a queue holds.
+/// The backlog of a queue.
 pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^53 messages does not exist")]
     gauge!(names::QUEUE_MESSAGES, names::QUEUE => label(queue)).set(messages as f64);

@@ -1,4 +1,4 @@
-//! What becomes of a message after a delivery: a plain function from how it ended to what is to be done. Pure.
+//! The settlement of a message after a delivery: a plain function of the end of the run and the situation. Pure.
 //!
 //! | ended | settlement | counts as an attempt |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
 //! | panic | the same | yes |
 //! | attempts used up before running (crashes) | poison (exhausted) | – |
-//! | lease lost | nothing: somebody else has it | yes, the service counted it |
+//! | lease lost | nothing: another receiver has it | yes, the service counted it |
 //!
-//! A timeout counts because nobody can tell a run that hangs from one that is slow, and each holds a slot for
+//! A timeout counts because a run that hangs cannot be told from one that is slow, and each holds a slot for
 //! its whole length: written off, a job that never ends would come back until its age gives it up. While a
 //! store refuses as a whole, though, it is the store that was slow.
 
@@ -63,7 +63,7 @@ impl End {
         }
     }
 
-    /// The views whose items are not as they should be because the run failed.
+    /// The views with items out of step because the run failed.
     pub(crate) fn views(&self) -> &[ViewName] {
         match self {
             Self::Ran(ran) => match ran.as_ref() {
@@ -105,7 +105,7 @@ pub(crate) enum Interruption {
     Crowded,
 }
 
-/// What else the decision hangs on.
+/// The other inputs of the decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation {
     /// How often the message was got, this time included.
@@ -141,7 +141,7 @@ pub(crate) struct Limits {
     pub(crate) give_up_after: Duration,
 }
 
-/// What is to be done with a message.
+/// Settlement of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settlement {
     /// It is done.
@@ -153,7 +153,7 @@ pub(crate) enum Settlement {
         /// Whether this delivery counts.
         attempt: Attempt,
     },
-    /// It goes on at once, from what it carries now.
+    /// It goes on at once, from the progress that it has now.
     Advance(Map<String, Value>),
     /// It goes to the poison queue.
     Poison(Verdict),
@@ -178,7 +178,7 @@ pub(crate) struct Verdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
-    /// What the delivery counts for where the poison queue cannot be reached and the message comes again.
+    /// How the delivery counts where the poison queue cannot be reached and the message comes again.
     pub(crate) attempt: Attempt,
 }
 
@@ -247,7 +247,7 @@ fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
     Settlement::Poison(Verdict { reason, step, error: format!("{before}{error}"), attempt })
 }
 
-/// What was being done, and why it did not end well.
+/// The step that failed, and the reason.
 pub(crate) fn describe(end: &End) -> (String, String) {
     let (step, error) = match end {
         End::Ran(ran) => match ran.as_ref() {

@@ -63,7 +63,7 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
     let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
     trail::scope(keeping, work_on(&engine, &source, &received, &examined, lease)).instrument(span).await;
     drop(memory);
-    // Only now: what is not settled is in flight.
+    // Only now: a message is in flight until it is settled.
     drop(place);
 }
 
@@ -139,7 +139,7 @@ fn is_outdated(end: &End) -> bool {
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
 }
 
-/// Whether a store, or what paces requests to it, told the run to come later.
+/// Whether a store, or the pacing of requests to it, told the run to come later.
 fn is_throttled(end: &End) -> bool {
     let asked = |class| matches!(class, FailureClass::Withheld { .. } | FailureClass::Transient { retry_after: Some(_) });
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
@@ -178,7 +178,7 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
     outcome
 }
 
-/// Whether somebody waits for a message's end, so that its lag is one. A recheck is late by design, and a walk over a whole table
+/// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
 /// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
 pub(crate) fn is_awaited(source: &Source, examined: &Examined) -> bool {
     let walks = matches!(&examined.work, Ok(Work::Job(job)) if job.key().is_none());

@@ -1,8 +1,8 @@
-//! The doorbell: tells a receiver whose queue was empty that there is something in it now.
+//! The doorbell: tells the receiver of an empty queue that a message has arrived.
 //!
-//! An idle queue is asked seldom, since each request costs. Whoever puts a message, or knows of one, may ring instead: the queue is asked
-//! at once, and often for a while, as after work. A bell that rings for nothing costs some requests, never more than the fastest
-//! pace; a wait that a service asked for, or that follows a failure, is not cut short.
+//! An idle queue is asked seldom, since each request costs. A sender of a message, or a caller that knows of one, may ring instead: the
+//! queue is asked at once, and often for a while, as after work. A bell that rings for nothing costs some requests, never more than the
+//! fastest pace; a wait that a service asked for, or that follows a failure, is not cut short.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ pub struct Doorbell {
     bells: Arc<[(QueueName, QueueName, Arc<Notify>)]>,
 }
 
-/// What a receiver waits for before it asks again.
+/// Wait of a receiver before it asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// So long, whoever rings: the store asked for it, or failed.
+    /// This long, regardless of the bell: the store asked for it, or failed.
     For(Duration),
     /// So long, or until the bell rings; it is heard only after the second.
     OrBell(Duration, Duration),

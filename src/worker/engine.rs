@@ -1,4 +1,4 @@
-//! What all parts of one run of the worker share.
+//! State shared by all parts of one run of the worker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,12 +29,12 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) settings: WorkerSettings,
-    /// What of the settings may change meanwhile.
+    /// Settings reloadable at run time.
     pub(crate) tuning: Arc<Tuning>,
     pub(crate) worker: String,
     pub(crate) key_of: KeyOf,
     pub(crate) turns: Turns,
-    /// What its messages may take of memory.
+    /// Memory budget of its messages.
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) circuit: Circuit,
     pub(crate) stuck: Stuck,
@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     /// Set when a job met data of a later catalog: it is put off until the catalog fits, so that a run until idle would never end.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: Tally,
-    /// What changed items are counted by.
+    /// Counters of item changes.
     pub(crate) items: count::Items,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
@@ -64,7 +64,7 @@ impl Stop {
     }
 }
 
-/// What was done so far.
+/// Totals so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) done: AtomicU64,
@@ -76,12 +76,12 @@ pub(crate) struct Tally {
     working: Mutex<Option<(Duration, Duration)>>,
 }
 
-/// What a run of the worker did.
+/// Totals of a run of the worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RunReport {
     /// Jobs done.
     pub done: u64,
-    /// Jobs whose condition was unmet or which a later change had overtaken.
+    /// Jobs with an unmet condition, or overtaken by a later change.
     pub skipped: u64,
     /// Deliveries released for another try.
     pub released: u64,

@@ -1,4 +1,4 @@
-//! What a message asks for, or why it is not run. Pure.
+//! Examination of a message: the work that it asks for, or the reason not to run it. Pure.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(crate) struct Examined {
     pub(crate) spelled: Option<String>,
     /// The client's own name for the job.
     pub(crate) id: Option<String>,
-    /// What every message of the job has in common, where it has an `id`.
+    /// Digest common to all messages of the job, where it has an `id`.
     pub(crate) digest: Option<JobDigest>,
     /// W3C trace context.
     pub(crate) traceparent: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) fn open(message: &Message) -> Result<RawBody<'_>, String> {
     }
 }
 
-/// Looks at a message whose body was opened.
+/// Examines a message with its body already opened.
 pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carries: Carries, allow: Option<&BTreeSet<String>>) -> Examined {
     let raw = match raw {
         Ok(raw) => raw,
@@ -93,7 +93,8 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.into_iter().find(|known| known == op)).unwrap_or(UNKNOWN);
             examined.work = match job::decode_job(object) {
                 Err(error) => permanent(cause::chain(&error)),
-                // What workers queue themselves, where a job came from, is allowed wherever a job is.
+                // Jobs that workers queue themselves, on the queue of the job that they came from, are allowed wherever
+                // a job is.
                 Ok(envelope) if !matches!(envelope.job, Job::Carry(_)) && allow.is_some_and(|allow| !allow.contains(envelope.job.op())) => {
                     let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
                     permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", envelope.job.op()))

@@ -12,7 +12,7 @@ use crate::ports::Clock;
 /// Whether a run that ends when idle waits for rechecks, which become visible after `recheck_after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rechecks {
-    /// Those that are due are done; it is idle whatever else waits on recheck queues.
+    /// Rechecks that are due are done; messages that are not due yet on recheck queues do not count.
     #[default]
     Ignored,
     /// It is idle only when recheck queues are empty as well.

@@ -17,7 +17,7 @@
 //! only has to run at the same rate. Every renewal moves it in the same way. When it passes, the work is
 //! dropped before it is polled again: nothing is sent after the lease.
 //!
-//! What this cannot stop is a request already on the wire, and a process that is suspended between the look
+//! This cannot stop a request already on the wire, nor a process that is suspended between the look
 //! at its clock and the sending. Correctness rests on neither: every write of a run is conditional, and leases only
 //! avoid doing work twice.
 
@@ -56,7 +56,7 @@ pub(crate) struct Lease {
     /// Sent with every renewal: an update without a text would empty the message. Absent where it could not be read: then there
     /// are no renewals, since nothing else may be written in its place.
     text: Option<String>,
-    /// What the next renewal notes in the text.
+    /// The note to write with the next renewal.
     begun: Option<Note>,
     visibility: Duration,
     /// Monotonic; when the message itself expires, beyond which no lease can reach.
@@ -74,14 +74,14 @@ pub(crate) struct Lease {
 pub(crate) enum Hold<T> {
     /// The work ended; its lease may have been lost just then, which settling will tell.
     Finished(T),
-    /// The service says that the receipt is void: somebody else may have the message. The work was dropped.
+    /// The service says that the receipt is void: another receiver may have the message. The work was dropped.
     Lost,
     /// The lease is over and could not be renewed. The work was dropped; the receipt may still be good, since
-    /// it dies only when somebody gets the message.
+    /// it dies only when another receiver gets the message.
     Over,
 }
 
-/// What became of noting a run before it begins.
+/// Result of noting a run before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Traced {
     /// The message says that it began; or may say so, and only a run makes that true.
@@ -90,11 +90,11 @@ pub(crate) enum Traced {
     NoRoom,
     /// It was not noted, and the store is at fault.
     Failed,
-    /// Somebody else may have the message.
+    /// Another receiver may have the message.
     Lost,
 }
 
-/// What a lease starts from.
+/// The initial state of a lease.
 pub(crate) struct Leased {
     /// The message's id.
     pub(crate) id: String,
@@ -244,7 +244,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Puts into the text what the next renewal notes. Where it does not fit, the run leaves no trace.
+    /// Puts the pending note into the text, for the next renewal. Where it does not fit, the run leaves no trace.
     fn take_note(&mut self) {
         let note = self.begun.take();
         if let Some(noted) = note.and_then(|note| with_note(self.text()?, &note)) {

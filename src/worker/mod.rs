@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!  queue ─ Get ≤ free slots ─▶ receive ─ a task per message ─▶ deliver ─▶ settle
-//!              ▲                  │                              │  examine: what is asked for
+//!              ▲                  │                              │  examine: message → work
 //!    pacing, circuit, drain       └ slots                        │  turn:    one run per primary, syncs folded
 //!                                                                │  run:     under the lease, renewed at half
 //!                                                                └  decide:  end × situation → settlement (pure)
 //! ```
 //!
-//! What it keeps:
+//! Invariants:
 //!
 //! * A message is deleted only after its work ended well, or after its poison message was put.
 //! * Nothing is written for a message after its lease, and never by an old pop receipt.
 //! * Attempts are runs that began, never deliveries alone: an outage, throttling, a shutdown and answers that were lost
-//!   on their way poison nothing. What counts are crashes, panics and runs that never end.
+//!   on their way poison nothing. Only crashes, panics and runs that never end count.
 //! * A job is given up by its age only after it has failed itself, several times, for that long.
 //! * No error of a store ends it.
 //!
 //! It knows nothing of the protocol that the work follows: [`reconcile::Execute`](crate::reconcile::Execute)
-//! is all it sees, and whatever it drops half-way is safe to run again.
+//! is all it sees, and work that it drops half-way is safe to run again.
 
 mod adapt;
 mod attempts;

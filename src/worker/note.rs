@@ -1,6 +1,6 @@
 //! evenkeel's own note in a message: how it gets into the message's text. Pure.
 //!
-//! What it says is decided in [`attempts`](super::attempts). The note names its message: a copy under another id starts anew.
+//! Its content is decided in [`attempts`](super::attempts). The note names its message: a copy under another id starts anew.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ pub(crate) fn with_progress(text: &str, note: &Note, fields: &Map<String, Value>
     encode(&object)
 }
 
-/// The text of the message without a note, for a copy of it under another id. What has no note is left as it is.
+/// The text of the message without a note, for a copy of it under another id. A text without a note is left as it is.
 pub(crate) fn without_note(text: &str) -> String {
     object(text).filter(|object| object.contains_key(FIELD)).map_or_else(
         || text.to_owned(),

@@ -1,4 +1,4 @@
-//! Who is told what the worker does: a dashboard, or nobody.
+//! Observers of the worker, such as a dashboard.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ const ERROR_BYTES: usize = 1_024;
 /// Longest message id, client's id or step that is told, in bytes.
 const TEXT_BYTES: usize = 256;
 
-/// Is told what the worker does, from inside its tasks: must neither wait nor fail. Where nobody is told, nothing
-/// is put together.
+/// Observer of the worker, called from inside its tasks: must neither wait nor fail. Without an observer, no reports
+/// are built.
 pub trait Observer: Send + Sync {
     /// A delivery ended.
     fn ended(&self, delivery: Delivered);
@@ -40,7 +40,7 @@ pub trait Observer: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ending {
-    /// What was asked for holds.
+    /// The requested state holds.
     Done,
     /// A condition was unmet, or a later change had overtaken it.
     Skipped,
@@ -48,7 +48,7 @@ pub enum Ending {
     Retried,
     /// It is on the poison queue.
     Poisoned,
-    /// It was not settled: somebody else has the message, or will.
+    /// It was not settled: another receiver has the message, or will.
     Lost,
 }
 
@@ -77,7 +77,7 @@ pub struct Delivered {
     pub queue: QueueName,
     /// The operation: one of a closed set.
     pub op: &'static str,
-    /// What it was about, where that could be told.
+    /// Its primary, where known.
     pub primary: Option<Primary>,
     /// How it ended.
     pub ending: Ending,
@@ -89,17 +89,17 @@ pub struct Delivered {
     pub took: Duration,
     /// From enqueued to converged; only of jobs about one entity that ended well.
     pub lag: Option<Duration>,
-    /// What its run did to items, in order; at most 64 of them.
+    /// Changes that its run made to items, in order; at most 64 of them.
     pub changes: Vec<ItemChange>,
     /// How many changes there were in all.
     pub changed: usize,
-    /// What it asked of the stores; a run that several jobs shared is told with the one that ran.
+    /// Requests that it sent to the stores; a run shared by several jobs is reported with the job that ran.
     pub trail: Trail,
-    /// What was being done where it did not end well.
+    /// The step that failed, where it did not end well.
     pub step: Option<String>,
     /// Why it did not end well or was skipped, with all causes.
     pub error: Option<String>,
-    /// The views whose items are not as they should be because of that; at most 64 of them.
+    /// The views with items out of step because of that; at most 64 of them.
     pub views: Vec<ViewName>,
     /// How far it is, where it goes over a whole table and has more to do.
     pub walked: Option<Walked>,
@@ -122,7 +122,7 @@ pub(crate) struct Ended<'a> {
     pub(crate) times: Times,
 }
 
-/// What an observer is told of it.
+/// The report of an ended delivery to an observer.
 pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> Delivered {
     let Ended { message, examined, end, settled, outcome, ref times } = *ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));

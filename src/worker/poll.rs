@@ -17,16 +17,16 @@ const SHRINKING: u32 = 4;
 
 /// The pace at which one queue is polled, and how much is asked for.
 ///
-/// A Get whose answer is lost has hidden its messages for a whole lease, and counted a delivery for each. So what was not
-/// heard makes the next batches small, and every answer doubles them again: where only long answers are lost, short ones
+/// A Get with a lost answer has hidden its messages for a whole lease, and counted a delivery for each. So a lost answer
+/// makes the next batches small, and every answer doubles them again: where only long answers are lost, short ones
 /// still get through.
 #[derive(Debug, Clone)]
 pub(crate) struct Pacing {
     poll: PollInterval,
-    /// What the next empty answer is followed by, before jitter.
+    /// Wait after the next empty answer, before jitter.
     empty: Duration,
     failures: u32,
-    /// Polls in a row whose answer was lost.
+    /// Consecutive polls with lost answers.
     unanswered: u32,
     /// Most messages that the next poll asks for.
     batch: u32,
@@ -44,7 +44,7 @@ impl Pacing {
         }
     }
 
-    /// Somebody says that there are messages: it is asked often again, since they may show a little later.
+    /// Messages were announced: the queue is asked often again, since they may show a little later.
     pub(crate) const fn rung(&mut self) {
         self.empty = self.poll.min;
     }
@@ -79,14 +79,14 @@ impl Pacing {
         jitter(wait, unit)
     }
 
-    /// The wait after a poll whose answer was lost.
+    /// The wait after a poll with a lost answer.
     pub(crate) fn unanswered(&mut self, unit: f64) -> Duration {
         self.unanswered = self.unanswered.saturating_add(1);
         self.batch = (self.batch / SHRINKING).max(1);
         self.failed(None, unit)
     }
 
-    /// The wait after a poll that failed, at least what the service asked for.
+    /// The wait after a poll that failed, at least as long as the service asked for.
     pub(crate) fn failed(&mut self, retry_after: Option<Duration>, unit: f64) -> Duration {
         let wait = (FAILURE_MIN * 2_u32.saturating_pow(self.failures.min(10))).min(FAILURE_MAX);
         self.failures = self.failures.saturating_add(1);

@@ -34,7 +34,7 @@ pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
     source.board.set_state(ReceiverState::Stopped);
 }
 
-/// How often a queue is asked. Rechecks are half an hour late by design, and nobody waits for one.
+/// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
 fn poll_of(engine: &Engine, source: &Source) -> PollInterval {
     let poll = engine.tuning.now().poll;
     match source.carries {
@@ -79,7 +79,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
     let sent = engine.now();
     let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), engine.settings.lease);
     // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
-    // have counted a delivery on messages that nobody works on. They are released at once.
+    // have counted a delivery on messages that no task works on. They are released at once.
     let Some(got) = engine.stop.settling.run_until_cancelled(get).await else {
         return Wait::For(Duration::ZERO);
     };

@@ -43,13 +43,13 @@ const RECHECK_SLOTS: usize = 4;
 /// panicked is begun anew.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What a worker is made of.
+/// Components of a worker.
 pub struct WorkerParts {
     /// The accounts.
     pub stores: Stores,
     /// Whether they answer.
     pub health: Arc<dyn StoreHealth>,
-    /// What does the work.
+    /// Executor of the work.
     pub execute: Arc<dyn Execute>,
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -142,14 +142,14 @@ impl Worker {
         Self { memory, ..self }
     }
 
-    /// Tells somebody what this worker does. Without one, nothing is put together for it.
+    /// Sets an observer of this worker. Without one, no reports are built.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// What may be changed while it runs.
+    /// Its settings that are reloadable at run time.
     pub fn tuning(&mut self) -> Arc<Tuning> {
         Arc::clone(self.tuning.get_or_insert_with(|| Arc::new(Tuning::new(Tuned::of(&self.parts.settings)))))
     }
@@ -159,7 +159,7 @@ impl Worker {
         self.board.clone()
     }
 
-    /// What rings at its job queues, also while it runs.
+    /// The doorbell of its job queues, also for use while it runs.
     pub fn doorbell(&self) -> Doorbell {
         let jobs = self.sources.iter().filter(|source| source.carries == Carries::Jobs);
         let bell = |source: &Arc<Source>| (source.configured.clone(), source.queue.clone(), Arc::clone(&source.bell));
@@ -264,7 +264,7 @@ impl Worker {
         let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
         for ((_, queue), source) in needed {
             while let Err(error) = source.queues.create_queue(queue).await {
-                // A queue whose name is still being deleted (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
+                // A queue under deletion (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
                 // for like an outage by a worker that runs for ever: a person puts them right.
                 let is_waited_for = match mode {
                     Mode::Forever => error.class.is_transient() || error.class == ErrorClass::Unauthorised,

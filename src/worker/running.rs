@@ -7,7 +7,7 @@
 //!                                  └─ yes ──▶ note ──▶ run
 //! ```
 //!
-//! `job_timeout` counts the run's own time: neither its turn nor what it waits for in this process.
+//! `job_timeout` counts the run's own time: neither its turn nor its waits in this process.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::reconcile::{Waits, Work};
 pub(crate) struct Assignment<'a> {
     pub(crate) message: &'a Message,
     pub(crate) work: &'a Work,
-    /// What every message of its job has in common.
+    /// Digest common to all messages of its job.
     pub(crate) digest: Option<&'a JobDigest>,
     pub(crate) deliveries: &'a Deliveries,
 }
@@ -51,7 +51,7 @@ pub(crate) async fn run(engine: &Engine, source: &Source, lease: &mut Lease, ass
     held(lease.hold(execute(engine, source, assignment, lead)).await).unwrap_or_else(|end| end)
 }
 
-/// What came of work under a lease.
+/// The result of work under a lease.
 fn held<T>(hold: Hold<T>) -> Result<T, End> {
     match hold {
         Hold::Finished(finished) => Ok(finished),
@@ -85,7 +85,7 @@ async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> 
                     count::folded(source);
                     Err(End::Ran(ran))
                 }
-                // Whoever held the key was torn down without handing it on: the message comes again.
+                // The holder of the key was torn down without handing it on: the message comes again.
                 Err(_) => Err(End::Interrupted(Interruption::Crowded)),
             }
         }
@@ -108,7 +108,7 @@ async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Re
 
 /// Runs the work, for all that were folded into it.
 async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, lead: Lead) -> End {
-    // What was sent for any of them may be on its way still.
+    // Requests sent for any of them may be on their way still.
     let delivery = crate::reconcile::Delivery {
         dequeue_count: lead.dequeue_count(),
         ..source.delivery(assignment.message, assignment.digest.cloned())
@@ -139,7 +139,7 @@ async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, 
     End::Ran(ran)
 }
 
-/// Waits until a run has had its time, without what it has waited for others.
+/// Waits until a run has used up its time, not counting its waits for others.
 async fn time_up(limit: Duration, waits: &Waits) {
     let mut set_aside = Duration::ZERO;
     let mut left = limit;

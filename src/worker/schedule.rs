@@ -6,8 +6,8 @@
 //!                                                                 every other waiting sync is folded into it
 //! ```
 //!
-//! A sync that waits when a run starts was received before that run's first read: the run covers it, in
-//! whatever place it waited, since a run acts on what the primary is then.
+//! A sync that waits when a run starts was received before that run's first read: the run covers it, from any place in
+//! the queue, since a run acts on the state of the primary at that time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -23,10 +23,10 @@ pub(crate) enum Folding {
     Alone,
 }
 
-/// What an arriving job meets.
+/// Outcome for an arriving job.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Nobody runs under its key: it runs.
+    /// No run under its key: it runs.
     Runs,
     /// It waits for its turn.
     Waits,
@@ -34,7 +34,7 @@ pub(crate) enum Arrival {
     Crowded,
 }
 
-/// The keys under which something runs, and what waits behind it.
+/// The keys with a run in progress, and the jobs waiting behind each.
 #[derive(Debug)]
 pub(crate) struct Schedule<K, W> {
     running: HashMap<K, VecDeque<(Folding, W)>>,
@@ -77,7 +77,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
-    /// Folded syncs whose run gave no answer wait again, before all others, in their old order.
+    /// Folded syncs of a run without an answer wait again, before all others, in their old order.
     pub(crate) fn give_back(&mut self, key: &K, folded: Vec<W>) {
         let Some(waiting) = self.running.get_mut(key) else { return };
         for waiter in folded.into_iter().rev() {

@@ -1,4 +1,4 @@
-//! Doing to a message what was decided.
+//! Carries out the settlement of a message.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -32,7 +32,7 @@ const SPREAD: Duration = Duration::from_secs(1);
 /// Tries of putting a poison message before the message is released instead.
 const POISON_TRIES: u32 = 3;
 
-/// What became of the message.
+/// Outcome for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
     /// It was deleted: the job is done.
@@ -41,7 +41,7 @@ pub(crate) enum Settled {
     Released,
     /// It is on the poison queue.
     Poisoned(Reason),
-    /// Somebody else has it, or will have it when its visibility timeout ends.
+    /// Another receiver has it, or will have it when its visibility timeout ends.
     Lost,
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn settle(
                 give_up(engine, source, delivered, examined, verdict).await
                     && put_poison(engine, source, delivered, examined, verdict).await.is_ok()
             };
-            // A lease that ended with its message cannot be held any more, and nobody else can get the message.
+            // A lease that ended with its message cannot be held any more, and no other receiver can get the message.
             let put = if engine.now() >= lease.deadline() { Hold::Finished(put.await) } else { lease.hold(put).await };
             let delay = match put {
                 Hold::Finished(true) => {
@@ -153,7 +153,7 @@ async fn advance(
 }
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
-/// receipt outlives its visibility timeout until somebody gets the message, and then the answer is "lost".
+/// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
 async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered: &Message, request: Request<'_>) -> Answer {
     let op = match request {
         Request::Delete => "delete_message",
@@ -188,7 +188,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
                 unanswered = true;
                 None
             }
-            // A store that refuses the credentials refuses everybody's: it waits for a person like an outage.
+            // A store that refuses the credentials refuses every request: it waits for an operator like an outage.
             ErrorClass::Throttled { .. } | ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Unauthorised => {
                 error.class.retry_after()
             }
@@ -228,7 +228,7 @@ async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined
     let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
     let (error, may_go) = match given_up {
         Ok(Ok(())) => return true,
-        // What will fail again must not keep the message from the poison queue.
+        // A failure that will repeat must not keep the message from the poison queue.
         Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
         Err(payload) => (format!("giving it up panicked: {}", cause::panic(&*payload)), true),
     };

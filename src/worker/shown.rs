@@ -1,6 +1,6 @@
 //! A value that tasks look at and wait on.
 //!
-//! As `tokio::sync::watch`, but those who wait are woken in the order in which they began to wait; a watch wakes them
+//! As `tokio::sync::watch`, but waiting tasks are woken in the order in which they began to wait; a watch wakes them
 //! in a random order, and then no simulation of a worker could be repeated.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ impl<T> Shown<T> {
         look(&self.lock())
     }
 
-    /// Changes it, and wakes everybody where `change` says that it did.
+    /// Changes it, and wakes all waiting tasks where `change` says that it did.
     pub(crate) fn change(&self, change: impl FnOnce(&mut T) -> bool) {
         let changed = change(&mut self.lock());
         if changed {

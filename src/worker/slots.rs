@@ -1,4 +1,4 @@
-//! The slots of a queue: how many of its messages are in flight at most, and what there is to go by to change that.
+//! The slots of a queue: the upper bound on its messages in flight, and the measurements for adapting it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -91,7 +91,7 @@ impl Slots {
         self.0.throttled.fetch_add(u64::from(throttled), Ordering::Relaxed);
     }
 
-    /// What happened since the last [`reset`](Self::reset), so long ago.
+    /// Measurements since the last [`reset`](Self::reset), `length` ago.
     pub(crate) fn window(&self, length: Duration) -> Window {
         let Shared { ended, throttled, full, .. } = self.0.as_ref();
         Window {
@@ -115,7 +115,7 @@ impl Slots {
     }
 
     /// Waits until half of the slots, or a batch, are free, a second at most, else until one is; then takes
-    /// what is free, up to a batch. Safe to drop. `None` never happens: the slots are not closed.
+    /// the free ones, up to a batch. Safe to drop. `None` never happens: the slots are not closed.
     pub(crate) async fn refill(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
         let refill = u32::try_from(self.count().div_ceil(2).min(BATCH)).unwrap_or(limits::QUEUE_BATCH);

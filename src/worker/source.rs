@@ -13,7 +13,7 @@ use crate::model::{AccountName, QueueName};
 use crate::ports::{BlobStore, Message, QueueStore};
 use crate::reconcile::Delivery;
 
-/// What the messages of a queue are.
+/// Kind of messages on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carries {
@@ -44,7 +44,7 @@ pub(crate) struct Source {
     /// Rings when there is something in it.
     pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
-    /// What its deliveries are counted by.
+    /// Counters of its deliveries.
     pub(crate) found: count::Found,
 }
 
@@ -54,7 +54,7 @@ impl Source {
         self.slots.count().div_ceil(2)
     }
 
-    /// What the engine is told of a message from here.
+    /// The delivery of a message from here, as the engine gets it.
     pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
         Delivery {
             stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job },

@@ -12,21 +12,21 @@ use super::source::Carries;
 use crate::model::QueueName;
 use crate::telemetry::announce_queue;
 
-/// What the worker is doing, at one moment.
+/// Status of the worker, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkerStatus {
     /// Every queue that it receives from, recheck queues included.
     pub queues: Vec<QueueStatus>,
 }
 
-/// What the worker is doing with one queue.
+/// Status of the worker for one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueStatus {
     /// The queue, or its shard.
     pub queue: QueueName,
-    /// What its messages are.
+    /// Kind of its messages.
     pub carries: Carries,
-    /// What the receiver does.
+    /// State of the receiver.
     pub state: ReceiverState,
     /// Messages that were got and are not settled yet.
     pub in_flight: usize,
@@ -36,7 +36,7 @@ pub struct QueueStatus {
     pub last_poll: Option<Timestamp>,
     /// The last failed request for messages, until one succeeds.
     pub last_error: Option<LastError>,
-    /// What the queue held when it was last measured; `None` for not yet.
+    /// Backlog of the queue when it was last measured; `None` for not yet.
     pub backlog: Option<Backlog>,
     /// Leases renewed since the program started.
     pub renewals: u64,
@@ -44,7 +44,7 @@ pub struct QueueStatus {
     pub failed_renewals: u64,
 }
 
-/// What a queue held.
+/// Backlog of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Backlog {
     /// When it was measured.
@@ -64,7 +64,7 @@ pub struct LastError {
     pub error: String,
 }
 
-/// What a receiver does.
+/// State of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiverState {
@@ -76,7 +76,7 @@ pub enum ReceiverState {
     PausedByStore,
     /// Answers to its requests for messages are lost: it asks seldom, and for few.
     Unheard,
-    /// It receives nothing any more: the program is shutting down, and what is in flight is being ended.
+    /// It receives no more messages: the program is shutting down, and work in flight is being ended.
     Draining,
 }
 

@@ -1,7 +1,7 @@
 //! Settlements that a store keeps from going through.
 //!
 //! After an outage the messages in flight have long been visible again, but their receipts are good until
-//! somebody gets them. If this worker received before it had settled them, it would get its own messages, and
+//! another receiver gets them. If this worker received before it had settled them, it would get its own messages, and
 //! each would have lost an attempt to the outage. So receivers wait for them, for a while.
 
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! What of `[worker]` may change while the program runs.
+//! Settings of `[worker]` reloadable at run time.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::settings::{Backoff, PollInterval, WorkerSettings};
 
-/// What may change, at one moment.
+/// The reloadable settings, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuned {
     /// How long an empty queue is left alone.
@@ -18,7 +18,7 @@ pub struct Tuned {
     pub max_dequeue_count: u32,
 }
 
-/// What may change. Whoever works by it looks each time.
+/// Settings reloadable at run time; readers must not cache them.
 #[derive(Debug)]
 pub struct Tuning(RwLock<Tuned>);
 

@@ -22,7 +22,7 @@ pub(crate) struct Turns {
     schedule: Arc<Mutex<Schedule<Primary, Waiter>>>,
 }
 
-/// What a waiting job gets.
+/// Outcome for a waiting job.
 pub(crate) enum Turn {
     /// It runs, and those folded into it with it.
     Lead(Lead),
@@ -30,7 +30,7 @@ pub(crate) enum Turn {
     Folded(Arc<Ran>),
 }
 
-/// What an arriving job gets.
+/// Outcome for an arriving job.
 pub(crate) enum Place {
     /// Its turn.
     Now(Lead),
@@ -40,7 +40,7 @@ pub(crate) enum Place {
     Crowded,
 }
 
-/// The right to run under a key. Dropped, in whatever way the run ended, it hands the key to the next.
+/// The right to run under a key. Dropped at any end of the run, it hands the key to the next.
 pub(crate) struct Lead {
     held: Option<(Turns, Primary)>,
     dequeue_count: u32,
@@ -72,7 +72,7 @@ impl Turns {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands the key on; `back` are folded jobs whose run gave no answer.
+    /// Hands the key on; `back` are folded jobs of a run that gave no answer.
     fn pass_on(&self, key: &Primary, mut back: Vec<Waiter>) {
         loop {
             let next = {
@@ -100,8 +100,8 @@ impl Lead {
         Self { held: None, dequeue_count, folded: Vec::new() }
     }
 
-    /// The highest dequeue count of those that share the run: where one of them was delivered before, what was sent for it may be
-    /// on its way still, and the run has to act as a redelivery.
+    /// The highest dequeue count of those that share the run: where one of them was delivered before, requests sent for
+    /// it may be on their way still, and the run has to act as a redelivery.
     pub(crate) fn dequeue_count(&self) -> u32 {
         self.folded.iter().map(|waiter| waiter.dequeue_count).fold(self.dequeue_count, u32::max)
     }

@@ -8,7 +8,7 @@ use crate::reconcile::{Outcome, Work};
 /// How far a `backfill` or an `audit` job is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walked {
-    /// What it goes over, in words.
+    /// Scope of the walk, in words.
     pub of: String,
     /// Primaries brought in step, or compared.
     pub primaries: u64,

@@ -27,7 +27,7 @@ pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
     received(message) + TEXTS * bytes + VALUE_BYTES * values + NAME_BYTES * names
 }
 
-/// Memory that a message takes on, of what it took to examine.
+/// Memory that a message holds from then on, out of the memory that it took to examine.
 pub(crate) fn kept(message: &Message, work: Option<&Work>, examining: u64) -> u64 {
     match work {
         // Its entity has as many properties as the text had.

@@ -22,11 +22,11 @@ const HIDDEN_MOST: Duration = Duration::from_mins(2);
 /// How long messages stay hidden while a queue of so many is worked through.
 pub(super) fn hidden_for(messages: u64) -> Duration {
     let more = HIDDEN_MORE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-    // Whole seconds are what a queue counts in.
+    // Queues count in whole seconds.
     Duration::from_secs(HIDDEN.saturating_add(more).min(HIDDEN_MOST).as_secs())
 }
 
-/// What a poison queue holds.
+/// Contents of a poison queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The messages that are meant, oldest first, each original once.
@@ -42,7 +42,7 @@ impl PoisonQueue {
     pub async fn list(&self, filter: &PoisonFilter) -> Result<Listed, StoreError> {
         let (front, total) = self.peek().await?;
         let seen = copies(&front);
-        // Fewer than could be shown: what is missing is hidden, and holding the others would not bring it back.
+        // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
         if seen < u64::from(limits::QUEUE_BATCH) || total <= seen {
             return Ok(Listed { entries: meant(front, filter), hidden: total.saturating_sub(seen), interrupted: false });
         }

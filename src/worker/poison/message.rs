@@ -1,4 +1,4 @@
-//! What a poison message says. Pure.
+//! The format of a poison message. Pure.
 
 use std::fmt;
 
@@ -79,9 +79,9 @@ pub struct PoisonMessage {
     pub v: u32,
     /// Why it was poisoned.
     pub reason: Reason,
-    /// What went wrong: the whole chain of causes.
+    /// The error: the whole chain of causes.
     pub error: String,
-    /// What was being done.
+    /// The step that failed.
     pub step: String,
     /// The operation, where one could be read.
     #[serde(default)]
@@ -119,7 +119,7 @@ pub struct BodyBlob {
 }
 
 impl PoisonMessage {
-    /// The text of a message that carries this, with what comes from outside cut to a bounded length.
+    /// The text of a message with this content; fields from outside are cut to a bounded length.
     pub fn encode(&self) -> String {
         let mut wire = self.clone();
         wire.v = VERSION;
@@ -161,7 +161,8 @@ impl PoisonMessage {
         if text.starts_with('{') { body::encode(&text) } else { text }
     }
 
-    /// What is forged in it; nothing where a worker of these queues can have written it. It leads to no other queue than its own, and
+    /// The forged part of it; `None` where a worker of these queues can have written it. It leads to no other queue
+    /// than its own, and
     /// to no other blob than its own body's.
     pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
         if !queues.contains(&self.queue) {

@@ -1,4 +1,4 @@
-//! Poison: messages that will not be tried again, kept with the reason until somebody decides.
+//! Poison: messages that will not be tried again, kept with the reason until a person decides.
 //!
 //! ```text
 //!   job queue                         <queue>-poison                 a person
@@ -9,7 +9,7 @@
 //! Put first and deleted second, in both directions: a crash in between leaves two, never none. Copies of one
 //! original carry its message id and are shown, requeued and discarded as one.
 //!
-//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] is what the command line does with a poison queue.
+//! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] implements the operations of the command line on a poison queue.
 
 mod list;
 mod message;

@@ -1,4 +1,4 @@
-//! A poison queue, and what is done to one of its messages.
+//! A poison queue, and the operations on its messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct PoisonQueue {
 /// One poisoned message, with all its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonEntry {
-    /// What it says.
+    /// Its content.
     pub message: PoisonMessage,
     /// How many copies of it the queue holds: more than one after a crash between putting and deleting.
     pub copies: usize,
@@ -52,7 +52,7 @@ pub struct PoisonFilter {
     pub reason: Option<Reason>,
 }
 
-/// What became of the messages that were meant.
+/// Results for the selected messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Handled {
     /// Those that were requeued or discarded.
@@ -65,13 +65,13 @@ pub struct Handled {
     pub hidden: u64,
 }
 
-/// A poisoned message, and what is needed to delete or show it again.
+/// A poisoned message, with the copies to delete or show again.
 pub(super) struct Held {
     pub(super) entry: PoisonEntry,
     pub(super) copies: Vec<Message>,
 }
 
-/// What copies of one original share.
+/// Key shared by all copies of one original.
 pub(super) fn original(message: &PoisonMessage) -> String {
     format!("{}/{}", message.queue, message.message_id)
 }
@@ -100,8 +100,8 @@ impl PoisonQueue {
         })
     }
 
-    /// As this one, but what takes a while ends early once `stop` is cancelled: what it has hidden is shown again, and what was done
-    /// is told.
+    /// As this one, but long operations end early once `stop` is cancelled: hidden messages are shown again, and the
+    /// messages handled until then are reported.
     #[must_use]
     pub fn until(self, stop: &CancellationToken) -> Self {
         Self { stop: stop.clone(), ..self }
@@ -119,7 +119,7 @@ impl PoisonQueue {
         self.handle(filter, Action::Requeue).await
     }
 
-    /// Deletes the messages that are meant, and what they kept in blobs.
+    /// Deletes the selected messages, and their bodies in blobs.
     pub async fn discard(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
         self.handle(filter, Action::Discard).await
     }
@@ -171,7 +171,8 @@ impl PoisonQueue {
         originals
     }
 
-    /// What a message on the poison queue says; another program's is shown as it is, and so is a forged one, which nothing follows.
+    /// The content of a message on the poison queue. Another program's message is shown as it is, and so is a forged
+    /// one, so that its references are not followed.
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
@@ -230,7 +231,7 @@ impl PoisonQueue {
                 Err(error) if !matches!(error.class, ErrorClass::LeaseLost | ErrorClass::NotFound(_)) => {
                     return Err(format!("a poison message cannot be deleted: {}", cause::chain(&error)));
                 }
-                // Gone already, or somebody else has it: either way it is theirs.
+                // Gone already, or held by another receiver: either way there is nothing left to do here.
                 Ok(()) | Err(_) => {}
             }
         }

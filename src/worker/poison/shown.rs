@@ -1,7 +1,7 @@
 //! A poisoned body as people see it: bounded before it is expanded, before it is parsed and before it is laid out.
 //!
-//! A body comes from whoever may add to a queue, and 1,400 bytes of gzip hold a megabyte, which is 32 megabytes as JSON values and
-//! hundreds when it is indented.
+//! A body comes from any sender with the right to add to a queue, and 1,400 bytes of gzip hold a megabyte, which is 32 megabytes as JSON
+//! values and hundreds when it is indented.
 
 use std::io::{self, Write};
 

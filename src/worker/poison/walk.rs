@@ -1,9 +1,9 @@
-//! One walk over a poison queue, page by page: what is meant is handled as it is met, what is not is hidden until the
-//! walk ends.
+//! One walk over a poison queue, page by page: selected messages are handled as they are met, all others are hidden
+//! until the walk ends.
 //!
-//! A page is 32 messages, so a walk takes as much memory as there are messages that are not meant. One for message ids
-//! ends once all of them were met: what a person picked from the front of a long queue costs a page or two. (A copy of
-//! such a message that lies further back, left by a crash, stays, and is shown again.)
+//! A page is 32 messages, so a walk takes as much memory as there are messages that are not selected. One for message
+//! ids ends once all of them were met: a selection from the front of a long queue costs a page or two. (A copy of such
+//! a message that lies further back, left by a crash, stays, and is shown again.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::model::cause;
 use crate::model::limits;
 use crate::ports::{ErrorClass, Message, Missing, StoreError};
 
-/// What to do with each message that is meant.
+/// Action on each selected message.
 #[derive(Clone, Copy)]
 pub(super) enum Action {
     Requeue,
@@ -27,8 +27,8 @@ pub(super) enum Action {
 /// How far a walk is.
 #[derive(Default)]
 struct Walk {
-    /// When the first page was got, by the queue's clock: what was put later is not meant. A requeued job whose cause
-    /// was not mended is back within a moment, and a walk that took it along would never end.
+    /// When the first page was got, by the queue's clock: messages put later are not selected. A requeued job with a
+    /// persistent cause is back within a moment, and a walk that took it along would never end.
     began: Option<Timestamp>,
     /// Messages got so far.
     seen: BTreeSet<String>,
@@ -36,7 +36,7 @@ struct Walk {
     done: BTreeMap<String, usize>,
     /// Originals that were not: their copies are left alone.
     failed: BTreeSet<String>,
-    /// What is to be shown again at the end.
+    /// Messages to show again at the end.
     hidden: BTreeMap<String, Message>,
     /// Those of them that were put after the walk began.
     later: BTreeSet<String>,
@@ -50,7 +50,7 @@ impl PoisonQueue {
         self.show_again(walk.hidden.values()).await;
         match ended {
             Ok(()) => Ok(walk.handled),
-            // What was done is not undone: it must be told.
+            // Completed actions are not undone: they must be reported.
             Err(error) if !walk.handled.done.is_empty() => Ok(Handled { cut_short: Some(cause::chain(&error)), ..walk.handled }),
             Err(error) => Err(error),
         }

@@ -1,5 +1,5 @@
 //! A small world for the worker's tests: queues and blobs in memory on the runtime's paused clock, with faults
-//! to order, and work that does what a test says.
+//! to order, and scripted work.
 //!
 //! Injected: an error before an operation, or after it took effect (ambiguous), at any operation of any queue;
 //! stores that refuse everything; slow requests; crashes of a worker at any await (its run is dropped). Not

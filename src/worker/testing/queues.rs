@@ -95,7 +95,7 @@ impl Storm {
     }
 }
 
-/// What was asked of the queues.
+/// A request to the queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) at: Duration,
@@ -115,7 +115,7 @@ struct State {
     outage: Option<Range<Duration>>,
     /// Until when answers to Gets are lost.
     unheard: Duration,
-    /// The most messages whose answer still gets through.
+    /// The longest batch with an answer that gets through; `None` for no limit.
     heard: Option<u32>,
     latency: Duration,
     storm: Option<Storm>,
@@ -156,7 +156,7 @@ impl FakeQueues {
         self.state.lock().unwrap().heard = Some(messages);
     }
 
-    /// Makes what was put unreadable: as a page shows it whose XML is broken.
+    /// Makes the texts of a queue unreadable, as in a page of broken XML.
     pub(crate) fn garble(&self, queue: &str) {
         for message in self.state.lock().unwrap().queues.entry(queue.to_owned()).or_default() {
             message.unreadable = true;
@@ -207,7 +207,7 @@ impl FakeQueues {
         id
     }
 
-    /// As if another worker had got every message of the queue that anybody could see, or could not.
+    /// As if another worker had got every message of the queue, visible or hidden.
     pub(crate) fn steal(&self, queue: &str) {
         let mut state = self.state.lock().unwrap();
         state.next += 1;

@@ -1,4 +1,4 @@
-//! Blobs in memory, tables that nobody may touch, and circuits as a test opens them.
+//! Blobs in memory, tables without access, and circuit breakers under the test's control.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

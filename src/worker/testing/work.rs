@@ -1,4 +1,4 @@
-//! Work that does what a test says.
+//! Scripted work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ pub(crate) struct Ran {
     ended: Option<Duration>,
 }
 
-/// Notes the end of a run, whichever it is.
+/// Records the end of a run, including a dropped one.
 struct Ending<'a>(&'a Scripted, usize);
 
 impl Drop for Ending<'_> {
@@ -37,14 +37,14 @@ impl Drop for Ending<'_> {
 pub(crate) type Answer = Result<Outcome, Failure>;
 pub(super) type Script = dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
 
-/// Does what a test says, and keeps what was run.
+/// Executor that follows a script, and records its runs.
 pub(crate) struct Scripted {
     clock: Arc<TestClock>,
     pub(super) script: Mutex<Arc<Script>>,
     runs: Mutex<Vec<Ran>>,
     /// How giving up ends, one after the other; well where nothing is said.
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
-    /// The ids of messages whose work was given up.
+    /// The ids of messages with work given up.
     given_up: Mutex<Vec<String>>,
 }
 
@@ -57,12 +57,12 @@ impl Scripted {
         self.runs.lock().unwrap().clone()
     }
 
-    /// What the next try to give work up ends with.
+    /// The result of the next attempt to give work up.
     pub(crate) fn next_giving_up(&self, ends: Result<(), Failure>) {
         self.giving_up.lock().unwrap().push_back(ends);
     }
 
-    /// The ids of messages whose work was given up, in order, also where that failed.
+    /// The ids of messages with work given up, in order, also where that failed.
     pub(crate) fn given_up(&self) -> Vec<String> {
         self.given_up.lock().unwrap().clone()
     }

@@ -67,7 +67,7 @@ impl World {
         Self { clock, queues, blobs: Arc::default(), health: Arc::default(), work, settings, queue }
     }
 
-    /// What runs do: a function of the run's number (from 0), the work and its delivery.
+    /// Sets the script of runs: a function of the run's number (from 0), the work and its delivery.
     pub(crate) fn script<F, R>(&self, script: F)
     where
         F: Fn(usize, &Work, &Delivery) -> R + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Faults at every operation, ordered and random. What is asked of the worker in all of them is the same: every
+//! Faults at every operation, ordered and random. The requirement on the worker is the same in all of them: every
 //! message that was put is done or poisoned, none is lost, and only those are poisoned that deserve it.
 
 use std::sync::atomic::AtomicU64;

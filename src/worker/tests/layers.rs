@@ -21,7 +21,7 @@ use crate::simulation::company::{self, Shape};
 use crate::worker::testing::{SECOND, TestClock, sync};
 use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
 
-/// A moment on the world's clock, and what happens then to an operation.
+/// The verdict on an operation, by the moment on the world's clock.
 type Forecast = dyn Fn(Duration, &OperationInfo) -> Verdict + Send + Sync;
 
 struct Sky {

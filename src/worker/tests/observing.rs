@@ -1,4 +1,4 @@
-//! What an observer is told.
+//! Reports to an observer.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

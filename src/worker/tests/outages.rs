@@ -12,7 +12,7 @@ use crate::settings::Concurrency;
 use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, sync, transient};
 use crate::worker::{Mode, ReceiverState, Rechecks, WorkerError};
 
-/// Jobs whose store refuses while the queue does.
+/// Jobs with a store that refuses while the queue does.
 fn refused_during_the_outage(world: &World, until: Duration) {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, _, _| {

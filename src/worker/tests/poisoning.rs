@@ -71,7 +71,8 @@ async fn a_panic_is_that_jobs_failure_and_ends_in_poison_after_five() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// What is poisoned is given up first: what its deliveries have sent may be on its way still. A run that failed for good has seen to that itself.
+/// Poisoned work is given up first: requests of its deliveries may be on their way still. A run that failed for good
+/// has seen to that itself.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_given_up_for_the_moment_is_poisoned_later_and_what_never_can_be_at_once() {
     for (failure, tries) in [(transient(), 2), (permanent(), 1)] {
@@ -437,7 +438,7 @@ async fn a_short_poison_queue_is_listed_without_touching_it() {
     tokio::time::sleep(SECOND).await;
 }
 
-/// A world whose poison queue holds so many messages.
+/// A world with a poison queue of so many messages.
 async fn poisoned_with(count: usize) -> World {
     let world = World::new();
     for number in 0..count {
