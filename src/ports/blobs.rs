@@ -26,14 +26,14 @@ pub trait BlobStore: Send + Sync {
     /// `None` where the blob does not exist.
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError>;
 
-    /// Reads a range of one version, cut at its end: for what is too large to be read at once. `Precondition` where the blob
+    /// Reads a range of one version, cut at its end: for content too large to be read at once. `Precondition` where the blob
     /// is at another ETag, or absent.
     async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError>;
 
     /// Reads a blob's properties and metadata. `None` where it does not exist.
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError>;
 
-    /// Deletes a blob with its snapshots, at an ETag or whatever it is. `false` where it does not exist.
+    /// Deletes a blob with its snapshots, at an ETag or unconditionally. `false` where it does not exist.
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError>;
 
     /// Creates an empty append blob. Conditions as of [`put`](Self::put).
@@ -45,13 +45,13 @@ pub trait BlobStore: Send + Sync {
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError>;
 
     /// Keeps a block for a blob until [`put_block_list`](Self::put_block_list) makes it a part of it; one of the same id
-    /// that still waits is replaced. What is not used within a week is dropped; whether it outlives another write of the
+    /// that still waits is replaced. A block not used within a week is dropped; whether it outlives another write of the
     /// blob differs by service. `Permanent` without a byte, `TooLarge` over 100 MiB, `Permanent` where the blob is of another kind.
     async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError>;
 
     /// Makes a block blob of blocks, in this order: those that wait, otherwise those that the blob has already.
-    /// Conditions as of [`put`](Self::put). `Precondition` too where there is no such block: who commits drops what
-    /// others left waiting. At most 50,000 blocks.
+    /// Conditions as of [`put`](Self::put). `Precondition` too where there is no such block: a commit drops the blocks
+    /// that other writers left waiting. At most 50,000 blocks.
     async fn put_block_list(
         &self,
         container: &ContainerName,
@@ -74,7 +74,7 @@ pub trait BlobStore: Send + Sync {
     ) -> Result<ETag, StoreError>;
 
     /// Copies a blob inside the account, with content type, cache control and metadata, and waits for the end. Conditions as
-    /// of [`put`](Self::put), on what is copied over.
+    /// of [`put`](Self::put), on the target.
     async fn copy(
         &self,
         from: (&ContainerName, &BlobName),
@@ -82,11 +82,11 @@ pub trait BlobStore: Send + Sync {
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError>;
 
-    /// Reads one page of the blobs whose names start with `prefix`, in order of their names.
+    /// Reads one page of the blobs with names that start with `prefix`, in order of their names.
     async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError>;
 }
 
-/// All blobs of a container whose names start with `prefix`, in order of their names.
+/// All blobs of a container with names that start with `prefix`, in order of their names.
 pub async fn all_blobs(store: &dyn BlobStore, container: &ContainerName, prefix: &str) -> Result<Vec<BlobItem>, StoreError> {
     let (mut blobs, mut marker) = (Vec::new(), None);
     loop {
@@ -99,7 +99,7 @@ pub async fn all_blobs(store: &dyn BlobStore, container: &ContainerName, prefix:
     }
 }
 
-/// What a blob is written with.
+/// Conditions, properties and metadata of a blob to write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlobUpload {
     /// Under which condition.
@@ -124,7 +124,7 @@ pub struct BlobCopy {
 /// Under which condition a blob is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BlobCondition {
-    /// Whatever is there.
+    /// Unconditional.
     #[default]
     None,
     /// Only where no blob is (`If-None-Match: *`).
@@ -138,11 +138,11 @@ pub enum BlobCondition {
 pub struct Blob {
     /// The bytes.
     pub content: Bytes,
-    /// What goes with them.
+    /// The properties and metadata read with them.
     pub properties: BlobProperties,
 }
 
-/// What goes with a blob.
+/// Properties and metadata of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobProperties {
     /// Its version.
@@ -153,7 +153,7 @@ pub struct BlobProperties {
     pub content_type: String,
     /// `Cache-Control`, where it has one.
     pub cache_control: Option<String>,
-    /// Metadata; names in lower case, since services differ in what they return.
+    /// Metadata; names in lower case, since services differ in the case that they return.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -178,10 +178,10 @@ pub struct Block {
     pub length: u64,
 }
 
-/// What a block blob is made of.
+/// The committed blocks of a block blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockList {
-    /// The version. The blocks are its blocks or, where somebody writes just then, those of a later one.
+    /// The version. The blocks are its blocks or, during a concurrent write, those of a later one.
     pub etag: ETag,
     /// The blocks, in their order.
     pub blocks: Vec<Block>,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// What time it is.
+/// Wall clock, monotonic clock and sleep.
 pub trait Clock: Send + Sync {
-    /// The wall clock, which may be wrong and may jump: for what people read and for ages that are compared
+    /// The wall clock, which may be wrong and may jump: for displayed times and for ages that are compared
     /// with the services' clocks.
     fn now(&self) -> Timestamp;
 
@@ -35,7 +35,7 @@ pub trait Chance: Send + Sync {
         low + self.unit() * (high - low)
     }
 
-    /// A wait up to a fifth shorter or longer, so that those who began together do not stay together.
+    /// A wait up to a fifth shorter or longer, so that waits that began together do not end together.
     fn jittered(&self, wait: Duration) -> Duration {
         wait.mul_f64(self.between(0.8, 1.2))
     }

@@ -1,4 +1,4 @@
-//! The one error of every storage port: what happened, to what, and what may be done about it.
+//! The one error of every storage port: the operation, its subject, the message and the class.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,11 +12,11 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {subject}: {message}{}", Detail(*.status, .code.as_deref()))]
 pub struct StoreError {
-    /// What may be done about it.
+    /// Class of the error: how a caller may react.
     pub class: ErrorClass,
     /// The operation, in the service's words ("Insert Entity", "Get Messages").
     pub operation: &'static str,
-    /// What it was about. Boxed to keep `Result`s small.
+    /// Subject of the operation. Boxed to keep `Result`s small.
     pub subject: Box<Subject>,
     /// The HTTP status, where there was one.
     pub status: Option<u16>,
@@ -26,7 +26,7 @@ pub struct StoreError {
     pub index: Option<usize>,
     /// Why the request was not sent at all; absent where it was, or may have been.
     pub withheld: Option<Withheld>,
-    /// What happened, in words, without secrets.
+    /// Description in words, without secrets.
     pub message: Box<str>,
     /// The cause below, scrubbed of secrets.
     #[source]
@@ -46,7 +46,7 @@ impl fmt::Display for Detail<'_> {
     }
 }
 
-/// What may be done about a failure. Matched without a wildcard wherever a decision hangs on it.
+/// Class of an error: how a caller may react. Matched without a wildcard in every decision that depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The thing does not exist.
@@ -55,7 +55,7 @@ pub enum ErrorClass {
     Conflict,
     /// The ETag given is not the current one (412).
     Precondition,
-    /// The pop receipt is no longer valid, or the message is gone: somebody else may have it.
+    /// The pop receipt is no longer valid, or the message is gone: another receiver may have it.
     LeaseLost,
     /// The service is busy (503, 429). It did not execute the request.
     Throttled {
@@ -64,7 +64,7 @@ pub enum ErrorClass {
     },
     /// No connection could be made: nothing was sent.
     Refused,
-    /// Not executed, or safe to repeat; may well succeed later. Carries a wait for what takes long
+    /// Not executed, or safe to repeat; may well succeed later. Carries a wait for conditions that take long
     /// (TableBeingDeleted: at least 40 s).
     Transient {
         /// How long a repetition should wait at least.
@@ -89,7 +89,7 @@ pub enum Withheld {
     CircuitOpen,
 }
 
-/// What does not exist.
+/// The missing thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// The table, queue, container or collection itself.
@@ -178,7 +178,7 @@ impl Service {
     }
 }
 
-/// What an operation was about.
+/// Subject of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// The account, or the sink, as the configuration names it.
@@ -292,7 +292,7 @@ impl StoreError {
         self
     }
 
-    /// The same error for another who shared the request, without its cause.
+    /// The same error for another caller that shared the request, without its cause.
     #[must_use]
     pub fn told_again(&self) -> Self {
         Self {
@@ -318,7 +318,7 @@ impl StoreError {
         matches!(self.class, ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::NotFound(Missing::Item))
     }
 
-    /// Whether a conditional write lost, or nobody knows what became of it: what lies there must be read again.
+    /// Whether a conditional write lost, or has an unknown outcome: the target must be read again.
     pub const fn may_have_lost(&self) -> bool {
         self.is_lost_race() || matches!(self.class, ErrorClass::Ambiguous)
     }

@@ -30,7 +30,8 @@ pub struct File {
 /// A file that may be too large to be read at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundFile {
-    /// Tells it from whatever lies under its name before and afterwards, without reading it. Not the version of [`File`].
+    /// Mark that differs from that of any file under the same name before or afterwards, and is known without reading
+    /// the content. Not the version of [`File`].
     pub mark: ETag,
     /// Its length in bytes.
     pub length: u64,
@@ -39,7 +40,7 @@ pub struct FoundFile {
 /// The bytes of a file, in their order.
 pub type Pieces<'a> = BoxStream<'a, Result<Bytes, StoreError>>;
 
-/// Files that are written whole: a reader sees the old or the new one, and what was answered for is on the disk.
+/// Files that are written whole: a reader sees the old or the new one, and an acknowledged write is on the disk.
 ///
 /// A folder that is not there is `Transient` (a share that is not mounted must not be taken for an empty one), and so
 /// are a full disk and a refused permission: nothing is lost, and a later try may succeed.

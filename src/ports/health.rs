@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use super::Service;
 use crate::model::AccountName;
 
-/// What the adapters know about the stores' health: a worker receives nothing while a store as a whole
+/// The adapters' view of the stores' health: a worker receives nothing while a store as a whole
 /// refuses. A single throttled partition is not that.
 #[async_trait]
 pub trait StoreHealth: Send + Sync {
-    /// The services whose circuit is open now.
+    /// The services with an open circuit breaker.
     fn open_circuits(&self) -> Vec<OpenCircuit>;
 
-    /// Asks each service whose circuit is open one cheap question, and closes the circuit where it answers.
+    /// Asks each service with an open circuit breaker one cheap question, and closes the breaker where it answers.
     async fn probe(&self);
 }
 

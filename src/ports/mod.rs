@@ -1,6 +1,6 @@
-//! What the outside can do, in terms of the model: tables, queues, blobs, files, other stores, a clock.
+//! The outside, in terms of the model: tables, queues, blobs, files, other stores, a clock.
 //!
-//! One contract suite (`tests/conformance`) states what each port promises and runs on every adapter.
+//! One contract suite (`tests/conformance`) states the contract of each port and runs on every adapter.
 //! Decorators (retry, pacing, observation) implement every method: there are no silent defaults.
 
 pub mod blobs;

@@ -23,7 +23,7 @@ pub trait QueueStore: Send + Sync {
     async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError>;
 
     /// Gets up to `max` (1 to 32) visible messages, hides them for `visibility` (1 s to 7 days) and counts
-    /// one dequeue on each. A message whose text cannot be read comes as [`MessageText::Unreadable`] and
+    /// one dequeue on each. A message with an unreadable text comes as [`MessageText::Unreadable`] and
     /// does not keep the others back.
     async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError>;
 
@@ -66,7 +66,7 @@ pub enum MessageText {
     Unreadable {
         /// Why.
         reason: String,
-        /// What could be saved, for the poison message.
+        /// The recovered part of the text, for the poison message.
         raw: String,
     },
 }
@@ -110,7 +110,7 @@ pub struct PeekedMessage {
 pub struct SentMessage {
     /// Its id.
     pub id: String,
-    /// A receipt that may update or delete it until somebody gets it.
+    /// A receipt that may update or delete it until another receiver gets it.
     pub pop_receipt: String,
 }
 

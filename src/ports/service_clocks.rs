@@ -1,7 +1,7 @@
 //! The clocks of an account's services, as their answers tell them.
 //!
 //! Each answer carries the service's time in whole seconds, cut off, and was given at some moment between the sending of its request and
-//! its arrival. What several answers leave possible narrows with each of them:
+//! its arrival. The range of offsets consistent with all answers narrows with each of them:
 //!
 //! ```text
 //!   service's clock less ours    ├────────────┤             first answer
@@ -100,7 +100,7 @@ mod tests {
         Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
     }
 
-    /// Answers of services whose clocks are off by this much, given half-way between these moments.
+    /// Answers of services with clocks off by this much, given half-way between these moments.
     fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClocksApart {
         let clocks = Arc::new(ServiceClocks::default());
         for (sent, arrived) in requests {

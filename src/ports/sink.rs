@@ -12,7 +12,7 @@ use crate::model::{CollectionName, DocumentKey, SinkDocument};
 pub struct DocumentWrite {
     /// Its key.
     pub key: DocumentKey,
-    /// What it is to say, whatever it said before; nothing where it is to be gone, whether it was there or not.
+    /// The document to store, replacing the present one; `None` to delete the present one, if any.
     pub document: Option<SinkDocument>,
 }
 
@@ -22,7 +22,7 @@ pub type Written = Vec<Result<(), StoreError>>;
 /// Another store: a search service, a database, files. It keeps documents in collections that its owner has made.
 ///
 /// A write has no condition: the last one to arrive counts. The store may show it to readers only after a while, but one that
-/// was answered for counts before every one that is sent afterwards. What order cannot be had by conditions comes from the
+/// was acknowledged counts before every one that is sent afterwards. Ordering that conditions would give comes from the
 /// footprint (`docs/decisions/0022-sinks.md`), which rests on the classes of errors here: a write that may have been executed,
 /// or may still be, is `Ambiguous` and nothing else.
 ///
@@ -34,7 +34,7 @@ pub trait Sink: Send + Sync {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError>;
 
     /// Reads a document without its key: a field that it has no value for is null, one that cannot be read is left out. `None`
-    /// where it does not exist. What was written just now may not show yet.
+    /// where it does not exist. A recent write may not show yet.
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError>;
 
     /// The fields that documents of a collection can have, that of the key included. `None` where there is no such collection.

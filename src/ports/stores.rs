@@ -15,7 +15,7 @@ pub struct Account {
     pub queues: Arc<dyn QueueStore>,
     /// Its blobs.
     pub blobs: Arc<dyn BlobStore>,
-    /// What their answers have told of their clocks.
+    /// The services' clock offsets, as learnt from their answers.
     pub clocks: Arc<ServiceClocks>,
 }
 
@@ -38,7 +38,7 @@ pub struct UnknownAccount(pub AccountName);
 #[error("the sink {0:?} is not configured: add [sinks.{0}], and keep it until the documents in it are dropped")]
 pub struct UnknownSink(pub AccountName);
 
-/// Nobody has said how to reach shared folders.
+/// The program was built without access to shared folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this program was put together without files")]
 pub struct NoFiles;

@@ -72,9 +72,9 @@ pub async fn all_rows(store: &dyn TableStore, table: &TableName, mut query: Quer
 pub enum TableOperation {
     /// Insert: fails where the entity exists.
     Insert(Entity),
-    /// Insert-Or-Replace, whatever is there.
+    /// Insert-Or-Replace, unconditional.
     InsertOrReplace(Entity),
-    /// Insert-Or-Merge, whatever is there.
+    /// Insert-Or-Merge, unconditional.
     InsertOrMerge(Entity),
     /// Replace an existing entity.
     Replace(Entity, Condition),
@@ -127,7 +127,7 @@ impl TableOperation {
 pub enum Condition {
     /// At this ETag only.
     Matches(ETag),
-    /// Whatever its ETag (`If-Match: *`).
+    /// Any ETag (`If-Match: *`).
     Any,
 }
 
