@@ -1,4 +1,4 @@
-//! An `audit` job: which primaries it is about, and what it has found so far.
+//! An `audit` job: its scope, and its findings so far.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{TableName, ViewName};
 
-/// An `audit` job: every item of every primary of a table is compared with what it should be.
+/// An `audit` job: every item of every primary of a table is compared with its expected state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// Whose primaries.
+    /// Table of the audited primaries.
     pub table: TableName,
-    /// Whether what is wrong is mended.
+    /// Whether mismatches are mended.
     pub repair: bool,
     /// How far it has come.
     pub cursor: AuditCursor,

@@ -10,13 +10,13 @@ use super::{TableName, ViewName};
 /// A `backfill` job: a `sync` of every primary of a table, with a look at each of its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backfill {
-    /// Whose primaries.
+    /// Scope: the primaries to bring in step.
     pub scope: BackfillScope,
     /// How far it has come.
     pub cursor: BackfillCursor,
 }
 
-/// Whose primaries a `backfill` is about.
+/// Scope of a `backfill`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackfillScope {
     /// Those of a table.

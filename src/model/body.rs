@@ -35,7 +35,7 @@ pub enum BodyError {
     ExpandsTooFar,
 }
 
-/// What a message's text turned out to be.
+/// The decoded text of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {
     /// The text inside, not yet parsed.
@@ -49,7 +49,7 @@ pub struct Body {
 pub enum RawBody<'m> {
     /// Plain text.
     Text(&'m str),
-    /// What Base64 stood for: text, or gzip of it.
+    /// The decoded Base64: text, or gzip of it.
     Bytes(Vec<u8>),
 }
 
@@ -78,8 +78,7 @@ impl<'m> RawBody<'m> {
         Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
     }
 
-    /// How much it holds, without holding it: nothing of it is kept, and what is compressed is expanded no further than it is to be
-    /// read.
+    /// Counts the content without keeping any of it; compressed content is expanded no further than it is to be read.
     pub fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         match self {
@@ -96,7 +95,7 @@ impl<'m> RawBody<'m> {
         extent
     }
 
-    /// Its first bytes, at most `most`; nothing where they are no text. What is compressed is expanded no further.
+    /// Its first bytes, at most `most`; nothing where they are no text. Compressed content is expanded no further.
     fn beginning(&self, most: usize) -> Option<Excerpt> {
         let bytes = match self {
             Self::Text(text) => return Some(beginning(text, most)),
@@ -158,7 +157,7 @@ pub struct Excerpt {
     pub cut: bool,
 }
 
-/// The first bytes of the text inside a message, at most `most`. What is compressed is expanded no further.
+/// The first bytes of the text inside a message, at most `most`. Compressed content is expanded no further.
 pub fn excerpt(message: &str, most: usize) -> Excerpt {
     let inside = RawBody::of(message).ok().and_then(|raw| raw.beginning(most));
     inside.unwrap_or_else(|| beginning(trimmed(message), most))

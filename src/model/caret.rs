@@ -30,7 +30,7 @@ impl<'a> Caret<'a> {
 
 impl fmt::Display for Caret<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Control characters, line breaks among them, would move the carets away from what they point at.
+        // Control characters, line breaks among them, would move the carets away from their place.
         let show = |text: &str| text.chars().map(|c| if c.is_control() { '·' } else { c }).collect::<String>();
         let before: Vec<char> = show(&self.text[..self.start]).chars().collect();
         let skipped = before.len().saturating_sub(CONTEXT);

@@ -1,4 +1,4 @@
-//! A `carry` job: to whom an entity's properties are to be carried, and how far that has come.
+//! A `carry` job: the range of entities to carry properties to, and the progress so far.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 use super::claim::Reach;
 use super::{EntityKey, ViewName};
 
-/// A `carry` job: what a view keeps on the entities of a range is brought in step with the claims on them.
+/// A `carry` job: the properties that a view keeps on the entities of a range are brought in step with the claims on
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carry {
     /// The view.
     pub view: ViewName,
     /// The entity that has changed its claim.
     pub one: EntityKey,
-    /// Whom it tells, or has told until now.
+    /// The range that it tells, or has told until now.
     pub reach: Reach,
     /// How far the job has come.
     pub cursor: CarryCursor,

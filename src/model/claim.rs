@@ -1,8 +1,8 @@
-//! Claims: what one entity has to say to every entity of a range, and which range that is.
+//! Claims: properties that one entity sets on every entity of a range, and that range.
 //!
-//! A claim is a member of a list: all claims of a view on one partition lie in one row of the table [`CLAIMS`], so that whoever
-//! belongs there finds them by one point read. A claim tells all there is to say, so that it changes exactly when what it
-//! says, or to whom, does.
+//! A claim is a member of a list: all claims of a view on one partition lie in one row of the table [`CLAIMS`], so that
+//! an entity of the partition finds them by one point read. A claim is complete, so that it changes exactly when its
+//! properties or its range do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,14 +32,14 @@ pub struct Reach {
     pub before: Option<Key>,
 }
 
-/// What one entity has to say to the entities of a range.
+/// The claim of one entity on the entities of a range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// The entity, in the table of its view's source.
     pub one: EntityKey,
-    /// Whom it tells.
+    /// The range.
     pub reach: Reach,
-    /// What it tells them: properties, at least one.
+    /// The properties to set, at least one.
     pub values: BTreeMap<String, EdmValue>,
 }
 

@@ -20,7 +20,7 @@ use super::TableName;
 /// Longest name of a table (Azure).
 const NAME: usize = 63;
 
-/// What a pattern's tables are named after, from large to small.
+/// Period that names the tables of a pattern, from large to small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Period {
     /// `%Y`

@@ -41,7 +41,7 @@ impl EdmDateTime {
 
     /// Parses RFC 3339 with an offset, `Z` or neither (UTC); digits below 100 ns are cut off.
     ///
-    /// Read here rather than by the time library, whose range ends a day before `DateTime.MaxValue` of .NET,
+    /// Read here rather than by the time library, as its range ends a day before `DateTime.MaxValue` of .NET,
     /// a value that real tables are full of.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
         let ticks = parse_ticks(text).ok_or_else(|| DateTimeError::Syntax(text.to_owned()))?;

@@ -1,7 +1,7 @@
 //! Documents: an entity as one JSON text, and where it lies in a container or a folder.
 //!
-//! A path is made of the primary's key alone, and tells it whole: what was written there is found again by
-//! the key, and no two entities meet. Each segment between slashes is a key template; what a value contains beside
+//! A path is made of the primary's key alone, and determines it: a document is found again by
+//! the key, and no two entities meet. Each segment between slashes is a key template; every character of a value beside
 //! letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, so that a path is the same on
 //! every file system and in a container.
 
@@ -18,7 +18,7 @@ pub const DEFAULT_PATH: &str = "{PartitionKey}/{RowKey}.json";
 const DISTINCT_PATH: &str = "{PartitionKey}_{PartitionKey|hash:8}/{RowKey}_{RowKey|hash:8}.json";
 /// Longest segment of a path, in bytes: a file name has 255 (ext4, NTFS, NFS), some of which a temporary file needs.
 const SEGMENT_BYTES: usize = 200;
-/// What a longer segment keeps of its beginning: enough for people to recognise it.
+/// Bytes that a longer segment keeps of its beginning: enough for people to recognise it.
 const KEPT_BYTES: usize = 96;
 
 /// Where the document of each entity lies.
@@ -127,7 +127,7 @@ fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
     Ok(text)
 }
 
-/// Writes what is left after escaping and is no plain character as `%XX` too.
+/// Writes the remaining characters that are not plain as `%XX` too, after escaping.
 pub(super) fn printable(escaped: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%-_.!$&'()+,;=@~ ".contains(c);
     let mut text = String::with_capacity(escaped.len());
@@ -196,7 +196,7 @@ pub enum DocumentError {
     /// Another entity's.
     #[error("the document is the one of {0}")]
     Key(EntityKey),
-    /// Another entity's, whose file is the same where upper and lower case are.
+    /// Another entity's document, in the same file on a case-insensitive file system.
     #[error(
         "the document is the one of {0}, whose key differs in upper and lower case only, and this file system does not tell them apart: archive to a container, or to a path that does, such as \"{DISTINCT_PATH}\""
     )]
@@ -215,7 +215,7 @@ pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> 
     }
 }
 
-/// Renders the value of a blob's metadata, with `%XX` for `%` and for what a header cannot carry. Nothing where a
+/// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. Nothing where a
 /// property is missing or empty.
 pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, RenderError> {
     let mut text = String::new();
@@ -229,7 +229,7 @@ pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, 
                     name => entity.get(name).cloned(),
                 };
                 let rendered = value.map(|value| template.render_field(field, &value)).transpose()?.flatten();
-                // A header carries more than a key does: what a key must not contain is not escaped here.
+                // A header can carry characters that a key must not contain: these are not escaped here.
                 match rendered.and_then(|escaped| unescape(&escaped)) {
                     Some(value) => text.push_str(&value),
                     None => return Ok(None),

@@ -1,4 +1,4 @@
-//! EDM values: what a property of an entity can be.
+//! EDM values: the types and values of an entity's properties.
 
 use uuid::Uuid;
 
@@ -52,7 +52,7 @@ impl EdmValue {
 }
 
 /// Equal when type and bits are equal: a NaN equals itself, and 0.0 differs from -0.0, so that
-/// "nothing changed" means what a reader of the service would see.
+/// "nothing changed" agrees with the view of a reader of the service.
 impl PartialEq for EdmValue {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -7,7 +7,7 @@ use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata};
 /// Property names starting with this are evenkeel's own: never copied into a view, stripped by `restore`.
 pub const RESERVED_PREFIX: &str = "ek_";
 
-/// A key and its properties: what a client writes.
+/// A key and its properties, as written by a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entity {
     /// Where it lies in its table.
@@ -45,7 +45,7 @@ pub enum EntityError {
         name: String,
         /// Its size.
         size: usize,
-        /// What is counted.
+        /// Unit of the count.
         unit: &'static str,
         /// The limit.
         limit: usize,
@@ -91,12 +91,12 @@ impl Entity {
         self.get(name).and_then(EdmValue::as_str)
     }
 
-    /// The properties that are the user's own: without those whose names start with `ek_`.
+    /// The properties that are the user's own: without those with names that start with `ek_`.
     pub fn user_properties(&self) -> impl Iterator<Item = (&String, &EdmValue)> {
         self.properties.iter().filter(|(name, _)| !name.starts_with(RESERVED_PREFIX))
     }
 
-    /// Sets the properties of `changes` and keeps the others (what Insert-Or-Merge does on the service).
+    /// Sets the properties of `changes` and keeps the others (the effect of Insert-Or-Merge on the service).
     #[must_use]
     pub fn merged(mut self, changes: &Self) -> Self {
         self.properties.extend(changes.properties.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -110,7 +110,7 @@ impl Entity {
         4 + units(self.key.pk.as_str()) + units(self.key.rk.as_str()) + properties
     }
 
-    /// Its size in bytes, as whichever service counts more of them.
+    /// Its size in bytes: the larger of the counts of Azure and Azurite.
     pub fn size(&self) -> usize {
         odata::encoded_len(self).max(self.stored_bytes())
     }
@@ -125,7 +125,7 @@ impl Entity {
         if size > limits::ENTITY_BYTES {
             return Err(EntityError::TooLarge { bytes: size, counted: "as JSON" });
         }
-        // Azure counts a text twice as long, and a small property at most three times: what is far from the limit needs no count.
+        // Azure counts a text twice as long, and a small property at most three times: an entity far from the limit needs no count.
         if size > limits::ENTITY_BYTES / 3 {
             let bytes = self.stored_bytes();
             if bytes > limits::ENTITY_BYTES {

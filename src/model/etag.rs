@@ -26,7 +26,7 @@ impl ETag {
         if text.is_empty() || text == "*" || text.chars().any(char::is_control) { Err(ETagError(text)) } else { Ok(Self(text)) }
     }
 
-    /// A token: what plays the ETag's role for a part of a document. From 64 random bits.
+    /// A token: the ETag of a part of a document. From 64 random bits.
     pub fn token(random: u64) -> Self {
         Self(BASE64.encode(random.to_be_bytes()))
     }

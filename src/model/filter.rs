@@ -1,7 +1,7 @@
 //! Query filters: a tree of typed comparisons, written as OData text or evaluated in memory.
 //!
 //! A missing property matches nothing, not even `ne`, and values of different types never match, as on
-//! the service. There is no `or` over keys in what evenkeel asks itself: that is a partition scan.
+//! the service. No query of evenkeel's own has an `or` over keys: that is a partition scan.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -105,7 +105,7 @@ impl Filter {
         Self::Not(Box::new(self))
     }
 
-    /// The one partition whose rows it allows, where it names one.
+    /// The only partition that it allows, where it names one.
     pub fn one_partition(&self) -> Option<super::Key> {
         match self {
             Self::Compare { property, op: Comparison::Equal, value: EdmValue::String(pk) } if property == "PartitionKey" => {

@@ -14,7 +14,7 @@ pub const SOURCE_PROPERTY: &str = "ek_source";
 /// The property of a derived row, or the metadata of a derived blob, that names its view.
 pub const VIEW_PROPERTY: &str = "ek_view";
 
-/// What the name of the property begins with that says whose properties of a view an entity has.
+/// Prefix of the owner property.
 pub const OWNER_PREFIX: &str = "ek_owner_";
 
 /// Where an item lies, and which view it belongs to.
@@ -29,7 +29,7 @@ pub struct ItemAddress {
     /// Its site.
     #[serde(flatten)]
     pub site: Site,
-    /// Which part of what lies there; nothing where the item is all of it.
+    /// The part of the entity or blob at this site; `None` where the item is all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
 }
@@ -80,7 +80,7 @@ pub enum Site {
 pub enum Part {
     /// A member of a list, which says all there is to say of it.
     Member(Member),
-    /// The properties that its view keeps on an entity that is somebody else's.
+    /// The properties that its view keeps on another owner's entity.
     Properties,
 }
 
@@ -127,7 +127,7 @@ impl Site {
         }
     }
 
-    /// What lies there, in a word.
+    /// The kind of site, in a word.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Row { .. } => "row",
@@ -165,12 +165,12 @@ impl ItemAddress {
         Self { view, account, site, part: None }
     }
 
-    /// What somebody else has where this item would lie, under its view: as much of what lies there.
+    /// The item of another owner at this site, under its view: to the same extent.
     #[must_use]
     pub fn met(&self, view: &ViewName) -> Self {
         let part = match &self.part {
             Some(Part::Properties) => Some(Part::Properties),
-            // A list takes everybody: who is in its way has the row as a whole.
+            // A list takes members of every owner: an obstacle is the row as a whole.
             Some(Part::Member(_)) | None => None,
         };
         Self { view: view.clone(), account: self.account.clone(), site: self.site.clone(), part }
@@ -219,8 +219,9 @@ impl Owner {
     }
 }
 
-/// The metadata that says what a blob is derived from, and by which view: the `ek_source` of its primary, or of what several
-/// share. Metadata is ASCII, so that what is not is written as JSON's `\\uXXXX`; the longest keys stay below 8 KiB.
+/// The metadata that names a blob's source and view: the `ek_source` of its primary, or that of the table where several
+/// primaries share the blob. Metadata is ASCII, so other characters are written as JSON's `\\uXXXX`; the longest keys
+/// stay below 8 KiB.
 pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
     let mut ascii = String::with_capacity(source.len());
     for c in source.chars() {
@@ -253,7 +254,7 @@ pub fn is_derived_within(table: &TableName, entity: &Entity) -> bool {
     if entity.get(VIEW_PROPERTY).is_none() {
         return false;
     }
-    // One primary's item names the primary, what several share names their table.
+    // An item of one primary names the primary, a shared one names the table.
     let source: Option<Vec<String>> = entity.text(SOURCE_PROPERTY).and_then(|source| serde_json::from_str(source).ok());
     source.is_some_and(|source| {
         matches!(source.len(), 1 | 3) && source.first().is_some_and(|name| TableName::new(name.as_str()).is_ok_and(|name| name == *table))

@@ -1,4 +1,4 @@
-//! Jobs: what a message asks for.
+//! Jobs: the work that a message asks for.
 //!
 //! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
@@ -79,14 +79,14 @@ pub enum Job {
     Move {
         /// The primary.
         primary: Primary,
-        /// What it becomes.
+        /// The primary after the move.
         to: Primary,
     },
     /// A `sync` of every primary of a table.
     Backfill(Backfill),
-    /// A comparison of every item of every primary of a table with what it should be.
+    /// A comparison of every item of every primary of a table with its expected state.
     Audit(Audit),
-    /// Brings what a view keeps on a range of entities in step with the one that they belong to.
+    /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
     Carry(Box<Carry>),
     /// Drops a table by date, whole.
     DropTable(Box<DropTable>),
@@ -201,21 +201,21 @@ impl Job {
 /// Which items a pass looks at before it reads the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Looks {
-    /// Those whose outcome is unknown, and those it touched.
+    /// Items of unknown outcome, and those that the run touched.
     #[default]
     Doubtful,
-    /// Each that the footprint lists: finds what somebody else has changed or deleted.
+    /// Each that the footprint lists: finds items that another program has changed or deleted.
     Everything,
 }
 
-/// A decoded message: the job and what travels beside it.
+/// A decoded message: the job and its envelope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEnvelope {
     /// The job.
     pub job: Job,
     /// The client's own name for it, echoed in logs and poison.
     pub id: Option<String>,
-    /// What every message of this job has in common, where it has an `id`.
+    /// Digest common to all messages of this job, where it has an `id`.
     pub digest: Option<JobDigest>,
     /// W3C trace context, where the client sent one.
     pub traceparent: Option<String>,
@@ -223,7 +223,7 @@ pub struct JobEnvelope {
     pub unknown_fields: usize,
 }
 
-/// evenkeel's own note in a message: what became of its deliveries, which the service only counts.
+/// evenkeel's own note in a message: the outcome of its deliveries, which the service only counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
@@ -275,7 +275,7 @@ pub enum JobError {
     /// An operation this program does not know.
     #[error("\"op\" is {found}; known operations are {}", OPS.join(", "))]
     Op {
-        /// What was found, as JSON.
+        /// The value found, as JSON.
         found: String,
     },
     /// A field is missing or wrong.
@@ -283,7 +283,7 @@ pub enum JobError {
     Field {
         /// The operation.
         op: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The entity of a `put` is no entity.
@@ -307,12 +307,12 @@ pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
     decode_job(object)
 }
 
-/// The JSON object inside a message, whatever it means.
+/// The JSON object inside a message, of any meaning.
 pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
     object_in(RawBody::of(message).map_err(JobError::Body)?)
 }
 
-/// The JSON object inside a message whose body was opened.
+/// The JSON object inside a message with its body already opened.
 pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     let body = raw.expanded().map_err(JobError::Body)?;
     if body.raw_bytes > limits::QUEUE_BODY_BYTES {
@@ -324,7 +324,7 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     }
 }
 
-/// The JSON of an entity that was staged, with no key twice either. What cannot be a property's value is not kept.
+/// The JSON of an entity that was staged, with no key twice either. Values that no property can have are not kept.
 pub fn staged_object(content: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
     serde_json::from_slice(content).map(|FlatObject(object)| object)
 }
@@ -453,7 +453,8 @@ pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<
     Ok(entity)
 }
 
-/// A staged blob. Whoever may put jobs on a queue may have it read and deleted, so that it lies in one container alone.
+/// A staged blob. A sender with the right to put jobs on a queue may have it read and deleted, so it lies in one
+/// container only.
 fn staged_blob(field: &str, fields: StagedFields) -> Result<StagedBlob, JobError> {
     let op = "put";
     let wrong = |problem: String| JobError::Field { op, problem };

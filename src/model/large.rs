@@ -27,7 +27,7 @@ use super::job::Primary;
 use super::names::NameError;
 use super::{BlobName, ContainerName, EdmValue, Entity, odata};
 
-/// The container in which senders stage what is too large for a message, in the account of the job's table.
+/// The container for staged content that is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
 /// Containers that the program uses for itself: [`STAGING`], poisoned bodies, and lists that outgrew their rows.
 pub const OWN_CONTAINERS: [&str; 3] = [STAGING, "evenkeel-poison", "evenkeel-lists"];
@@ -40,7 +40,7 @@ pub const SPILLING: &str = "ek_spilling";
 /// Bytes of a property in the name of a file, which has 255 at most, 65 of them for the hash.
 const FILE_PROPERTY_BYTES: usize = 128;
 
-/// What stands in an entity for a value in a blob.
+/// The pointer that an entity has in place of a value in a blob.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer {
     /// Its container; nothing where it is a file beside its entity's document, in the same shared folder.
@@ -69,7 +69,7 @@ struct Wire {
     content_type: Option<String>,
 }
 
-/// Where the values of one entity lie: what the names of its blobs begin with, and no other's.
+/// The location of one entity's values: a prefix of the names of its blobs, and of no other's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder(String);
 
@@ -105,7 +105,7 @@ impl Pointer {
         Ok(Self { container: Some(container.clone()), name, bytes, sha256, content_type: None })
     }
 
-    /// The pointer that stands for a property's content in a file beside its entity's document. What would be too long for the name of
+    /// The pointer that stands for a property's content in a file beside its entity's document. A property too long for the name of
     /// a file is hashed.
     pub fn to_file(folder: &Folder, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
         let property = if property.len() <= FILE_PROPERTY_BYTES { property.to_owned() } else { hash(property.as_bytes()) };
@@ -152,7 +152,7 @@ pub fn pointers<'a>(folder: &'a Folder, entity: &'a Entity) -> impl Iterator<Ite
     own.filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?))).filter(|(_, pointer)| pointer.is_of(folder))
 }
 
-/// What goes along when an entity moves: the user's properties, those that have left its row among them.
+/// The properties that move with an entity: the user's, those that have left its row among them.
 pub fn travelling(entity: &Entity) -> BTreeMap<String, EdmValue> {
     let goes = |name: &str| !name.starts_with(RESERVED_PREFIX) || name == SPILLED;
     entity.properties.iter().filter(|(name, _)| goes(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -163,7 +163,7 @@ pub fn spill(properties: &BTreeMap<String, EdmValue>) -> Bytes {
     serde_json::Value::Object(odata::encode_properties(properties)).to_string().into()
 }
 
-/// The properties in such a blob; what is wrong, in words, where it is none.
+/// The properties in such a blob; the problem, in words, where it is none.
 pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, EdmValue>, String> {
     if hash(content) != pointer.sha256 {
         return Err("its content is not what was written".to_owned());
@@ -172,7 +172,7 @@ pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, Edm
     odata::decode_properties(json).map_err(|error| error.to_string())
 }
 
-/// An entity as a whole, of its row and of what has left it. What the row says counts.
+/// An entity as a whole, from its row and the properties that have left it. The values in the row win.
 #[must_use]
 pub fn rejoined(mut entity: Entity, spilled: BTreeMap<String, EdmValue>) -> Entity {
     entity.properties.retain(|name, _| ![SPILLED, SPILLING].contains(&name.as_str()));

@@ -1,11 +1,11 @@
 //! The limits of Azure Storage that evenkeel enforces before a request is sent.
 //!
-//! Where Azure and Azurite disagree the stricter one counts, so that what passes here passes on both.
+//! Where Azure and Azurite disagree the stricter one counts, so that a request that passes here passes on both.
 
 use std::time::Duration;
 
-/// How long a request may be on its way: the service refuses it 15 minutes after it was signed. What is written, dropped or
-/// looked at again waits for that long, and the configuration allows no less.
+/// How long a request may be on its way: the service refuses it 15 minutes after it was signed. Items that a late
+/// request may still write, drop or recreate wait for that long, and the configuration allows no less.
 pub const LATE_REQUEST: Duration = Duration::from_mins(15);
 /// Longest partition or row key, in UTF-16 code units (Azurite refuses more; Azure documents 1 KiB).
 pub const KEY_UTF16_UNITS: usize = 512;
@@ -51,11 +51,12 @@ pub const APPEND_BYTES: usize = 4_194_304;
 pub const BLOCK_BYTES: usize = 104_857_600;
 /// Most blocks of one block blob (Azure, "Put Block List": 50,000).
 pub const BLOCKS: usize = 50_000;
-/// Most bytes of lines in a block of a list in a blob: what a change of it uploads, beside the head.
+/// Most bytes of lines in a block of a list in a blob: the upload of one change, beside the head.
 pub const LIST_BLOCK_BYTES: u64 = 262_144;
 /// Largest entity that a `put` takes from a staged blob, in bytes of its JSON: it is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
-/// Most keys of a staged entity's JSON, annotations included: ten times what a wide entity holds, and still no more memory than its text.
+/// Most keys of a staged entity's JSON, annotations included: ten times the properties of a wide entity, and still no more memory than its
+/// text.
 pub const STAGED_KEYS: usize = 262_144;
 /// Largest blob that properties of one series go into, in bytes of its JSON: it is read and written as one, in memory.
 pub const SPILLED_BYTES: usize = 16_777_216;
@@ -65,7 +66,8 @@ pub const ITEMS_PER_PRIMARY: usize = 1_000;
 pub const ITEMS_ANNOUNCED: usize = 2 * ITEMS_PER_PRIMARY;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
-/// Longest claim of a range view, in UTF-16 units of its JSON text: what it says and to whom. It travels in a message when it goes.
+/// Longest claim of a range view, in UTF-16 units of its JSON text: its properties and its range. It travels in a message when it is
+/// withdrawn.
 pub const CLAIM_UTF16_UNITS: usize = 8_192;
 /// Longest key of a document in another store, in characters (Azure AI Search, naming rules: 1,024).
 pub const DOCUMENT_KEY_CHARS: usize = 1_024;

@@ -1,4 +1,4 @@
-//! Logs: where the lines of an hour lie, what a line is, and which times a blob holds.
+//! Logs: the location of an hour's lines, the format of a line, and the times that a blob holds.
 //!
 //! ```text
 //!   logs/2026/11/20/1500/000001.jsonl     the folder of an hour, rendered from `logs/%Y/%m/%d/%H00`, and a number
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::odata;
 use super::{BlobName, EdmDateTime, EdmValue, Entity};
 
-/// The directives of a path: what tells one hour from all others.
+/// The directives of a path, which distinguish one hour from all others.
 const DIRECTIVES: [&str; 4] = ["%Y", "%m", "%d", "%H"];
 /// The metadata with the first and the last time in a blob.
 const SPAN: [&str; 2] = ["first", "last"];
@@ -120,7 +120,7 @@ impl Span {
         Self { first: floor(self.first), last: floor(last) }
     }
 
-    /// Both, and what is between.
+    /// Both, and the time between.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
         other.map_or(self, |other| Self { first: self.first.min(other.first), last: self.last.max(other.last) })

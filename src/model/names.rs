@@ -16,7 +16,7 @@ pub const MIGRATIONS: &str = "EvenkeelMigrations";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not a {what} name: {rule}")]
 pub struct NameError {
-    /// What was to be named.
+    /// Kind of the named thing.
     pub what: &'static str,
     /// The text.
     pub name: String,

@@ -36,7 +36,7 @@ pub enum ODataError {
     Value {
         /// The property.
         name: String,
-        /// What was expected.
+        /// The expected type.
         expected: String,
         /// The JSON found, shortened.
         found: String,
@@ -46,7 +46,7 @@ pub enum ODataError {
     Annotation {
         /// The annotation's name.
         name: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -66,7 +66,7 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
     map
 }
 
-/// Whether two sets of properties say the same: as JSON, in which what is no number equals itself.
+/// Whether two sets of properties are the same: as JSON, in which NaN equals itself.
 pub fn same_properties(one: &BTreeMap<String, EdmValue>, other: &BTreeMap<String, EdmValue>) -> bool {
     one == other || encode_properties(one) == encode_properties(other)
 }
@@ -114,7 +114,7 @@ fn text_len(map: &Map<String, Value>) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting cannot fail; were it to, the service would still refuse what is too large.
+    // Counting cannot fail; were it to, the service would still refuse an entity that is too large.
     let _ = serde_json::to_writer(&mut count, map);
     count.0
 }

@@ -1,4 +1,4 @@
-//! Documents in another store: what one says, and the key that it is kept under.
+//! Documents in another store: their content and their keys.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub enum FieldError {
 }
 
 impl SinkDocument {
-    /// What stands for its content: the same content has the same token, and another one has another.
+    /// Token of its content: the same content has the same token, and different content another.
     pub fn token(&self) -> ETag {
         let mut hash = Sha256::new();
         for (name, value) in &self.0 {
@@ -46,8 +46,8 @@ impl SinkDocument {
         ETag::new(BASE64.encode(&hash.finalize()[..16])).expect("an ETag")
     }
 
-    /// Whether what was read back says the same. A field that did not come back cannot be read, and is not compared; one that
-    /// came back and is none of this document's says nothing of it.
+    /// Whether a document read back has the same content. A field that did not come back cannot be read, and is not compared; one that
+    /// came back and is none of this document's is ignored.
     pub fn is_said_by(&self, found: &Self) -> bool {
         self.0.iter().all(|(name, wanted)| found.0.get(name).is_none_or(|found| same(found, wanted)))
     }
@@ -69,7 +69,7 @@ pub fn field(value: &EdmValue) -> Result<Value, FieldError> {
     })
 }
 
-/// A field as a property, for those who show one; nothing for null.
+/// A field as a property, for display; nothing for null.
 pub fn property(value: Value) -> Option<EdmValue> {
     Some(match value {
         Value::Null => return None,
@@ -179,7 +179,7 @@ mod tests {
             let (table, pk, rk) = one;
             prop_assume!(!table.eq_ignore_ascii_case("tables") && EntityKey::new(pk.as_str(), rk.as_str()).is_ok());
             let found = key(&primary(&table, &pk, &rk));
-            // What one key loses at its end, the other begins with.
+            // The end cut off one key is the beginning of the other.
             let cut = pk.char_indices().map(|(at, _)| at).nth(cut).unwrap_or(0);
             let (left, right) = pk.split_at(cut);
             let other = EntityKey::new(left, format!("{right}{rk}"));

@@ -1,4 +1,4 @@
-//! What a job leaves on everything that it writes.
+//! The stamp that a job leaves on everything that it writes.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ use super::Entity;
 ///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_job=0123456789abcdef0123456789abcdef]
 /// ```
 ///
-/// The second is of a job that has an `id`. What stands in brackets is a suffix of the time (RFC 9557), which versions that do not
+/// The second is of a job that has an `id`. The part in brackets is a suffix of the time (RFC 9557), which versions that do not
 /// know it read over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
@@ -21,7 +21,7 @@ pub struct Stamp {
     pub message_id: String,
     /// When the message was first enqueued, by the queue's clock.
     pub enqueued: Timestamp,
-    /// What every message of the same job has in common, where its sender gave it an `id`.
+    /// Digest common to all messages of the same job, where its sender gave it an `id`.
     pub job: Option<JobDigest>,
 }
 
@@ -29,7 +29,8 @@ pub struct Stamp {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobDigest(String);
 
-/// What says nothing of the job itself: evenkeel's own note, the format's version, and the trace that the message belongs to.
+/// Fields that say nothing of the job itself: evenkeel's own note, the format's version, and the trace that the message
+/// belongs to.
 const BESIDE: [&str; 3] = ["ek", "v", "traceparent"];
 
 impl JobDigest {

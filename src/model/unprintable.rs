@@ -1,6 +1,6 @@
-//! Characters that are not what they look like.
+//! Characters that differ from their looks.
 
-/// Whether a character drives what shows it, or is not seen: control characters, those that turn the direction of writing, and other
+/// Whether a character controls the display, or is not seen: control characters, those that turn the direction of writing, and other
 /// format characters (Unicode, general categories Cc, Cf, Zl and Zp). The joiners of Arabic, Indic scripts and emoji (U+200C, U+200D) are
 /// letters' own.
 pub fn is_unprintable(character: char) -> bool {

@@ -42,7 +42,7 @@ fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>>
     }
 }
 
-/// How two values compare: numbers by value whatever their types, others only with their own type.
+/// Compares two values: numbers by value regardless of type, others only with their own type.
 fn compare(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     match (Number::of(found), Number::of(wanted)) {
         (Some(found), Some(wanted)) => found.compare(wanted),

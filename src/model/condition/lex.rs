@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::parse::ConditionError;
 use crate::model::{Comparison, EdmDateTime, EdmValue};
 
-/// What a condition is made of.
+/// Tokens of a condition.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     /// A property's name or a keyword.

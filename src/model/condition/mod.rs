@@ -14,7 +14,7 @@
 //! `\n`, `\r`, `\t` and `\u{…}`; they compare bytewise, with regard to case.
 //!
 //! Int32, Int64 and Double compare by value with any number. Otherwise a comparison with a missing property, or of
-//! values whose types do not compare (a string with a number, anything with NaN), is false, also with `!=`;
+//! values of types that do not compare (a string with a number, anything with NaN), is false, also with `!=`;
 //! `not (X == 1)` is then true. `exists(P)` is true for an empty string too.
 //!
 //! Length and depth are bounded, and nothing panics on any text.

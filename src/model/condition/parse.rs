@@ -18,11 +18,11 @@ const MAX_DEPTH: usize = 64;
 const KEYWORDS: [&str; 4] = ["and", "or", "not", "in"];
 const FUNCTIONS: [&str; 2] = ["exists", "startsWith"];
 
-/// Why a text is not a condition. Displayed in three lines: what is wrong, the condition, and carets under the place.
+/// Why a text is not a condition. Displayed in three lines: the problem, the condition, and carets under the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}\n{}", Caret::new(condition, span))]
 pub struct ConditionError {
-    /// What is wrong, and what was expected.
+    /// The problem, and the expected input.
     pub message: String,
     /// The whole text.
     pub condition: String,

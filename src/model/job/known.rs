@@ -13,10 +13,10 @@ pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     }
 }
 
-/// Is told by a type what it would like to read, and gives it nothing.
+/// Deserializer that receives the field names of a type, and gives it nothing.
 struct Asking;
 
-/// What it was told.
+/// The names received.
 #[derive(Debug)]
 struct Asked(&'static [&'static str]);
 

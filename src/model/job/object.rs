@@ -1,5 +1,5 @@
 //! JSON without a key twice. Of two the last one would count here and maybe the first elsewhere: a filter before the queue would
-//! let pass what it does not see.
+//! let pass the one that it does not see.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::model::limits;
 /// Longest part of a key that an error shows, in characters.
 const KEY_CHARS: usize = 64;
 
-/// A JSON value none of whose objects has a key twice.
+/// A JSON value without an object that has a key twice.
 pub(super) struct Unambiguous(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {

@@ -27,7 +27,7 @@ impl Template {
         begins && ends
     }
 
-    /// Whether a reader who knows where this part begins can see where it ends.
+    /// Whether a reader that knows the start of this part can find its end.
     fn ends_visibly(&self, at: usize) -> bool {
         if self.has_fixed_width(at) {
             return true;

@@ -1,8 +1,8 @@
-//! `%XX` for what Azure forbids in keys.
+//! `%XX` for characters that Azure forbids in keys.
 
 use crate::model::key::forbidden_in_key;
 
-/// Writes what Azure forbids in keys, and `%`, as `%XX` of its UTF-8 bytes, in upper case.
+/// Writes characters that Azure forbids in keys, and `%`, as `%XX` of their UTF-8 bytes, in upper case.
 pub fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     let mut buffer = [0; 4];

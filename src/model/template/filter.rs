@@ -1,4 +1,4 @@
-//! The filters of a field: what each takes and makes.
+//! The filters of a field: the input and output of each.
 
 use jiff::civil;
 use jiff::fmt::strtime::BrokenDownTime;
@@ -38,15 +38,16 @@ pub enum KeyFilter {
     /// `bucket:16`: the first four bytes (big-endian) of the SHA-256 of the text modulo so many, in as many
     /// digits as the last bucket has. 1 to 1,000.
     Bucket(u32),
-    /// `slug`: lower case; every run of what is neither letter nor digit becomes one dash, none at either end.
+    /// `slug`: lower case; every run of characters that are neither letter nor digit becomes one dash, none at either
+    /// end.
     Slug,
 }
 
-/// What flows through the filters of a field.
+/// The values passed through the filters of a field.
 pub(super) enum Value<'a> {
     /// The property itself.
     Typed(&'a EdmValue),
-    /// What a filter made of it.
+    /// The output of a filter.
     Text(String),
 }
 
@@ -123,7 +124,7 @@ pub(super) fn shortened(text: &str) -> String {
 }
 
 impl KeyFilter {
-    /// What the filter makes of a value, or what is wrong with the value.
+    /// The output of the filter for a value, or the problem with the value.
     pub(super) fn apply(&self, value: Value<'_>) -> Result<String, String> {
         match self {
             Self::Lower => Ok(value.into_text()?.to_lowercase()),
@@ -197,7 +198,7 @@ fn slug(text: &str) -> String {
     slug
 }
 
-/// What other languages' formats write for a part of a date, and the directive for it. Longer ones first.
+/// The notation of other languages' formats for a part of a date, and the directive for it. Longer ones first.
 const PATTERNS: [(&str, &str); 8] =
     [("yyyy", "%Y"), ("YYYY", "%Y"), ("yy", "%y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"), ("ss", "%S")];
 

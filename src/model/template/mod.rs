@@ -9,7 +9,7 @@
 //!
 //! - A property that is missing or empty, also one that its filters leave empty, means that this primary
 //!   has no such item: `None`, a sparse view. This holds for an empty PartitionKey or RowKey too.
-//! - What Azure forbids in keys is escaped as `%XX` of its UTF-8 bytes, `%` included, in values only. The
+//! - A character that Azure forbids in keys is escaped as `%XX` of its UTF-8 bytes, `%` included, in values only. The
 //!   escaping is injective and reversible ([`escape()`], [`unescape`]). It does not preserve order: a value
 //!   with a forbidden character sorts where its `%` does.
 //! - Without a filter, String renders as it is, Int32 and Int64 in decimal, Boolean as `true` or `false`, Guid

@@ -1,4 +1,4 @@
-//! Texts that sort as what they stand for: padded numbers, and moments with the latest first.
+//! Texts that sort as their values: padded numbers, and moments with the latest first.
 
 use crate::model::EdmDateTime;
 

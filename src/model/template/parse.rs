@@ -28,7 +28,7 @@ pub struct Template {
 pub enum Part {
     /// Text that is the same in every key: legal in keys, never empty, never beside another literal.
     Literal(String),
-    /// What depends on the primary.
+    /// The part that depends on the primary.
     Field(Field),
 }
 
@@ -52,11 +52,11 @@ impl Field {
     }
 }
 
-/// Why a text is not a template. Displayed in three lines: what is wrong, the template, and carets under the place.
+/// Why a text is not a template. Displayed in three lines: the problem, the template, and carets under the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}\n{}", Caret::new(template, span))]
 pub struct TemplateError {
-    /// What is wrong, and what was expected.
+    /// The problem, and the expected input.
     pub message: String,
     /// The whole text.
     pub template: String,
@@ -70,7 +70,7 @@ impl Template {
         Parser { text, at: 0, of: Of::Key }.template()
     }
 
-    /// Parses a template of a text that is no key: its literals may hold what Azure forbids in keys.
+    /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
         Parser { text, at: 0, of: Of::Text }.template()
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// What a template is of.
+/// The kind of text that a template makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Key,

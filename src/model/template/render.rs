@@ -10,7 +10,7 @@ use crate::model::{EdmValue, Entity, Key};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RenderError {
-    /// What is wrong, naming template and property.
+    /// The problem, naming template and property.
     pub message: String,
 }
 
@@ -75,7 +75,7 @@ impl Template {
         }
     }
 
-    /// What a field of this template becomes in a key for a value, escaped. `None` where it is empty.
+    /// The text of a field of this template in a key for a value, escaped. `None` where it is empty.
     pub fn render_field(&self, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
         let rendered = field.rendered(value).map_err(|problem| self.problem(field, &problem))?;
         Ok(rendered.map(|text| escape(&text)))

@@ -8,11 +8,12 @@ use super::parse::Template;
 pub enum Crowding {
     /// Every row has the same partition key.
     Constant,
-    /// The key leads with what only grows (or, behind `inverted_ticks`, only falls): new rows share the last (first) partition.
+    /// The key leads with a value that only grows (or, behind `inverted_ticks`, only falls): new rows share the last
+    /// (first) partition.
     Grows {
         /// The property in front.
         property: String,
-        /// What it is rendered as, in words.
+        /// The form in which it is rendered, in words.
         rendered: &'static str,
     },
 }
