@@ -14,13 +14,14 @@ use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName};
 pub struct Change {
     /// Which part.
     pub address: ItemAddress,
-    /// What happens to it.
+    /// The write.
     pub write: Write,
-    /// Whose it is and what it says, where that is not all in its address: properties. They say nothing where they are taken off.
+    /// The owner and the values, where they are not all in its address: properties. The values are empty where they are
+    /// taken off.
     pub says: Option<(Primary, BTreeMap<String, EdmValue>)>,
 }
 
-/// What happens to a part.
+/// A write of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
     /// It is written.
@@ -53,7 +54,7 @@ pub enum Ended {
     Lost,
 }
 
-/// What a document becomes.
+/// The result for a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Becomes {
     /// Nothing changes.
@@ -64,7 +65,7 @@ pub enum Becomes {
     Gone,
 }
 
-/// What lies where a part should.
+/// The content at a part's site.
 pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<Found, Nonsense> {
     let member = match &address.part {
         Some(Part::Member(member)) => member,
@@ -85,8 +86,8 @@ fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<Fou
     Ok(owned.map_or(Found::Absent, |owned| Found::Owned(owned.primary, owned.token)))
 }
 
-/// What a row should say that holds a list of this view itself: nothing where it says so, or holds none. A figure that somebody
-/// overwrote is so found though every member has its token.
+/// A row that holds a list of this view itself, restated: `None` where it is up to date, or holds none. So a figure
+/// that was overwritten by another program is found though every member has its token.
 pub fn restated(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity) -> Result<Option<Entity>, Nonsense> {
     if !list::is_list_of(view, entity) {
         return Ok(None);
@@ -95,7 +96,7 @@ pub fn restated(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity
     Ok(List::read(site, entity)?.restated(entity, view, &description))
 }
 
-/// Applies changes to a document, one after the other. Returns what it becomes and how each ended, in order.
+/// Applies changes to a document, one after the other. Returns the document and the result of each, in order.
 pub fn change(catalog: &Catalog, site: &Site, entity: Option<&Entity>, changes: &[Change]) -> Result<(Becomes, Vec<Ended>), Nonsense> {
     let mut ended = vec![Ended::Lost; changes.len()];
     let mut current = entity.cloned();
@@ -131,7 +132,7 @@ fn change_list(
     let mut list = match current {
         None => List::default(),
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
-        // Somebody else's row: what is to be written is not, and what is to be taken out is not there.
+        // Another owner's row: parts to be written are not written, and parts to be taken out are not there.
         Some(_) => {
             let drops = changes.iter().filter(|(_, change)| matches!(change.write, Write::Drop(_)));
             drops.for_each(|(at, _)| ended[*at] = Ended::Done);
@@ -177,7 +178,7 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &Change) 
             Ok(Ended::Done)
         }
         (Write::Drop(at), says) => match &there {
-            // Whoever knows a token is not yet the owner.
+            // A matching token does not prove the owner.
             Some(owned) if owned.token == *at && says.as_ref().is_none_or(|(primary, _)| *primary == owned.primary) => {
                 owned.remove(entity, view);
                 Ok(Ended::Done)

@@ -1,4 +1,4 @@
-//! Claims on a partition, and what an entity there has by them.
+//! Claims on a partition, and the properties of an entity there by them.
 
 use super::Nonsense;
 use super::properties::Owned;
@@ -7,16 +7,16 @@ use crate::model::claim::Claim;
 use crate::model::job::Primary;
 use crate::model::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
-/// What an entity becomes by the claims on it.
+/// An entity with the claims on it applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
     /// The entity as it should be, its properties at a new token.
     pub entity: Entity,
     /// It says something else than the entity does now.
     pub differs: bool,
-    /// Whose properties it has: that entity's key.
+    /// The owner of its properties: that entity's key.
     pub of: Option<EntityKey>,
-    /// Who claims it as well, and does not get it.
+    /// The other claimants, which do not get it.
     pub others: Vec<EntityKey>,
 }
 
@@ -27,8 +27,8 @@ pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, Nonsense> {
     members.iter().map(read).collect()
 }
 
-/// What an entity should have of a view, whose source is this, by these claims. Of several who claim it the one keeps it that has it, else it
-/// is the first by key.
+/// The properties of a view that an entity should have by these claims; `source` is the view's source. On conflict the
+/// current owner wins; otherwise the smallest key.
 pub fn receive(
     site: &Site,
     entity: &Entity,
@@ -46,7 +46,7 @@ pub fn receive(
     others.retain(|one| chosen.is_some_and(|chosen| chosen.one != *one));
     let mut becomes = entity.clone();
     let Some(claim) = chosen else {
-        // What the view, as it was declared once, keeps there for another reason is not this one's to take away.
+        // Properties that an earlier declaration of the view keeps there for another reason are not removed here.
         let gone = had.filter(|had| had.by_claim);
         if let Some(had) = &gone {
             had.remove(&mut becomes, view);

@@ -6,7 +6,7 @@
 //! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
 //! | `ek_count` | how many members |
 //! | `ek_list` | the name of the property that holds the members |
-//! | `ek_figures`, and the properties that it names | of a group: JSON of what each figure is, and the figures |
+//! | `ek_figures`, and the properties that it names | of a group: JSON of the definition of each figure, and the figures |
 //! | `ek_blob` | in which blob the members lie, in place of them and their tokens, once they are too many ([`super::spilled`]) |
 //! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
 
@@ -27,7 +27,7 @@ const LIST: &str = "ek_list";
 const MEMBERS: &str = "ek_members";
 /// The property that holds claims on a partition.
 const CLAIMS: &str = "Claims";
-/// The property that says what the figures of a group are.
+/// The property with the definitions of a group's figures.
 const FIGURES: &str = "ek_figures";
 
 /// The members of a list and their tokens.
@@ -47,7 +47,7 @@ pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Memb
     Ok(if is_list_of(view, entity) { List::read(site, entity)?.members.into_keys().collect() } else { Vec::new() })
 }
 
-/// What is listed, and what is made of it.
+/// The listed source, and the figures made of it.
 pub(super) struct Description {
     /// The table of the primaries.
     pub(super) source: TableName,
@@ -58,7 +58,7 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// What a view says; nothing where it makes no lists.
+    /// The description by a view; nothing where it makes no lists.
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
         let (property, figures) = match view.form() {
@@ -70,7 +70,7 @@ impl Description {
         Some(Self { source, property: property.to_owned(), figures })
     }
 
-    /// What the catalog says of a view counts, or what its list says of itself where the view is gone.
+    /// The description by the catalog counts, or that of the list itself where the view is gone.
     pub(super) fn for_list(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Self, Nonsense> {
         let declared = site.row().map_or_else(|| catalog.views.get(view), |(table, _)| catalog.view_in(view, table));
         let declared = declared.and_then(|view| Self::of(view));
@@ -78,7 +78,7 @@ impl Description {
         description.ok_or_else(|| Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") })
     }
 
-    /// What a list says of itself.
+    /// The description that a list has of itself.
     pub(super) fn read(entity: &Entity) -> Option<Self> {
         let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
         let figures: BTreeMap<String, String> = match entity.text(FIGURES) {
@@ -127,13 +127,14 @@ impl List {
         entity
     }
 
-    /// The entity as its list makes it: the count, the figures of a group, and what it says of itself; nothing where it is so already.
+    /// The entity brought up to date with its list: the count, the figures of a group, and the description; nothing
+    /// where it is so already.
     pub(super) fn restated(&self, entity: &Entity, view: &ViewName, description: &Description) -> Option<Entity> {
         let wanted = self.write(entity.clone(), view, description);
         (!odata::same_properties(&wanted.properties, &entity.properties)).then_some(wanted)
     }
 
-    /// Writes the list on an entity, over the one that it holds. What others keep there stays.
+    /// Writes the list on an entity, over the one that it holds. Properties that others keep there stay.
     pub(super) fn write(&self, entity: Entity, view: &ViewName, description: &Description) -> Entity {
         let mut entity = described(cleared(entity), view, description, self.members.len() as u64, &self.members.keys());
         pieces::write(&mut entity.properties, &description.property, self.members.keys());
@@ -153,7 +154,7 @@ pub(super) fn cleared(mut entity: Entity) -> Entity {
     entity
 }
 
-/// An entity that says what is listed, how many there are and, of a group, which figures they make.
+/// An entity with the description of the list, its count and, of a group, its figures.
 pub(super) fn described<'m>(
     mut entity: Entity,
     view: &ViewName,

@@ -1,18 +1,18 @@
 //! Documents: entities that many primaries have parts of, as values.
 //!
-//! A part (a member of a list or of a group, properties that a view keeps on somebody else's entity) has no ETag of its own. It carries a *token* in the document, new whenever the part
-//! is written, and each change of a part names the token that it expects. The document itself is changed by
-//! read-modify-write under its ETag, many changes in one.
+//! A part (a member of a list or of a group, properties that a view keeps on another owner's entity) has no ETag of its
+//! own. It carries a *token* in the document, new with every write of the part, and each change of a part names the
+//! token that it expects. The document itself is changed by read-modify-write under its ETag, many changes in one.
 //!
 //! ```text
-//!   entity ──▶ find(part)             nothing, this part at its token, or somebody else's row
-//!   entity, changes ──▶ change        what the entity becomes, and how each change ended
+//!   entity ──▶ find(part)             nothing, this part at its token, or another owner's row
+//!   entity, changes ──▶ change        the changed entity, and the result of each change
 //! ```
 //!
-//! A list that is too large for its row lies in a blob, and so does one whose view says so: [`blocks`] is such a list as a value,
+//! A list that is too large for its row lies in a blob, and so does one of a view declared so: [`blocks`] is such a list as a value,
 //! and [`spilled`] the row that says where it lies.
 //!
-//! What cannot be read is [`Nonsense`], an error that says what is wrong: it is never guessed at and never
+//! An unreadable document is [`Nonsense`], an error that names the problem: it is never guessed at and never
 //! overwritten. Documents describe themselves, so that parts of a view that is gone can still be taken out.
 
 pub mod blocks;
@@ -31,7 +31,7 @@ pub use properties::{Owned, carried_over, owner_property, unclaimed};
 use crate::model::job::Primary;
 use crate::model::{ETag, Site};
 
-/// A document that does not say what evenkeel wrote.
+/// A document that differs from evenkeel's own writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{site} is not as evenkeel wrote it, or was edited by hand: {problem}. It is left as it is; {}, and send a thorough sync for each primary that belongs there (`evenkeel backfill` does)",
@@ -40,7 +40,7 @@ use crate::model::{ETag, Site};
 pub struct Nonsense {
     /// Where it lies.
     pub site: Site,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 
@@ -53,7 +53,7 @@ const fn remedy(site: &Site) -> &'static str {
     }
 }
 
-/// What lies where a part should.
+/// Content at a part's site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.

@@ -39,7 +39,7 @@ pub(super) fn write<T: Serialize>(properties: &mut BTreeMap<String, EdmValue>, p
     properties.insert(name(property, index), EdmValue::String(piece));
 }
 
-/// Reads such a list; what is wrong, in words, where it is none.
+/// Reads such a list; the problem, in words, where it is none.
 pub(super) fn read<T: DeserializeOwned>(properties: &BTreeMap<String, EdmValue>, property: &str) -> Result<Vec<T>, String> {
     let mut values: Vec<T> = Vec::new();
     for index in 0.. {

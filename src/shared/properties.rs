@@ -1,7 +1,7 @@
-//! Properties that a view keeps on somebody else's entity, and whose they are.
+//! Properties that a view keeps on another owner's entity, and their owner.
 //!
-//! `ek_owner_<view>` = `{"source": [table, pk, rk], "token": …, "set": [names]}`. It names what was set, so that this can
-//! be taken away again whatever the view says by then.
+//! `ek_owner_<view>` = `{"source": [table, pk, rk], "token": …, "set": [names]}`. It names the properties that were set, so that they can
+//! be taken away again under any later declaration of the view.
 
 use std::collections::BTreeMap;
 
@@ -35,13 +35,13 @@ struct Wire {
     by_claim: bool,
 }
 
-/// The property that says whose properties of a view an entity has.
+/// The owner property: names the owner of the properties that a view keeps on an entity.
 pub fn owner_property(view: &ViewName) -> String {
     format!("{OWNER_PREFIX}{view}")
 }
 
 impl Owned {
-    /// What a view has set on an entity; nothing where it has set nothing.
+    /// The properties that a view has set on an entity; nothing where it has set none.
     pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
         let name = owner_property(view);
         let wrong = |problem: String| Nonsense { site: site.clone(), problem: format!("{name} {problem}") };
@@ -59,12 +59,12 @@ impl Owned {
         Ok(Some(Self { primary: Primary { table, key }, token: wire.token, names: wire.set, by_claim: wire.by_claim }))
     }
 
-    /// What the entity says under their names.
+    /// The entity's values under their names.
     pub fn said(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
         self.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect()
     }
 
-    /// Sets properties on an entity, and says whose they are.
+    /// Sets properties on an entity, and names their owner.
     pub(super) fn write(self, entity: &mut Entity, view: &ViewName, values: &BTreeMap<String, EdmValue>) {
         let Self { primary, token, names, by_claim } = self;
         let source = (primary.table, primary.key.pk.as_str().to_owned(), primary.key.rk.as_str().to_owned());
@@ -84,7 +84,7 @@ impl Owned {
     }
 }
 
-/// An entity without what it has by claims: where it goes it is claimed anew.
+/// An entity without its claimed properties: at its new place it is claimed anew.
 #[must_use]
 pub fn unclaimed(mut entity: Entity) -> Entity {
     let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
@@ -97,7 +97,8 @@ pub fn unclaimed(mut entity: Entity) -> Entity {
     entity
 }
 
-/// Keeps on an entity that replaces another what views have set on that one: it is theirs, and not the writer's.
+/// Keeps properties that views have set on the stored entity, in the one that replaces it: they belong to the views,
+/// and not to the writer.
 #[must_use]
 pub fn carried_over(stored: &Entity, mut entity: Entity) -> Entity {
     for (name, value) in stored.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX)) {

@@ -1,13 +1,13 @@
 //! Lists that outgrew their row: they lie in a blob, and the row says in which.
 //!
 //! The row keeps `ek_count`, `ek_view`, `ek_source`, `ek_list`, the figures of a group, and `ek_blob` (`container/name`) in place
-//! of members and tokens. It is the fence: whoever moves a list out, back, or to another blob replaces the row at the ETag
+//! of members and tokens. It is the fence: every move of a list out, back, or to another blob replaces the row at the ETag
 //! that it was read at, and a list is where its row says.
 //!
-//! A blob's name is made for one move: `<view>/<hash of the row's key>/<mark of the row's ETag>-<random>`, behind `~<table>/` where the
-//! table is one by date, with which they are dropped. A row goes back to no ETag, so
+//! A blob's name is made for one move: `<view>/<hash of the row's key>/<mark of the row's ETag>-<random>`, behind
+//! `~<table>/` for a table by date, with which it is dropped. A row goes back to no ETag, so
 //! that a blob under its hash is in use (the row names it), may still be named (its mark is that of the row's present ETag), or
-//! will never be named again: who finds one left over knows which.
+//! will never be named again: the name of a leftover blob tells which.
 
 use sha2::{Digest as _, Sha256};
 
@@ -29,7 +29,7 @@ const BLOB: &str = "ek_blob";
 /// Where the list of a row lies, when it is not in the row itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// The view whose list it is.
+    /// The view of the list.
     pub view: ViewName,
     /// The blob's container.
     pub container: ContainerName,
@@ -38,7 +38,7 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// What a row says; nothing where it holds its list itself, or none.
+    /// The location that a row names; nothing where it holds its list itself, or none.
     pub fn of(site: &Site, entity: &Entity) -> Result<Option<Self>, Nonsense> {
         let Some(blob) = entity.get(BLOB) else { return Ok(None) };
         let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
@@ -52,7 +52,7 @@ impl Elsewhere {
     }
 }
 
-/// The row that says that its list lies in a blob. `all` are the members of a group, whose figures are made of them.
+/// The row that points to its list in a blob. `all` are the members of a group, which its figures are made of.
 pub fn pointing(
     catalog: &Catalog,
     site: &Site,
@@ -94,18 +94,18 @@ pub fn fits(entity: &Entity, sizes: ListSizes) -> bool {
     entity.check().is_ok() && entity.stored_bytes() <= sizes.row_bytes
 }
 
-/// Whether a list may return into its row: half of what the row takes stays free, so that it does not leave again at once.
+/// Whether a list may return into its row: half of the row's capacity stays free, so that it does not leave again at once.
 pub fn has_room(entity: &Entity, sizes: ListSizes) -> bool {
     let half = sizes.row_bytes / 2;
     entity.check().is_ok_and(|size| size <= half) && entity.stored_bytes() <= half && entity.properties.len() <= limits::PROPERTIES / 2
 }
 
-/// What the names of all blobs begin with that hold lists of a table by date.
+/// Prefix of the names of all blobs that hold lists of a table by date.
 pub fn of_table(table: &TableName) -> String {
     format!("~{table}/")
 }
 
-/// What the names of all blobs begin with that ever held a row's list of this view.
+/// Prefix of the names of all blobs that ever held a row's list of this view.
 pub fn prefix(catalog: &Catalog, view: &ViewName, site: &Site) -> String {
     let of_table = site.row().and_then(|(table, _)| catalog.table_by_date(table)).map(|table| of_table(&table.table));
     let mut hash = Sha256::new();
@@ -123,8 +123,8 @@ pub fn fresh_name(catalog: &Catalog, view: &ViewName, site: &Site, etag: &ETag, 
     BlobName::new(format!("{}{}-{random:016x}", prefix(catalog, view, site), mark(etag))).ok()
 }
 
-/// Whether nothing will ever name a blob again: neither does its row, at this ETag, nor was the blob made for that ETag. The blob was listed
-/// before the row was read.
+/// Whether nothing will ever name a blob again: neither does its row, at this ETag, nor was the blob made for that
+/// ETag. The blob was listed before the row was read.
 pub fn is_left_over(name: &BlobName, named: Option<&BlobName>, etag: Option<&ETag>) -> bool {
     let mark_of = name.as_str().rsplit('/').next().and_then(|last| last.split_once('-')).map(|(mark, _)| mark);
     named != Some(name) && mark_of.is_some() && mark_of != etag.map(mark).as_deref()
@@ -143,7 +143,7 @@ pub fn members_of<'a>(addresses: impl IntoIterator<Item = &'a ItemAddress>, view
     addresses.into_iter().filter_map(member).collect()
 }
 
-/// What lies where a part should, when the row's list is in a blob.
+/// The content at a part's site, when the row's list is in a blob.
 pub fn find_in(address: &ItemAddress, entity: Option<&Entity>, list: &BlockedList) -> Result<super::Found, Nonsense> {
     match &address.part {
         Some(Part::Member(member)) if address.view == *list.view() => {

@@ -20,7 +20,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Reads the lines of a block; what is wrong, in words, where they are none.
+    /// Reads the lines of a block; the problem, in words, where they are none.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(content).map_err(|error| format!("it is no UTF-8: {error}"))?;
         let mut lines: Vec<(Member, Line)> = Vec::new();

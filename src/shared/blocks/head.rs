@@ -1,4 +1,4 @@
-//! The head of a list in a blob: whose it is, and from which member on each block goes.
+//! The head of a list in a blob: its view and source, and the first member of each block.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::model::{Member, TableName, ViewName};
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// What the first line says.
+/// The first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) view: ViewName,
@@ -15,7 +15,7 @@ pub(super) struct Head {
     pub(super) blocks: Vec<Entry>,
 }
 
-/// What the head says of a block.
+/// The head's entry for a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Its id; nothing where the list was written in one request.

@@ -35,7 +35,7 @@ struct Slot {
     block: Option<Block>,
 }
 
-/// What the beginning of a blob tells.
+/// Result of reading the beginning of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
     /// The head is longer: so many bytes, at most, are to be read.
@@ -129,7 +129,7 @@ impl BlockedList {
         self.block_bytes / 4
     }
 
-    /// The view whose list it is.
+    /// The view of the list.
     pub const fn view(&self) -> &ViewName {
         &self.view
     }
@@ -211,7 +211,7 @@ impl BlockedList {
         })
     }
 
-    /// Brings the blocks into shape: splits what has grown too large, joins what has become small. Returns the blocks that
+    /// Brings the blocks into shape: splits blocks that have grown too large, joins those that have become small. Returns the blocks that
     /// have to be read first; none once all is in shape.
     pub fn reshape(&mut self) -> BTreeSet<usize> {
         if self.slots.len() > 1 && self.bytes() <= self.block_bytes {
@@ -223,7 +223,7 @@ impl BlockedList {
         }
         while let Some(empty) = self.slots.iter().position(|slot| slot.members == 0 && self.slots.len() > 1) {
             self.slots.remove(empty);
-            // What comes first has no beginning.
+            // The first block has no beginning.
             self.slots[0].from = Member(Vec::new());
         }
         // One that is left alone is written with the head, and has to be here, however long it is.

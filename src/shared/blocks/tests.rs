@@ -35,7 +35,7 @@ fn taken(rk: &str, at: u64) -> Change {
     change(rk, Write::Drop(ETag::token(at)))
 }
 
-/// A blob, and what was written to it.
+/// A blob, and the writes to it.
 #[derive(Default)]
 struct Blob {
     blocks: BTreeMap<u128, Vec<u8>>,
