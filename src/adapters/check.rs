@@ -1,4 +1,4 @@
-//! What every store of tables checks before it does anything: what breaks a limit is refused unsent.
+//! Checks that every table store makes before a request is sent: an operation that breaks a limit is refused unsent.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ const COMPARISONS: usize = 15;
 /// Why a request is not sent.
 #[derive(Debug)]
 pub(super) struct Objection {
-    /// What may be done about it.
+    /// Class of the error.
     pub class: ErrorClass,
     /// The operation of the transaction that is at fault.
     pub index: Option<usize>,
-    /// What is wrong.
+    /// The problem.
     pub why: Cause,
 }
 
-/// What makes a transaction impossible as a whole.
+/// Reasons that make a transaction impossible as a whole.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum TransactionError {
     #[error("an entity group transaction needs at least one operation")]

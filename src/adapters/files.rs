@@ -1,15 +1,15 @@
 //! Files on a file system that every worker shares.
 //!
 //! A file is written whole: under a temporary name, flushed to the disk, renamed over its own name, and the folder
-//! flushed too. So a reader sees the old file or the new one, and what was answered for survives a loss of power.
+//! flushed too. So a reader sees the old file or the new one, and an acknowledged write survives a loss of power.
 //!
 //! Conditions are kept under a lock that the kernel holds and gives back when the process ends, however it ends: one of
 //! 64 lock files in `<folder>/.evenkeel`, chosen by the file's name in lower case. The file system must pass locks on between hosts:
 //! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock, so that a crash leaves at most 64 of them,
 //! and the next write uses them again.
 //!
-//! What may be too large for memory is told by its mark: inode, time and length. It is written piece by piece, under the lock from the first
-//! to the last, and never changed; a new mark is a time two seconds later.
+//! A file that may be too large for memory is identified by its mark: inode, time and length. It is written piece by piece, under the lock
+//! from the first to the last, and never changed; a new mark is a time two seconds later.
 //!
 //! Work is done on threads of their own, since file systems wait. A caller that goes away does not stop it: a write that
 //! has begun ends, under its lock and its condition.
@@ -161,7 +161,7 @@ impl FileStore for SharedFiles {
             fs::remove_file(&target)?;
             flush_folder(target.parent())?;
             if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
-                // Not where something else lies in it. Who writes there meanwhile tries again.
+                // Not where something else lies in it. A concurrent writer there tries again.
                 drop(fs::remove_dir(parent));
             }
             Ok(true)
@@ -173,7 +173,7 @@ impl FileStore for SharedFiles {
 /// How much later a file with a new mark is: as much as the coarsest of file systems tells apart.
 const RENEWED: Duration = Duration::from_secs(2);
 
-/// A file that is there, opened, and what it is.
+/// An existing file, opened, with its mark and length.
 fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
     if !is_plain(path) {
         return Ok(None);
@@ -227,7 +227,7 @@ impl Begun {
         match self.file.write_all(piece) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // What was written of it takes room on a disk that may be full.
+                // The part written so far takes room on a disk that may be full.
                 drop(fs::remove_file(&self.lock.temporary));
                 Err(error.into())
             }
@@ -270,7 +270,7 @@ async fn on_a_thread<T: Send + 'static>(
     }
 }
 
-/// What may be done about an error of the file system, and what it means.
+/// The class of an error of the file system, and its meaning.
 fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
     let transient = ErrorClass::Transient { retry_after: None };
     match error.kind() {
@@ -284,7 +284,7 @@ fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
         ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
             (ErrorClass::Permanent, "a file lies where a folder is needed, or the other way about")
         }
-        // Whatever else: a share that is away comes back.
+        // All others: a share that is away comes back.
         _ => (transient, "the file system failed"),
     }
 }
@@ -300,7 +300,7 @@ fn target(place: &FilePlace) -> Result<PathBuf, Fault> {
     }
 }
 
-/// Whether a path may be opened. A pipe that nobody writes to would keep whoever opens it waiting.
+/// Whether a path may be opened. Opening a pipe without a writer would block.
 fn is_plain(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
@@ -327,7 +327,7 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
     }
 }
 
-/// A lock on every file whose name leads to it. Dropping it gives it back.
+/// A lock on every file with a name that leads to it. Dropping it gives it back.
 struct Lock {
     _held: fs::File,
     temporary: PathBuf,
@@ -351,7 +351,7 @@ impl Lock {
             fs::rename(&self.temporary, target)
         });
         if written.is_err() {
-            // What was written of it takes room on a disk that may be full.
+            // The part written so far takes room on a disk that may be full.
             drop(fs::remove_file(&self.temporary));
         }
         written?;
@@ -365,7 +365,7 @@ impl Lock {
     }
 }
 
-/// Creates the folders between the shared one and a file, and flushes what names the new ones.
+/// Creates the folders between the shared one and a file, and flushes the parents of the new ones.
 fn make_folders(dir: &Path, target: &Path) -> io::Result<()> {
     let Some(parent) = target.parent().filter(|parent| !parent.is_dir()) else { return Ok(()) };
     fs::create_dir_all(parent)?;

@@ -1,12 +1,13 @@
 //! Gather: documents that many write into one collection at once go in one request.
 //!
-//! Nobody waits for a timer: while a request of a collection is under way, what comes meanwhile gathers, and leaves together
-//! when it has landed. Where one document at a time is written, nothing waits and nothing changes.
+//! There is no timer: while a request of a collection is under way, new writes gather, and leave together when it has
+//! landed. Where one document at a time is written, nothing waits and nothing changes.
 //!
-//! Each caller gets what a request of its own would have got. A request that is refused as a whole because of something in it
-//! goes again in halves, until what is wrong stands alone. No request has one key twice, so that the writes of one document
-//! stay in the order in which they came. What is not known of a request is not known of anything in it. A caller that goes away
-//! before its write has left takes it along; one that goes away with a request of others leaves them without an answer.
+//! Each caller gets the result that a request of its own would have had. A request that is refused as a whole because
+//! of something in it goes again in halves, until the refused write stands alone. No request has one key twice, so that
+//! the writes of one document stay in the order in which they came. A request of unknown outcome leaves every write in
+//! it with an unknown outcome. A caller that goes away before its write has left takes it along; one that goes away
+//! with a request of others leaves them without an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,21 +21,21 @@ use crate::ports::{DocumentWrite, ErrorClass, Sink, StoreError, Subject, What, W
 /// Bytes of a request that one document takes beside its fields, at most.
 const DOCUMENT_OVERHEAD: usize = 2_048;
 
-/// A sink whose callers share requests.
+/// A sink with requests shared by its callers.
 pub struct Gathered {
     name: AccountName,
     inner: Arc<dyn Sink>,
     lines: Mutex<BTreeMap<CollectionName, Arc<Line>>>,
 }
 
-/// Who writes into one collection.
+/// The pending writes into one collection.
 #[derive(Default)]
 struct Line {
     waiting: Mutex<Vec<Waiting>>,
     turn: Turn<()>,
 }
 
-/// What one caller writes, and where its answer goes.
+/// The writes of one caller, and the channel for its answer.
 struct Waiting {
     writes: Vec<DocumentWrite>,
     tell: oneshot::Sender<Result<Written, StoreError>>,
@@ -46,18 +47,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Gathered {
-    /// Gathers what is written into the collections of a sink.
+    /// Gathers writes into the collections of a sink.
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>) -> Self {
         Self { name: name.clone(), inner, lines: Mutex::default() }
     }
 
-    /// Whoever sent the request has gone away with it.
+    /// The error where the caller that sent the request was dropped with it.
     fn left_alone(&self, collection: &CollectionName) -> StoreError {
         let subject = Subject { account: self.name.clone(), what: What::Collection(collection.clone()) };
         StoreError::new(ErrorClass::Ambiguous, "Index Documents", subject, "the request that it went with was given up")
     }
 
-    /// Sends what waits, as much as one request takes, and tells everybody in it.
+    /// Sends pending writes, up to the capacity of one request each, and answers all callers in it.
     async fn serve(&self, collection: &CollectionName, line: &Line) {
         let mut loads = vec![load(&mut locked(&line.waiting))];
         while let Some(mut load) = loads.pop() {
@@ -77,7 +78,7 @@ impl Gathered {
     }
 }
 
-/// Takes from those who wait what one request carries, in their order: nobody's twice, and no key twice.
+/// Takes the writes for one request from those pending, in their order: no caller's twice, and no key twice.
 fn load(waiting: &mut Vec<Waiting>) -> Vec<Waiting> {
     waiting.retain(|waiting| !waiting.tell.is_closed());
     let (mut documents, mut bytes) = (0, 0);
@@ -102,7 +103,7 @@ fn bytes_of(write: &DocumentWrite) -> usize {
     DOCUMENT_OVERHEAD + write.document.as_ref().map_or(0, fields)
 }
 
-/// Tells each its part. Who has gone away needs no answer.
+/// Answers each with its part. A caller that was dropped needs no answer.
 fn tell(load: Vec<Waiting>, result: Result<Written, StoreError>) {
     match result {
         Ok(written) => {

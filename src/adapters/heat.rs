@@ -12,12 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use super::layer::{Lane, Target};
 
 /// Most lanes counted between two looks. One that takes more than a hundredth of all requests is among the first
-/// thousands that are seen, but for odds that nobody will meet.
+/// thousands that are seen, but for negligible odds.
 const LANES: usize = 8_192;
 /// A lane is remembered by name from this many requests on, or once it throttled.
 const NAMED: u32 = 8;
 
-/// Counts by lane, once somebody has looked for the first time.
+/// Counts by lane, from the first snapshot on.
 #[derive(Debug, Default)]
 pub struct Heat {
     watched: AtomicBool,
@@ -32,12 +32,12 @@ struct Warm {
     lane: Option<Lane>,
 }
 
-/// What was asked of one lane since the last look.
+/// Requests to one lane since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HotLane {
     /// The partition or queue.
     pub lane: Lane,
-    /// Entities that writes and point reads named; a query counts as one, since what it scans is not known.
+    /// Entities that writes and point reads named; a query counts as one, since the number of scanned rows is not known.
     pub entities: u64,
     /// Requests.
     pub requests: u64,
@@ -45,7 +45,7 @@ pub struct HotLane {
     pub throttled: u64,
 }
 
-/// What is hashed already.
+/// Hasher of keys that are hashes already.
 #[derive(Default)]
 struct Given(u64);
 
@@ -98,7 +98,7 @@ impl Heat {
     }
 }
 
-/// Tells the lanes of partitions and queues apart; nothing for whatever else is asked for.
+/// Hash of the lane of a partition or queue; nothing for all other targets.
 fn hash(target: &Target<'_>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match target {

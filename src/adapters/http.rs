@@ -23,7 +23,7 @@ const IDLE_CONNECTIONS: usize = 512;
 const IDLE_TIME_LOCAL: Duration = Duration::from_secs(4);
 const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 
-/// Who listens.
+/// Kind of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::adapters) enum Far {
     /// A service of Azure, perhaps behind a proxy.
@@ -32,7 +32,7 @@ pub(in crate::adapters) enum Far {
     Local,
 }
 
-/// What a service answered, whatever its status.
+/// A service's answer, with any status.
 #[derive(Clone)]
 pub(in crate::adapters) struct Answer {
     /// The HTTP status.
@@ -75,7 +75,7 @@ pub(in crate::adapters) enum Fault {
 }
 
 impl Fault {
-    /// What happened, in words.
+    /// Description of the fault.
     pub(in crate::adapters) fn text(&self) -> &str {
         match self {
             Self::Unsent(text) | Self::Refused(text) | Self::Lost(text) => text,
@@ -128,7 +128,7 @@ impl Exchange {
     }
 }
 
-/// What an error of the HTTP client means for the request. Its own text would name the address, which can
+/// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can
 /// carry a signature, so the address is taken off it first.
 fn fault(error: reqwest::Error) -> Fault {
     let error = error.without_url();

@@ -1,4 +1,4 @@
-//! What implements the ports: one folder per store, and decorators that any port can wear.
+//! Implementations of the ports: one folder per store, and decorators for any port.
 //!
 //! Adapters depend on [`ports`](crate::ports), [`model`](crate::model), `settings` and `telemetry` alone; nothing
 //! depends on them but `app`, the place that puts the program together.

@@ -1,5 +1,5 @@
-//! Counts and times what is really sent: worn closest to the adapter, below retries and below what is
-//! withheld.
+//! Counts and times the requests that are really sent: the layer closest to the adapter, below retries and below
+//! withheld requests.
 //!
 //! One call of a port is counted as one request. That is what the services bill, but for blobs over 16 MiB
 //! (read and written in several requests) and copies that have to be waited for.
@@ -27,7 +27,7 @@ const SERVICES: usize = 4;
 /// Counts and times the requests to one account.
 pub struct Observe {
     account: SharedString,
-    /// What requests that did what was asked are counted by, found once: nearly all are.
+    /// Metrics of successful requests, looked up once: nearly all succeed.
     well: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
     clock: Arc<dyn Clock>,
     counts: Arc<RequestCounts>,
@@ -79,7 +79,7 @@ impl Layer for Observe {
     }
 }
 
-/// A request on its way. Ends by being dropped, so that a request whose caller went away is counted too:
+/// A request on its way. Ends by being dropped, so that a request of a dropped caller is counted too:
 /// the service may well have executed it.
 struct Flight<'a> {
     observe: &'a Observe,
@@ -107,7 +107,7 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// What came back, as metrics and trails say it.
+/// The result, as metrics and trails report it.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     /// [`names::OK`], [`names::CANCELLED`], or the class of the error.
@@ -142,14 +142,14 @@ const fn bill(op: Op) -> Bill {
     }
 }
 
-/// What came back, coarsely: the metrics have each status.
+/// The result by kind: the metrics have each status.
 fn answer<T>(result: &Result<T, StoreError>) -> Answer {
     match result {
         Ok(_) => Answer::Done,
         Err(StoreError { status: Some(429 | 503), .. }) => Answer::Throttled,
         Err(StoreError { status: Some(400..=499), .. }) => Answer::Refused,
         Err(StoreError { status: Some(_), .. }) => Answer::Failed,
-        // What is no HTTP has no status: the embedded store.
+        // A store without HTTP has no status: the embedded store.
         Err(error) => match error.class {
             ErrorClass::NotFound(_)
             | ErrorClass::Conflict
@@ -165,10 +165,10 @@ fn answer<T>(result: &Result<T, StoreError>) -> Answer {
     }
 }
 
-/// What came back for a request.
+/// Kind of answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
-    /// The service did what was asked.
+    /// The service executed the request.
     Done,
     /// It said no: a conflict, an unmet condition, nothing there (4xx).
     Refused,
@@ -176,7 +176,7 @@ pub enum Answer {
     Throttled,
     /// It failed (other 5xx).
     Failed,
-    /// Nothing: no connection, a timeout, or nobody waited for it.
+    /// Nothing: no connection, a timeout, or a dropped caller.
     None,
 }
 
@@ -185,7 +185,7 @@ impl Answer {
     pub const ALL: [Self; 5] = [Self::Done, Self::Refused, Self::Throttled, Self::Failed, Self::None];
 }
 
-/// What one service answered.
+/// Answers of one service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerTally {
     /// Answers, in the order of [`Answer::ALL`].
@@ -245,7 +245,7 @@ impl RequestCounts {
         &self.heat
     }
 
-    /// What was sent so far, by how it is billed.
+    /// Requests sent so far, by how they are billed.
     pub fn billed(&self) -> Billed {
         let mut billed = Billed::default();
         for op in Op::ALL {
@@ -254,7 +254,7 @@ impl RequestCounts {
         billed
     }
 
-    /// What a service answered so far. Requests under way are not counted yet.
+    /// Answers of a service so far. Requests under way are not counted yet.
     pub fn answers(&self, service: Service) -> AnswerTally {
         let counts = &self.answers[service as usize];
         AnswerTally {
@@ -264,7 +264,7 @@ impl RequestCounts {
         }
     }
 
-    /// What was counted so far.
+    /// All counts so far.
     pub fn snapshot(&self) -> RequestTally {
         let requests = Op::ALL.iter().map(|op| (*op, self.requests.0[*op as usize].load(Ordering::Relaxed))).filter(|(_, n)| *n > 0);
         RequestTally { requests: requests.collect(), entities: self.entities.load(Ordering::Relaxed) }
@@ -276,7 +276,7 @@ impl RequestCounts {
 pub struct RequestTally {
     /// Requests by operation; operations that were not used are left out.
     pub requests: BTreeMap<Op, u64>,
-    /// Entities written, deleted and read by key. What queries return is not counted.
+    /// Entities written, deleted and read by key. Results of queries are not counted.
     pub entities: u64,
 }
 
@@ -291,7 +291,7 @@ impl RequestTally {
         self.requests.iter().filter(|(op, _)| op.service() == service).map(|(_, n)| n).sum()
     }
 
-    /// What came after an earlier snapshot.
+    /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |op: &Op| earlier.requests.get(op).copied().unwrap_or(0);

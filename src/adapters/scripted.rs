@@ -1,4 +1,4 @@
-//! A store for the decorators' tests: answers what a script says, remembers what it was asked and when.
+//! A store for the decorators' tests: gives scripted answers, records requests and their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::ports::{
     Query, QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
-/// What the store does with one request.
+/// Scripted result of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
     /// Executes it.
@@ -67,7 +67,7 @@ impl Scripted {
         Self::over(Arc::new(Blank::default()), answers, |_| Answer::Ok)
     }
 
-    /// As [`listed`](Self::listed), but what is created exists already and what is deleted does not.
+    /// As [`listed`](Self::listed), but the things to create exist already and the things to delete do not.
     pub(crate) fn listed_after_the_fact(answers: impl IntoIterator<Item = Answer>) -> (Account, Arc<Self>) {
         let blank = Blank::default();
         blank.after_the_fact.store(true, Ordering::Relaxed);

@@ -21,7 +21,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// A clock with a monotonic time that starts now.
     pub fn new() -> Self {
         Self { start: Instant::now() }
     }
@@ -44,7 +44,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Random numbers that nobody can guess or repeat: ChaCha, seeded by the operating system. Items' tokens and
+/// Random numbers that cannot be guessed or repeated: ChaCha, seeded by the operating system. Items' tokens and
 /// ids come from it, so two workers must never draw the same sequence.
 #[derive(Debug)]
 pub struct SystemChance {

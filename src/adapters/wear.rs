@@ -1,12 +1,13 @@
-//! An account dressed for work: observed, paced, guarded by circuits, its table requests grouped, with retries.
+//! The decorator stack of an account: observed, paced, guarded by circuit breakers, its table requests grouped, with
+//! retries.
 //!
 //! ```text
 //! caller ─▶ retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! Observation is innermost, so that it counts what is really sent, and pace and circuit see it too: a group is one
+//! Observation is innermost, so that it counts the requests really sent, and pace and circuit see it too: a group is one
 //! request about many entities of one partition. Retry is outermost, so that each caller's own operation decides
-//! whether it may be repeated, and what is repeated is grouped anew (`docs/decisions/0012-groups.md`). A request that
+//! whether it may be repeated, and repetitions are grouped anew (`docs/decisions/0012-groups.md`). A request that
 //! pace or circuit withhold fails at once and passes through retry like an answer of the service: a short hold is
 //! waited for, a long one ends the request, and the job goes back to its queue.
 
@@ -22,16 +23,16 @@ use super::retry::{Retry, Schedule};
 use crate::model::AccountName;
 use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
 
-/// An account dressed for work, and what can be asked about it.
+/// An account in its decorator stack, with handles on the layers.
 #[derive(Clone)]
 pub struct Worn {
     /// The account, to be used in place of the bare one.
     pub account: Account,
     /// Its circuits, for [`Circuits`](super::circuit::Circuits).
     pub circuit: Arc<Circuit>,
-    /// What was sent to it.
+    /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// What is left alone for a while.
+    /// Lanes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
     pub retry: Arc<RwLock<Schedule>>,
@@ -42,7 +43,7 @@ pub struct Worn {
 pub enum Grouping {
     /// They are: each costs its way to the service and back.
     Together,
-    /// Each goes by itself: the store is in this process, and gathers what it writes to the disk.
+    /// Each goes by itself: the store is in this process, and groups its writes to the disk.
     Apart,
 }
 
@@ -75,16 +76,17 @@ pub fn wear(
     Worn { account, circuit, counts, pace, retry }
 }
 
-/// A sink dressed for work, and what can be asked about it.
+/// A sink in its decorator stack, with handles on the layers.
 #[derive(Clone)]
 pub struct WornSink {
     /// The sink, to be used in place of the bare one.
     pub sink: Arc<dyn Sink>,
-    /// Its circuit. It tells nobody: what other stores do has no need of this one, and the jobs that have come again.
+    /// Its circuit breaker. It is not reported to the worker: work on other stores has no need of this one, and jobs
+    /// that do come again.
     pub circuit: Arc<Circuit>,
-    /// What was sent to it.
+    /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// What is left alone for a while.
+    /// Lanes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
     pub retry: Arc<RwLock<Schedule>>,

@@ -1,4 +1,4 @@
-//! What the client library cannot express is added to its requests here, before they are signed.
+//! Amendments to requests beyond the client library's means, made before they are signed.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Amendment {
     }
 }
 
-/// Applies the [`Amendment`] of a request. Runs before the request is signed, so that what it changes is
+/// Applies the [`Amendment`] of a request. Runs before the request is signed, so that its changes are
 /// covered by the signature.
 #[derive(Debug)]
 pub(super) struct Amend;

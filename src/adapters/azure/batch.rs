@@ -1,6 +1,6 @@
-//! Entity group transactions on the wire: what is added to the request, and how the answer is read.
+//! Entity group transactions on the wire: amendments to the request, and parsing of the answer.
 //!
-//! The answer is 202 whatever happened. Inside it a success has one part per operation; a failure has a single
+//! The answer is 202 in any case. Inside it a success has one part per operation; a failure has a single
 //! part, with the status of the operation that failed and its index at the start of the message.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -19,7 +19,7 @@ pub(super) struct Part {
     pub body: String,
 }
 
-/// What became of a transaction.
+/// Result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All was done: the ETag that each operation's answer names.
@@ -30,7 +30,7 @@ pub(super) enum Outcome {
     Unreadable,
 }
 
-/// Asks inserts not to send back what they were given, as the client library does outside transactions. A
+/// Asks inserts not to return the inserted entity, as the client library does outside transactions. A
 /// request line starts at the start of a line, where JSON has a brace.
 pub(super) fn without_content(body: &str) -> String {
     let mut amended = String::with_capacity(body.len() + 64);

@@ -18,7 +18,7 @@ const COPY_LOOKS: u32 = 66;
 const COPY_FIRST_PAUSE: Duration = Duration::from_millis(50);
 const COPY_LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What an answer says of the last copy onto a blob ("Get Blob Properties", `x-ms-copy-status`).
+/// State of the last copy onto a blob, from an answer ("Get Blob Properties", `x-ms-copy-status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Copying {
     /// There was none, or something else was written since.
@@ -52,7 +52,7 @@ impl AzureBlobs {
             let answer = match self.caller.run(PROPERTIES, &what, self.blob(to).get_properties().into_future()).await {
                 Ok(answer) => answer,
                 Err(error) if error.is_missing_item() => return Err(replaced()),
-                // The copy goes on, whether somebody looks or not.
+                // The copy goes on regardless of this request.
                 Err(error) if error.class.is_transient() => continue,
                 Err(mut error) => {
                     error.class = ErrorClass::Ambiguous;
@@ -66,7 +66,8 @@ impl AzureBlobs {
                 Copying::Pending => {}
                 Copying::None | Copying::Done => return self.caller.etag(COPY, what, &answer),
                 Copying::GivenUp => {
-                    // It leaves a blob without content, which nobody is to take for the copy, and which would be in the way of another.
+                    // It leaves a blob without content, which must not be taken for the copy, and which would be in the
+                    // way of another.
                     let etag = self.caller.etag(COPY, &what, &answer)?;
                     let emptied = self.blob(to).delete().if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
                     let class = match self.caller.run(DELETE, &what, emptied.into_future()).await {

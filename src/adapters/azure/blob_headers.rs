@@ -1,4 +1,4 @@
-//! What goes with a blob, in headers: conditions, metadata, ranges.
+//! Headers of a blob: conditions, metadata, ranges.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(super) fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// What the library can set only with a second request.
+/// Headers that the library can set only with a second request.
 pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
     let amendment = Amendment::default();
     match &upload.cache_control {
@@ -56,7 +56,7 @@ pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
     .context()
 }
 
-/// What a header carries unchanged.
+/// Whether a header carries this text unchanged.
 pub(super) fn is_header_text(value: &str) -> bool {
     value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
 }

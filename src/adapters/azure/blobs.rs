@@ -88,7 +88,7 @@ impl AzureBlobs {
         answer: &Answer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
-        // Its bytes are not there yet, or never will be, whatever its length says.
+        // Its bytes are not there yet, or never will be, whatever its stated length.
         let unfinished = match copy_of(answer) {
             Copying::None | Copying::Done => None,
             Copying::Pending => Some((ErrorClass::Transient { retry_after: None }, "a copy onto the blob is still under way")),
@@ -111,7 +111,7 @@ impl AzureBlobs {
         }
     }
 
-    /// The bytes from `start` to `end`, or to the blob's end, of the version `etag`, or whatever it is.
+    /// The bytes from `start` to `end`, or to the blob's end, of the version `etag`, or of the present one.
     async fn chunk(&self, blob: Address<'_>, start: u64, end: u64, etag: Option<&ETag>) -> Result<Chunk, StoreError> {
         let what = || What::Blob(blob.0.clone(), blob.1.clone());
         let end = end.min(start.saturating_add(CHUNK_BYTES));
@@ -130,7 +130,7 @@ impl AzureBlobs {
                 error => return Err(error),
             },
         };
-        // 206 names the range and the whole length; 200 is the whole blob, whatever was asked for.
+        // 206 names the range and the whole length; 200 is the whole blob, regardless of the requested range.
         let (from, length) = match answer.header("content-range") {
             Some(range) => match content_range(range) {
                 Some((from, length)) => (from, Some(length)),

@@ -1,4 +1,4 @@
-//! Reads what blocks a blob is made of.
+//! Reads the blocks of a blob.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,7 +16,7 @@ const NAME: [&str; 4] = ["BlockList", "CommittedBlocks", "Block", "Name"];
 pub(super) enum Unreadable {
     /// The answer is cut off or is no list.
     Damaged,
-    /// A block whose name this program would not give.
+    /// A block with a name that this program would not give.
     Foreign,
 }
 

@@ -1,4 +1,4 @@
-//! One call of a port: the request is run, and whatever goes wrong becomes a [`StoreError`].
+//! One call of a port: runs the request, and turns every failure into a [`StoreError`].
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::model::{AccountName, ETag};
 use crate::ports::error::Cause;
 use crate::ports::{ErrorClass, StoreError, Subject, What};
 
-/// What every port of one account needs to run calls.
+/// State that every port of one account needs to run calls.
 #[derive(Clone)]
 pub(super) struct Caller {
     account: AccountName,
     scrubber: Arc<Scrubber>,
 }
 
-/// A refusal or fault as an error's cause, kept for what `Display` of the error leaves out.
+/// A refusal or fault as an error's cause, kept for the details that `Display` of the error leaves out.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Detail(String);
 
 impl Caller {
-    /// For calls to `account`, whose secrets `scrubber` knows.
+    /// For calls to `account`; `scrubber` knows its secrets.
     pub(super) fn new(account: AccountName, scrubber: Scrubber) -> Self {
         Self { account, scrubber: Arc::new(scrubber) }
     }
@@ -58,7 +58,7 @@ impl Caller {
     /// The error of a refused request.
     pub(super) fn refused(&self, operation: Operation, what: What, refusal: Refusal) -> StoreError {
         let class = classify::refused(operation, &refusal);
-        // What the service says about a signature quotes it, and the text that was signed.
+        // The service's message about a signature quotes it, and the text that was signed.
         let said = refusal.message.as_deref().filter(|_| class != ErrorClass::Unauthorised).map(|text| self.scrubber.clean(text));
         let message = said.unwrap_or_else(|| default_message(class, refusal.status).to_owned());
         let error = self.error(class, operation, what, message).with_status(refusal.status, refusal.code).with_index(refusal.index);
@@ -100,7 +100,7 @@ pub(super) enum Failure {
     Fault(Fault),
 }
 
-/// What to say where the service said nothing fit to be passed on.
+/// The message in place of a missing or unfit one from the service.
 const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "it does not exist",

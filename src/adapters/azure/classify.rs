@@ -1,4 +1,4 @@
-//! From a status and a code to what may be done about it. Pure; the table the retry decisions rest on.
+//! From a status and a code to an error class. Pure; the table the retry decisions rest on.
 //!
 //! Sources: "Table Storage error codes", "Queue Storage error codes", "Blob Storage error codes" and
 //! "Common REST API error codes" of the Azure Storage REST reference.
@@ -27,14 +27,14 @@ enum Effect {
     Write,
 }
 
-/// What a 404 says that carries no telling code.
+/// Meaning of a 404 without a telling code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
     /// The table, queue or container.
     Container,
     /// The entity or blob.
     Item,
-    /// The message, or somebody else has it by now.
+    /// The message, or another receiver has it by now.
     Lease,
 }
 
@@ -95,7 +95,7 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
         "TableBeingDeleted" | "QueueBeingDeleted" | "ContainerBeingDeleted" => {
             ErrorClass::Transient { retry_after: Some(refusal.retry_after.map_or(BEING_DELETED_WAIT, |wait| wait.max(BEING_DELETED_WAIT))) }
         }
-        // A copy that is under way, an account that is being set up, a lease that somebody holds on a blob,
+        // A copy that is under way, an account that is being set up, a lease held on a blob,
         // bytes that were damaged or cut off on their way: not executed, and over sooner or later.
         "PendingCopyOperation"
         | "AccountBeingCreated"
@@ -117,7 +117,7 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
         | "ContentLengthLargerThanLimit"
         | "BlockCountExceedsLimit" => ErrorClass::TooLarge,
 
-        // 409s that say nothing about who came first.
+        // 409s without information about the order of writers.
         "SnapshotsPresent"
         | "InvalidBlobType"
         | "ResourceTypeMismatch"
@@ -135,14 +135,14 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
         "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
             ErrorClass::Conflict
         }
-        // The last: who commits drops the blocks that others left waiting.
+        // The last: a commit drops the blocks that other writers left waiting.
         "UpdateConditionNotSatisfied" | "ConditionNotMet" | "TargetConditionNotMet" | "InvalidBlockList" => ErrorClass::Precondition,
         _ => return None,
     })
 }
 
 /// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
-/// forwarded, others 408 where the answer took too long. Only what the service itself says was not executed was not.
+/// forwarded, others 408 where the answer took too long. Only the service's own statement proves that a request was not executed.
 fn by_status(operation: Operation, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };

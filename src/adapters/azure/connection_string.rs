@@ -1,7 +1,7 @@
 //! Connection strings, as the portal, the emulator and other tools write them.
 //!
 //! Read here and not by the client library, which knows neither the development storage nor explicit endpoints,
-//! is particular about case, and prints what it cannot read.
+//! is particular about case, and prints the text that it cannot read.
 
 use std::collections::BTreeMap;
 

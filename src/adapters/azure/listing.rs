@@ -71,7 +71,7 @@ struct Entry {
 
 impl Entry {
     fn item(self) -> Option<BlobItem> {
-        // What had to be encoded holds characters that no name of ours has.
+        // A name that had to be encoded holds characters that none of ours has.
         if self.encoded {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Reads a page of messages, one message at a time: whatever is wrong with one stays with that one.
+//! Reads a page of messages, one message at a time: a defect of one stays with that one.
 //!
 //! A page that cannot be read as a whole has hidden and counted its messages all the same, so every id and
 //! receipt in it that can be saved is.
@@ -32,7 +32,7 @@ pub(super) struct RawMessage {
 /// A page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MessagePage {
-    /// The messages whose id could be read.
+    /// The messages with a readable id.
     pub messages: Vec<RawMessage>,
     /// How many could not be saved: no id.
     pub lost: usize,
@@ -142,7 +142,7 @@ impl Fields {
         }
     }
 
-    /// What can be saved of anything else: the texts between the tags that are needed to settle the message.
+    /// The recoverable parts of any other message: the texts between the tags that are needed to settle it.
     fn saved_from(text: &str) -> Self {
         let between = |name: &str| {
             let start = text.find(&format!("<{name}>"))? + name.len() + 2;

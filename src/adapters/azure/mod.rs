@@ -1,9 +1,9 @@
 //! Azure Storage: tables, queues and blobs over `azure_data_tables`, `azure_storage_queues` and
 //! `azure_storage_blobs` 0.21. No type of theirs leaves this folder.
 //!
-//! The client library composes, signs and sends every request. What comes back is read here, because its own
+//! The client library composes, signs and sends every request. Answers are read here, because its own
 //! reading is too strict in some places and too coarse in others: one message it cannot parse fails a whole
-//! page of messages, a header nobody needs turns a committed write into an error, and Retry-After, error codes
+//! page of messages, an unneeded header turns a committed write into an error, and Retry-After, error codes
 //! and the index of a failed operation are lost.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!
 //! - [`settings`]: an account, its credential and its endpoints; [`connection_string`] reads one.
 //! - `transport`: one pooled HTTP client for the three services; hands the answer past the library.
-//! - `amend`: what the library cannot express is added to its requests before they are signed; `ascii`: bodies
+//! - `amend`: amendments to requests beyond the library's means, made before they are signed; `ascii`: bodies
 //!   that an emulator does not destroy.
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](crate::ports::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
@@ -23,7 +23,7 @@
 //! Invariants: nothing is sent twice (retrying is a decorator's business); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
 //! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
-//! whoever sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
+//! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
 
 mod amend;
 mod ascii;

@@ -36,7 +36,7 @@ pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Wire,
-    /// Queues whose messages are got one by one, and for how many more messages.
+    /// Queues with messages to be got one by one, and for how many more messages.
     careful: Mutex<HashMap<QueueName, u32>>,
 }
 
@@ -50,7 +50,7 @@ impl AzureQueues {
         self.service.queue_client(queue.as_str())
     }
 
-    /// What becomes of every text on its way.
+    /// Amendment of every text on its way.
     fn text(&self) -> Amendment {
         let amendment = Amendment::default().body(messages::with_carriage_returns);
         match self.wire {
@@ -131,8 +131,8 @@ impl AzureQueues {
         self.caller.try_run(call.into_future()).await
     }
 
-    /// A page that is cut off still gives what it holds: those messages are ours for now. With nothing in it
-    /// nobody can tell what happened.
+    /// A page that is cut off still gives the messages that it holds: they are ours for now. With none in it the
+    /// outcome is unknown.
     fn page(&self, operation: Operation, queue: &QueueName, answer: &Answer) -> Result<MessagePage, StoreError> {
         let page = messages::read(&answer.body, date(answer));
         if page.lost > 0 || !page.complete {
@@ -160,7 +160,7 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-/// A message that was got. One without a receipt cannot be settled by anybody, and will come again.
+/// A message that was got. One without a receipt cannot be settled, and will come again.
 fn received(message: RawMessage, hidden_until: Timestamp) -> Option<Message> {
     let RawMessage { id, pop_receipt, text, dequeue_count, inserted, expires, next_visible } = message;
     Some(Message {

@@ -1,4 +1,4 @@
-//! What a service says when it refuses a request: status, code, message, and when to come again.
+//! A service's refusal of a request: status, code, message, and when to come again.
 //!
 //! The code stands in the header `x-ms-error-code` (queues and blobs; Azurite's tables), in `odata.error` (the
 //! tables of Azure itself send no such header) or in XML. Any body, even one from a proxy, gives a refusal.
@@ -33,7 +33,7 @@ pub(super) struct Refusal {
 const MESSAGE_CHARS: usize = 300;
 
 impl Refusal {
-    /// Reads an answer whose status is not 2xx.
+    /// Reads an answer with a status other than 2xx.
     pub(super) fn of(answer: &Answer) -> Self {
         Self::read(answer.status, &answer.headers, &answer.body)
     }

@@ -4,7 +4,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::settings::{AzureAccount, Credential};
 
-/// What stands in place of a secret.
+/// Replacement for a secret.
 const MASK: &str = "(secret)";
 
 /// Knows an account's secrets and hides them, and every signature of a shared access signature.

@@ -1,4 +1,4 @@
-//! A storage account: what the configuration calls it, where its services are, and what opens them.
+//! A storage account: its name in the configuration, the endpoints of its services, and its credential.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::ports::Service;
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]
 pub struct AzureAccount {
-    /// The account as the configuration names it; what errors call it.
+    /// The account's name in the configuration, and in errors.
     pub account: AccountName,
     /// The account's name on the service (`contoso`, `devstoreaccount1`), with which a key signs. Empty where
     /// only a shared access signature is known, which needs no name.
     pub name: String,
-    /// What opens it.
+    /// The credential.
     pub credential: Credential,
     /// Where its services are.
     pub endpoints: Endpoints,
@@ -26,7 +26,7 @@ pub struct AzureAccount {
     pub timeouts: Timeouts,
 }
 
-/// What opens an account. Entra ID is not supported by this version.
+/// Credential of an account. Entra ID is not supported by this version.
 #[derive(Debug, Clone)]
 pub enum Credential {
     /// An account key, Base64. It can do everything, so prefer a signature.

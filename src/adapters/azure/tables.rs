@@ -122,7 +122,7 @@ impl AzureTables {
         let key = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or("?").chars().take(64).collect::<String>();
         let (pk, rk) = (key("PartitionKey"), key("RowKey"));
         odata::decode_row(json, etag).map_err(|error| {
-            // The row is what it is: reading it again helps nobody.
+            // The row will not change by itself: reading it again does not help.
             let message = format!("the row ({pk:?}, {rk:?}) cannot be read");
             self.caller.error(ErrorClass::Permanent, operation, what(), message).with_cause(error)
         })
@@ -141,14 +141,14 @@ fn condition(condition: &Condition) -> IfMatchCondition {
     }
 }
 
-/// Keys and Timestamp come with every row, whatever else is asked for.
+/// Keys and Timestamp come with every row, in every projection.
 fn projection(select: Option<&[String]>) -> Option<Select> {
     let names = select?.iter().map(String::as_str).filter(|name| !matches!(*name, "PartitionKey" | "RowKey" | "Timestamp"));
     let all: Vec<&str> = ["PartitionKey", "RowKey", "Timestamp"].into_iter().chain(names).collect();
     Some(Select::new(all.join(",")))
 }
 
-/// Takes from a row what the projection did not ask for, should the service have sent more.
+/// Removes properties outside the projection from a row, should the service have sent more.
 fn narrowed(mut row: Row, select: Option<&[String]>) -> Row {
     if let Some(select) = select {
         row.entity.properties =
@@ -266,7 +266,7 @@ impl TableStore for AzureTables {
         let call = self.table(table).delete().context(json().context());
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            // A table that is being deleted is gone for everybody but those who want its name.
+            // A table that is being deleted is gone for every request but the creation of another under its name.
             Err(Failure::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(DELETE, What::Table(table.clone()), failure) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
@@ -288,7 +288,7 @@ impl TableStore for AzureTables {
         let tables = tables.ok_or_else(|| self.caller.unusable(LIST, what(), &answer, "the answer has no tables, not even none"))?;
         let name = |table: &Value| table.get("TableName").and_then(Value::as_str).and_then(|name| TableName::new(name).ok());
         Ok(TablePage {
-            // The service's own tables (`$MetricsCapacityBlob`) have names that nobody else can give.
+            // The service's own tables (`$MetricsCapacityBlob`) have names that no user can give.
             tables: tables.iter().filter_map(name).collect(),
             continuation: answer.header("x-ms-continuation-nexttablename").map(str::to_owned),
         })

@@ -30,7 +30,7 @@ fn monotonic() -> Duration {
 #[error("the answer was taken before the client library read it")]
 struct Taken(Result<Answer, Fault>);
 
-/// Runs one call of the client library and returns what its request met.
+/// Runs one call of the client library and returns the answer to its request, or the fault.
 pub(super) async fn take<T>(call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<Answer, Fault> {
     match call.await {
         // The transport never gives the library anything to finish with.
@@ -88,7 +88,7 @@ impl Transport {
         Ok(Self { exchange: Arc::new(exchange), clocks: Arc::default() })
     }
 
-    /// What the services' answers have told of their clocks.
+    /// The services' clock offsets, as learnt from their answers.
     pub(super) fn clocks(&self) -> Arc<ServiceClocks> {
         Arc::clone(&self.clocks)
     }
@@ -106,7 +106,7 @@ impl ServiceTransport {
         };
         let (sent, method, headers) = (monotonic(), method(*request.method())?, headers(request)?);
         let answer = self.exchange.send(method, request.url().clone(), headers, body.clone()).await?;
-        // What a gateway answers by itself tells the gateway's time.
+        // The date of a gateway's own answer is the gateway's time.
         if let (Some(_), Some(date)) = (answer.header("x-ms-request-id"), answer.header("date").and_then(http_date::parse)) {
             self.clocks.told(self.service, date, (sent, monotonic()));
         }

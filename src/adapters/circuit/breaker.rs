@@ -60,14 +60,14 @@ impl Breaker {
             None => Admission::Sent,
             Some(next_trial) if now < *next_trial => Admission::Withheld(next_trial.saturating_sub(now)),
             Some(next_trial) => {
-                // Whatever becomes of this one: a request that nobody answers is given up late.
+                // For any outcome of this one: a request without an answer is given up late.
                 *next_trial = now + TRIAL_EVERY;
                 Admission::Sent
             }
         }
     }
 
-    /// Takes in what a result says. `lane` is only looked at where the lane was throttled.
+    /// Records the evidence of a result. `lane` is only looked at where the lane was throttled.
     pub(super) fn record(&mut self, evidence: Evidence, lane: impl FnOnce() -> Lane, now: Duration) -> Option<Transition> {
         match evidence {
             Evidence::None => return None,
@@ -101,7 +101,7 @@ impl Failures {
     fn suffice(&self, lasted: Duration) -> bool {
         let throttled = if self.throttled_lanes.len() >= THROTTLED_LANES { self.throttled } else { 0 };
         let failures = self.refused.saturating_add(self.failed).saturating_add(throttled);
-        // Nobody listens: there is nothing to wait for.
+        // Connections are refused: there is nothing to wait for.
         self.refused >= FAILURES || (failures >= FAILURES && lasted >= LASTING)
     }
 }

@@ -1,4 +1,4 @@
-//! The layer that asks the breakers before it sends, and tells them what came back.
+//! The layer that asks the breakers before it sends, and records the results with them.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ const PROBED: &str = "evenkeel-probe";
 /// How long a probe may take. A service that needs longer for the cheapest question does not answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What probes go to.
+/// Target of probes.
 enum Probed {
     Account(Account),
     Sink(Arc<dyn Sink>),
@@ -51,7 +51,7 @@ pub struct Circuit {
     search: Mutex<State>,
 }
 
-/// What probes ask for.
+/// Names that probes ask for.
 struct Names {
     queue: QueueName,
     container: ContainerName,

@@ -304,7 +304,7 @@ pub(super) struct Slot<'a> {
 pub(super) struct Version {
     pub(super) stamp: i64,
     pub(super) length: u64,
-    /// What can be appended to.
+    /// Whether it can be appended to.
     append: bool,
 }
 
@@ -338,7 +338,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Refuses what cannot be made of blocks.
+    /// Refuses a blob that cannot be made of blocks.
     pub(super) fn needs_blocks(&self) -> Result<(), Fault> {
         if self.version.is_some_and(|version| version.append) { Err(Fault::permanent("the blob is no block blob")) } else { Ok(()) }
     }
@@ -363,7 +363,7 @@ impl Slot<'_> {
     }
 }
 
-/// Checks what is to be written against the service's limits.
+/// Checks a write against the service's limits.
 fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
     if content.len() > BLOB_BYTES {
         return Err(Fault::too_large(format!("a blob of {} bytes; Azure Blob storage takes {BLOB_BYTES} in one write", content.len())));

@@ -1,7 +1,7 @@
 //! Blocks: those that wait to become a part of a blob, and the blobs that are made of them.
 //!
-//! A block that waits lies in a row of its own. A list of blocks becomes a version whose header says what blocks it is made of, and where
-//! each lies: those that the version before had stay where they are. One block is in memory at a time.
+//! A block that waits lies in a row of its own. A list of blocks becomes a version with a header that lists its blocks
+//! and their places: those of the previous version stay where they are. One block is in memory at a time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,7 +38,7 @@ pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
     if count > limits::BLOCKS { Err(Fault::too_large(format!("{count} blocks; a blob has at most {}", limits::BLOCKS))) } else { Ok(()) }
 }
 
-/// Keeps a block for a blob, in the place of one of the same name. Lets go of what has waited too long.
+/// Keeps a block for a blob, in the place of one of the same name. Drops blocks that have waited too long.
 pub(super) fn keep(writing: &mut Writing<'_>, place: &Place, block: BlockId, content: &Bytes) -> Result<(), Fault> {
     let slot = place.slot(writing.connection)?;
     slot.needs_blocks()?;
@@ -89,7 +89,7 @@ pub(super) fn commit(
     slot.set(writing, stamp, parts.iter().map(|part| part.length).sum(), false)
 }
 
-/// What a blob is made of. Nothing where it does not exist.
+/// The blocks of a blob. Nothing where it does not exist.
 pub(super) fn list(connection: &Connection, place: &Place) -> Result<Option<BlockList>, Fault> {
     let slot = place.slot(connection)?;
     slot.needs_blocks()?;
@@ -97,7 +97,7 @@ pub(super) fn list(connection: &Connection, place: &Place) -> Result<Option<Bloc
     Ok(Some(BlockList { etag: stamp::blob_etag(version.stamp)?, blocks: contents::blocks(connection, version.stamp)? }))
 }
 
-/// Drops what waits to become a part of a blob.
+/// Drops the blocks that wait to become a part of a blob.
 pub(super) fn drop_waiting(connection: &Connection, container: i64, name: &str) -> Result<(), Fault> {
     let sql = "DELETE FROM waiting_blocks WHERE container_id = ?1 AND name = ?2";
     connection.prepare_cached(sql)?.execute((container, name))?;

@@ -1,4 +1,4 @@
-//! Properties as bytes: short, quick to read, and bit by bit what was written.
+//! Properties as bytes: short, quick to read, and exact to the bit.
 //!
 //! ```text
 //! 1 (version) · count · (name length · name · tag · value)…      in order of the names
@@ -80,7 +80,7 @@ const fn low_bits(length: usize) -> u8 {
     (length & 0x7f) as u8
 }
 
-/// Decodes the properties whose names are wanted.
+/// Decodes the properties with wanted names.
 pub(super) fn decode(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, EdmValue>, CodecError> {
     let mut reader = Reader { bytes, at: 0 };
     if reader.byte()? != VERSION {

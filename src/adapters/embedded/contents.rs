@@ -1,8 +1,8 @@
 //! The contents of blobs: a header row and pieces of at most 256 KiB, under the stamp of the write that made
 //! them, so that no version is ever changed and a reader's snapshot holds one whole version.
 //!
-//! What is made of blocks has them as parts: each lies under a stamp of its own, which the header names, and is handed on from one version
-//! to the next. A version that changes one block of a hundred writes one.
+//! A version made of blocks has them as parts: each lies under a stamp of its own, which the header names, and is
+//! handed on from one version to the next. A version that changes one block of a hundred writes one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::stamp;
 /// Bytes of one block: large enough to cost little, small enough that a range reads little too much.
 const BLOCK: usize = 262_144;
 
-/// What goes with a blob's bytes.
+/// Properties, metadata and blocks of a blob.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) content_type: String,
@@ -34,7 +34,7 @@ pub(super) fn write(connection: &Connection, stamp: i64, header: &Header, conten
     pieces.end().map(drop)
 }
 
-/// Writes what goes with a new version's bytes, and what blocks they are made of.
+/// Writes the header of a new version, with its blocks.
 pub(super) fn write_header(connection: &Connection, stamp: i64, header: &Header, blocks: &[Block]) -> Result<(), Fault> {
     let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) VALUES (?1, ?2, ?3, ?4, ?5)";
     let metadata = serde_json::to_string(&header.metadata).map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
@@ -205,7 +205,7 @@ pub(super) fn write_metadata(connection: &Connection, stamp: i64, metadata: &BTr
     Ok(())
 }
 
-/// Puts a version under another stamp. Readers keep what they see.
+/// Puts a version under another stamp. Readers keep their snapshot.
 fn renew(connection: &Connection, from: i64, to: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("UPDATE blob_headers SET stamp = ?2 WHERE stamp = ?1")?.execute((from, to))?;
     connection.prepare_cached("UPDATE blob_blocks SET stamp = ?2 WHERE stamp = ?1")?.execute((from, to))?;
@@ -222,7 +222,7 @@ pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Reads what goes with a version's bytes.
+/// Reads the header of a version.
 pub(super) fn properties(connection: &Connection, stamp: i64, length: u64) -> Result<BlobProperties, Fault> {
     let sql = "SELECT content_type, cache_control, metadata FROM blob_headers WHERE stamp = ?1";
     let mut statement = connection.prepare_cached(sql)?;

@@ -1,7 +1,7 @@
 //! Writes of single entities, inside the writer's transaction.
 //!
-//! What can be decided without the store is decided by the caller ([`Operation::prepare`]): limits are checked and
-//! properties encoded there, so that the writer only looks at the row, decides and writes.
+//! Decisions that need no store are made by the caller ([`Operation::prepare`]): limits are checked and properties
+//! encoded there, so that the writer only looks at the row, decides and writes.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{codec, stamp};
 /// beyond about 2,000 bytes (a quarter of a page) do not lie on one page.
 const INLINE_BYTES: usize = 1_400;
 
-/// Encoded properties below this are under 1 MiB as JSON, whatever they hold: escaping makes one byte six, and
+/// Encoded properties below this are under 1 MiB as JSON, for any content: escaping makes one byte six, and
 /// a property has at most 60 bytes around its name and value.
 const SURELY_SMALL_BYTES: usize = 150_000;
 
@@ -65,7 +65,7 @@ impl Operation {
         Ok(Self::encode(operation))
     }
 
-    /// Encodes an operation whose limits are checked.
+    /// Encodes an operation with checked limits.
     pub(super) fn encode(operation: &TableOperation) -> Self {
         let verb = match operation {
             TableOperation::Insert(entity) => Verb::Insert(codec::encode(&entity.properties)),
@@ -151,7 +151,7 @@ impl Rows<'_> {
         }
     }
 
-    /// The stored properties with the changes, encoded. What a merge leaves must keep the limits too.
+    /// The stored properties with the changes, encoded. The result of a merge must keep the limits too.
     fn merge(&self, stored: &Stored, changes: BTreeMap<String, EdmValue>) -> Result<Vec<u8>, Fault> {
         let sql = if stored.large {
             "SELECT properties FROM large_entities WHERE stamp = \

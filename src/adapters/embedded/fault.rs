@@ -1,4 +1,4 @@
-//! Failures on their way from the threads to the ports' error: what happened, not yet to what.
+//! Failures on their way from the threads to the ports' error: with a class, still without a subject.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Fault {
         self
     }
 
-    /// A failed commit. Whether a commit whose sync failed is on the disk shows only when the file is next
+    /// A failed commit. Whether a commit with a failed sync is on the disk shows only when the file is next
     /// recovered, so that is ambiguous; a full disk or a held lock is not.
     pub(super) fn commit(error: &Arc<rusqlite::Error>) -> Self {
         let mut fault = Self::sqlite(error);

@@ -1,4 +1,4 @@
-//! Entity group transactions: what is checked before anything is written.
+//! Entity group transactions: checks made before anything is written.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::entities::Operation;
 use super::fault::Fault;
 
 /// Bytes around one operation in the service's request: boundaries, request line and headers. Rather more than
-/// they are, so that what passes here passes there.
+/// they are, so that a transaction that passes here passes there.
 const PART_BYTES: usize = 640;
 
 /// Checks partition, number, uniqueness, limits and size of a transaction, and encodes its operations.

@@ -1,4 +1,4 @@
-//! Messages in their rows: what is visible, who holds what.
+//! Messages in their rows: visibility and receipts.
 //!
 //! Times are microseconds since 1970. A message is found through the index of (queue, visibility), so a get costs
 //! the same at any backlog; its row number is the stamp of its put, so equal visibility sorts by insertion. A pop
@@ -77,7 +77,7 @@ pub(super) fn put(
 ) -> Result<SentMessage, Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let stamp = writing.stamp();
-    // What would expire after the year 9999 never expires.
+    // A message that would expire after the year 9999 never expires.
     let expires = lifetime.map(|lifetime| after(writing.now, lifetime)).filter(|micros| moment(*micros).is_ok());
     let sql =
         "INSERT INTO messages (id, queue_id, visible, expires, inserted, dequeues, receipt, text) VALUES (?1, ?2, ?3, ?4, ?5, 0, ?1, ?6)";

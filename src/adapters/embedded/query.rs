@@ -62,7 +62,7 @@ pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: us
     Ok(page)
 }
 
-/// The row, where the filter admits it, with what the projection names. The filter sees every property.
+/// The row, where the filter admits it, with the properties of the projection. The filter sees every property.
 fn admit(key: EntityKey, stamp: i64, properties: &[u8], filter: Option<&Filter>, select: Option<&[String]>) -> Result<Option<Row>, Fault> {
     let Some(filter) = filter else { return entities::decode(key, stamp, properties, select).map(Some) };
     let mut row = entities::decode(key, stamp, properties, None)?;
@@ -82,7 +82,7 @@ struct From {
     row: Option<(String, String)>,
 }
 
-/// Cuts off what earlier pages have read. Nothing where that is all.
+/// Cuts off the part that earlier pages have read. Nothing where that is all.
 fn resume(range: KeyRange, continuation: Option<&Continuation>) -> Option<From> {
     let at = continuation.map(|at| (at.next_partition_key.clone(), at.next_row_key.clone().unwrap_or_default()));
     match (range, at) {

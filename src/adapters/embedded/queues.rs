@@ -151,7 +151,7 @@ fn check_batch(max: u32) -> Result<(), Fault> {
     }
 }
 
-/// What a message may say: at most 64 KiB, of characters that XML carries.
+/// Checks the text of a message: at most 64 KiB, of characters that XML carries.
 fn check_text(text: &str) -> Result<(), Fault> {
     if text.len() > limits::QUEUE_TEXT_BYTES {
         return Err(Fault::too_large(format!(

@@ -1,6 +1,6 @@
 //! Which part of a table a filter can be about: ranges of keys, read off the conditions that must all hold.
 //!
-//! Only the conjuncts at the top of the filter bound the scan; whatever they do not say exactly is left to be
+//! Only the conjuncts at the top of the filter bound the scan; conditions that they do not express exactly are left to be
 //! evaluated on each row.
 
 use std::ops::Bound;
@@ -28,7 +28,7 @@ pub(super) enum KeyRange {
 impl Bounds {
     const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
 
-    /// Narrows the range to what satisfies a comparison. Whether it could.
+    /// Narrows the range to the keys that satisfy a comparison. Whether it could.
     fn narrow(&mut self, op: Comparison, value: &str) -> bool {
         let value = value.to_owned();
         match op {
@@ -88,7 +88,7 @@ impl Bounds {
     }
 }
 
-/// Splits a filter into the range of keys that it is about and what is left to evaluate on each row.
+/// Splits a filter into the range of keys that it is about and the rest to evaluate on each row.
 pub(super) fn plan(filter: Option<&Filter>) -> (KeyRange, Option<Filter>) {
     let mut conjuncts = Vec::new();
     if let Some(filter) = filter {

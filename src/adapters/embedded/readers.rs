@@ -66,7 +66,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         self.reads = None;
         for thread in self.threads.drain(..) {
-            // A panic of the thread was reported when it happened; there is nobody left to tell.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -74,7 +74,7 @@ impl Drop for Readers {
 
 fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
     loop {
-        // The lock is held while waiting: who has it takes the next read, the others wait for the lock instead.
+        // The lock is held while waiting: its holder takes the next read, the others wait for the lock instead.
         let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match next {
             Ok(read) => read(connection),

@@ -1,8 +1,8 @@
-//! What deleted tables, queues and containers leave behind.
+//! Reclaims the contents of deleted tables, queues and containers.
 //!
-//! Dropping one is a matter of one row, whatever it holds: its number is never given again, so its contents are
+//! Dropping one is a matter of one row, regardless of its contents: its number is never given again, so its contents are
 //! invisible at once. They are deleted later in slices between the writer's batches, so that dropping a table of
-//! millions of rows holds nobody up.
+//! millions of rows delays no request.
 
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -11,7 +11,7 @@ const ROWS: i64 = 500;
 /// Most blobs that one slice deletes; each may have thousands of blocks.
 const BLOBS: i64 = 4;
 
-/// What was dropped.
+/// A dropped thing with contents to reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dropped {
     /// A table.

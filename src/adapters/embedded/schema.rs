@@ -15,11 +15,11 @@ const APPLICATION: i64 = 0x6576_6b6c;
 const LOCK_TRIES: i32 = 15_000;
 
 /// Notes on the layout:
-/// - `stamp` is the version of what a write left: unique in the file, ever rising, also the Timestamp.
+/// - `stamp` is the version that a write left: unique in the file, ever rising, also the Timestamp.
 /// - Large properties lie apart (`properties` is null then): SQLite reads a whole record to compare its key.
 /// - A message's row number is the stamp of its put, so that equal visibility sorts by insertion.
 /// - `queues.messages` counts, so that the approximate count costs the same at any length.
-/// - `dropped` names the deleted tables, queues and containers whose contents are still to be reclaimed.
+/// - `dropped` names the deleted tables, queues and containers with contents still to be reclaimed.
 const LAYOUT: &str = "
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1), identity INTEGER NOT NULL, last_stamp INTEGER NOT NULL
@@ -53,10 +53,10 @@ CREATE TABLE blob_blocks (
 CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
 ";
 
-/// What version 2 adds: append blobs.
+/// Version 2 adds append blobs.
 const SECOND: &str = "ALTER TABLE blobs ADD COLUMN append INTEGER NOT NULL DEFAULT 0;";
 
-/// What version 3 adds: blobs made of blocks (the name, 16 bytes, and the length of each), and blocks that wait.
+/// Version 3 adds blobs made of blocks (the name, 16 bytes, and the length of each), and blocks that wait.
 const THIRD: &str = "
 ALTER TABLE blob_headers ADD COLUMN blocks BLOB;
 CREATE TABLE waiting_blocks (
@@ -65,7 +65,7 @@ CREATE TABLE waiting_blocks (
 ) STRICT;
 ";
 
-/// What version 4 adds: the blocks of a blob lie apart, each under a stamp of its own (the stamp and the length of each), so that the next
+/// Version 4: the blocks of a blob lie apart, each under a stamp of its own (the stamp and the length of each), so that the next
 /// version has those that stay without writing them again.
 const FOURTH: &str = "ALTER TABLE blob_headers ADD COLUMN parts BLOB;";
 
@@ -111,7 +111,7 @@ pub enum OpenError {
     NoWriteAheadLog {
         /// The file.
         path: PathBuf,
-        /// What it supports.
+        /// The journal mode that it supports.
         mode: String,
     },
     /// A thread cannot be started.
@@ -131,7 +131,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(sqlite)?;
     prepare_layout(path, &mut connection)?;
-    // One sync of the log per commit: what is acknowledged survives a power cut. (fullfsync is for macOS, where
+    // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
     // an ordinary sync stops at the drive's cache.)
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -16384;").map_err(sqlite)?;
     // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
@@ -140,7 +140,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 }
 
 /// Makes the folder (mode 0700) and the file (0600) where they are not there: entities and messages are no other user's of the machine.
-/// Beside it SQLite makes the log and its index with the file's own mode. What is there already keeps its mode.
+/// Beside it SQLite makes the log and its index with the file's own mode. An existing file keeps its mode.
 fn make_private(path: &Path) -> std::io::Result<()> {
     let mut folders = std::fs::DirBuilder::new();
     folders.recursive(true);
@@ -184,7 +184,7 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
     connection.execute_batch("PRAGMA page_size = 8192;").map_err(sqlite)?;
-    // In one snapshot: another process that makes the layout between two of its looks would leave a file of nobody's.
+    // In one snapshot: another process that makes the layout between two of its looks would make the file look like another program's.
     let snapshot = connection.transaction().map_err(sqlite)?;
     let found = version(path, &snapshot)?;
     drop(snapshot);
@@ -195,7 +195,7 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     if found == VERSION {
         return Ok(());
     }
-    // Two processes may open a new file at once: who comes second finds the layout made.
+    // Two processes may open a new file at once: the second one finds the layout made.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sqlite)?;
     let found = version(path, &transaction)?;
     if found == 0 {

@@ -1,9 +1,9 @@
-//! Stamps: the version of what a write left behind.
+//! Stamps: the versions that writes leave behind.
 //!
-//! A stamp is a number of 100 ns ticks, the clock's or one more than the last stamp of the file, whichever is
-//! greater. So it is unique in the file, rises with every write whatever the clock does, and is Timestamp,
+//! A stamp is a number of 100 ns ticks, the clock's or one more than the last stamp of the file, the
+//! greater of the two. So it is unique in the file, rises with every write even if the clock goes back, and is Timestamp,
 //! ETag, message number and pop receipt at once. The last one is kept in the file, in the same transaction as
-//! what it was given to, which makes it right for several processes and across restarts.
+//! the write that it was given to, which makes it right for several processes and across restarts.
 
 use jiff::Timestamp;
 

@@ -15,11 +15,11 @@ use super::readers::Readers;
 use super::schema::{self, OpenError};
 use super::writer::{Writer, Writing};
 
-/// What may be chosen when a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Default)]
 pub struct Options {
     /// Makes pages of queries and listings randomly short or empty while still carrying a continuation, as the
-    /// service may at any time. For tests of what follows continuations; nothing where absent.
+    /// service may at any time. For tests of continuations; nothing where absent.
     pub short_pages: Option<Arc<dyn Chance>>,
 }
 

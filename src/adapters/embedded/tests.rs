@@ -1,4 +1,4 @@
-//! What the contract suite does not say: files, processes, and what lies behind the ports.
+//! Tests beyond the contract suite: files, processes, and the state behind the ports.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -436,7 +436,7 @@ async fn what_it_creates_is_no_other_user_s() {
     for file in ["evenkeel.db", "evenkeel.db-wal", "evenkeel.db-shm"] {
         assert_eq!(mode(&format!("store/{file}")), 0o600, "{file}");
     }
-    // Whoever let others in keeps them.
+    // Permissions widened by the operator stay.
     drop(account);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap());

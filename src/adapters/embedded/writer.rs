@@ -2,7 +2,7 @@
 //!
 //! A commit costs a sync of the disk however much it holds. So the thread takes every request that waits, up to
 //! a bound, executes each inside its own savepoint, and commits once: a request that fails undoes only its own
-//! work, and nobody is answered before the commit has. While one commit syncs, the next batch gathers by itself.
+//! work, and no caller is answered before the commit has. While one commit syncs, the next batch gathers by itself.
 //!
 //! A caller that goes away does no harm: a request that has not begun is dropped, one that has is committed with
 //! its batch and its answer thrown away. A request that panics is undone and answered as a failure.
@@ -27,10 +27,10 @@ use super::stamp::Stamps;
 const BATCH: usize = 512;
 /// Most requests that wait before callers are held back.
 const WAITING: usize = 1_024;
-/// How many batches may pass before a slice of what was dropped is reclaimed, however busy the writer is.
+/// How many batches may pass before a slice of dropped contents is reclaimed, however busy the writer is.
 const BATCHES_PER_RECLAIM: u32 = 16;
 
-/// What a request works with, inside its savepoint.
+/// The context of a request, inside its savepoint.
 pub(super) struct Writing<'a> {
     /// The connection, in a transaction.
     pub(super) connection: &'a Connection,
@@ -46,7 +46,7 @@ impl Writing<'_> {
         self.stamps.next(self.now)
     }
 
-    /// Says that a table, queue or container was dropped whose contents are to be reclaimed.
+    /// Notes that a table, queue or container was dropped, with contents to reclaim.
     pub(super) fn reclaim_later(&mut self) {
         *self.reclaim = true;
     }
@@ -88,15 +88,15 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened; there is nobody left to tell.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
-/// A request whose types are forgotten.
+/// A request with its types erased.
 trait Request: Send {
-    /// Whether anybody still waits for it.
+    /// Whether its caller still waits for it.
     fn is_wanted(&self) -> bool;
     /// Does the work. Whether it succeeded; its savepoint is undone where it did not.
     fn execute(&mut self, writing: &mut Writing<'_>) -> bool;
@@ -130,12 +130,12 @@ where
 
     fn answer(self: Box<Self>, failure: Option<Fault>) {
         let result = match (self.result, failure) {
-            // A refusal stands whatever became of the batch: the request wrote nothing in either case.
+            // A refusal stands for any result of the batch: the request wrote nothing in either case.
             (Some(Err(fault)), _) | (_, Some(fault)) => Err(fault),
             (Some(Ok(value)), None) => Ok(value),
             (None, None) => Err(Fault::transient("the request was not executed")),
         };
-        // Nobody listens where the caller was dropped.
+        // The receiver is gone where the caller was dropped.
         let _ = self.reply.send(result);
     }
 }
@@ -177,7 +177,7 @@ fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<
 enum Failure {
     /// A statement around the requests failed: nothing was written.
     Lost(Arc<rusqlite::Error>),
-    /// SQLite undid the whole transaction inside a request, whose own answer says why: nothing was written.
+    /// SQLite undid the whole transaction inside a request, which reports the reason itself: nothing was written.
     Undone,
     /// The commit failed.
     Commit(Arc<rusqlite::Error>),
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::ports::ErrorClass;
 
-    /// A writer, a connection that sees only what is committed, and the folder they are in.
+    /// A writer, a connection that sees only committed writes, and the folder they are in.
     fn writer() -> (Writer, Connection, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
@@ -283,7 +283,7 @@ mod tests {
             gate.recv().map_err(|_| Fault::permanent("no gate"))
         }));
         begin(&mut first).await;
-        // Its batch is closed: what is asked for now waits together for the next.
+        // Its batch is closed: later requests wait together for the next.
         begun.recv().unwrap();
         let mut kept = Box::pin(writer.execute(|writing| make(writing.connection, "kept")));
         begin(&mut kept).await;
@@ -298,7 +298,7 @@ mod tests {
         }));
         begin(&mut panicking).await;
         let mut last = Box::pin(writer.execute(move |writing| {
-            // What the batch wrote so far is there, and not yet committed.
+            // The batch's writes so far are there, and not yet committed.
             Ok((has(writing.connection, "kept"), has(writing.connection, "refused"), has(&reader, "kept"), reader))
         }));
         begin(&mut last).await;

@@ -1,4 +1,4 @@
-//! How a caller gets its answer, and with whom a shared request is counted.
+//! The answer to a caller, and the attribution of a shared request.
 
 use tokio::sync::oneshot;
 
@@ -7,13 +7,13 @@ use crate::ports::StoreError;
 /// Where a caller waits.
 pub(super) type Answer<T> = oneshot::Sender<Answered<T>>;
 
-/// What a caller is told.
+/// A caller's answer.
 pub(super) struct Answered<T> {
     pub(super) result: Result<T, StoreError>,
     pub(super) paid: Paid,
 }
 
-/// With whom a request is counted that several share.
+/// The caller that a shared request is counted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paid {
     /// With this caller.
@@ -29,7 +29,7 @@ impl Paid {
     }
 }
 
-/// Runs a request for as long as somebody waits for it.
+/// Runs a request for as long as a caller waits for it.
 pub(super) async fn awaited<T>(request: impl Future<Output = T>, given_up: impl Future<Output = ()>) -> Option<T> {
     tokio::select! {
         biased;

@@ -10,7 +10,7 @@ const ALONE: (u32, u32) = (64, 65_536);
 /// Most partitions remembered; a place takes up to about 2 KiB.
 const CAPACITY: usize = 1_024;
 
-/// Partitions whose rows lie too far apart to be read by ranges.
+/// Partitions with rows too far apart to be read by ranges.
 #[derive(Debug, Default)]
 pub(super) struct Density {
     sparse: BTreeMap<Place, Sparse>,

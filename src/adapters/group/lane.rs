@@ -1,4 +1,4 @@
-//! One partition of one table: what waits for it, and what is under way. Decides which leave together; pure.
+//! One partition of one table: its pending requests, and those under way. Decides which leave together; pure.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,12 +8,12 @@ use crate::model::{Key, limits};
 /// more than any hundred ordinary entities have, and is sent in a quarter of the time for which the others wait.
 const LOAD_BYTES: usize = limits::TRANSACTION_BYTES / 4;
 
-/// What can wait in a lane.
+/// A pending request.
 pub(super) trait Passenger: Send + 'static {
     /// How many departures may be under way at once before others wait.
     const UNDER_WAY: usize;
 
-    /// The rows that nobody else may be under way with.
+    /// The rows that no other request may have under way.
     fn rows(&self) -> impl Iterator<Item = &Key>;
     /// The bytes it takes of a request.
     fn bytes(&self) -> usize;
@@ -27,7 +27,7 @@ pub(super) trait Passenger: Send + 'static {
 #[derive(Debug)]
 pub(super) struct Lane<P> {
     waiting: VecDeque<P>,
-    /// Rows that somebody is under way with.
+    /// Rows of requests under way.
     taken: BTreeSet<Key>,
     /// Departures that hold others back: under way and not slow, or about to load.
     holding: usize,
@@ -49,7 +49,7 @@ impl<P: Passenger> Lane<P> {
         self.waiting.push_back(passenger);
     }
 
-    /// Whether somebody is to [`load`](Self::load) now: `true` once until that has happened.
+    /// Whether to [`load`](Self::load) now: `true` once until that has happened.
     pub(super) fn opens(&mut self) -> bool {
         if self.boarding || self.waiting.is_empty() || self.holding >= P::UNDER_WAY {
             return false;
@@ -59,8 +59,8 @@ impl<P: Passenger> Lane<P> {
         true
     }
 
-    /// Takes what leaves together, the first first. Nothing where all that wait, wait for rows that are taken:
-    /// then whoever has them opens the lane when it lands.
+    /// Takes the requests that leave together, oldest first. Nothing where all pending ones wait for taken rows: then
+    /// the holder of these rows opens the lane when it lands.
     pub(super) fn load(&mut self) -> Vec<P> {
         self.boarding = false;
         let (mut load, mut bytes, mut closed) = (Vec::new(), 0, false);
@@ -109,7 +109,7 @@ impl<P: Passenger> Lane<P> {
         }
     }
 
-    /// What was to load never will. Returns what waited for it.
+    /// Cancels the load. Returns the requests that waited for it.
     pub(super) fn close(&mut self) -> VecDeque<P> {
         self.boarding = false;
         self.holding -= 1;
@@ -165,7 +165,7 @@ mod tests {
         lane
     }
 
-    /// The rows of what leaves now.
+    /// The rows of the next load.
     fn leaving(lane: &mut Lane<Someone>) -> String {
         assert!(lane.opens(), "nobody may leave");
         lane.load().into_iter().map(|one| one.rows.iter().map(Key::as_str).collect::<Vec<_>>().join("+")).collect::<Vec<_>>().join(" ")

@@ -1,8 +1,8 @@
-//! Group: what many ask of one partition at once is asked in one request.
+//! Group: concurrent requests to one partition are sent as one.
 //!
-//! Concurrent writes of single entities become one entity group transaction, concurrent point reads one range. Nobody
-//! waits for a timer: while requests of a partition are under way, what comes meanwhile gathers, and leaves
-//! together when one of them lands. Where one request at a time is asked for, nothing waits and nothing changes.
+//! Concurrent writes of single entities become one entity group transaction, concurrent point reads one range. There is
+//! no timer: while requests of a partition are under way, new ones gather, and leave together when one of them lands.
+//! Where one request at a time is asked for, nothing waits and nothing changes.
 //!
 //! ```text
 //!   callers ──▶ lane (one per partition) ──▶ departure (a task) ──▶ one request, or one each ──▶ an answer for each
@@ -13,13 +13,13 @@
 //!
 //! Invariants:
 //!
-//! - Each caller gets what a request of its own would have got: its ETag, its row, or its error, under the name of
+//! - Each caller gets the result that a request of its own would have had: its ETag, its row, or its error, under the name of
 //!   its own operation. A transaction that is refused because of one operation goes again without it.
-//! - What is not known of the request (no answer, throttled) is not known of anything in it: all are told.
+//! - A request of unknown outcome (no answer, throttled) leaves everything in it with an unknown outcome: all are told.
 //! - No two transactions under way share a row, also where they are callers' own. Writes of one row stay in order.
 //! - A read is sent after it was asked for.
 //! - A caller that goes away before its write has left takes it along. One that goes away later leaves it in a request
-//!   that is under way, as ever; a request that nobody waits for any more is dropped.
+//!   that is under way, as ever; a request without a waiting caller is dropped.
 
 mod answer;
 mod density;

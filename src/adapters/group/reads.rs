@@ -1,7 +1,7 @@
 //! Point reads of one partition, sent as one range.
 //!
-//! A range also reads what lies between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
-//! keys; what it did not reach is read alone, and a partition where that is most goes alone for a while
+//! A range also reads the rows between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
+//! keys; keys that it did not reach are read alone, and a partition where those are most goes alone for a while
 //! ([`Density`]).
 
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ use crate::ports::{ErrorClass, Page, Query, TableStore, What};
 /// How many are sent side by side where they are sent one by one.
 const SIDE_BY_SIDE: usize = 16;
 
-/// What waits to be read.
+/// A pending read.
 pub(super) struct Read {
     pub(super) rk: Key,
     pub(super) answer: Answer<Option<Row>>,
 }
 
 impl Passenger for Read {
-    // Few enough to gather what comes while they are under way, enough not to delay the few readers of a calm partition.
+    // Few enough to gather new reads while they are under way, enough not to delay the few readers of a calm partition.
     const UNDER_WAY: usize = 4;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -50,7 +50,7 @@ impl Passenger for Read {
 }
 
 /// Whether a key sorts alike wherever it is compared, as bytes or as UTF-16, and needs no quoting in a filter: a key
-/// that a range misses counts as absent, so there must be no doubt about what a range holds.
+/// that a range misses counts as absent, so there must be no doubt about the contents of a range.
 pub(super) fn is_plain(key: &Key) -> bool {
     let text = key.as_str();
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~:|@=+,;!*".contains(&byte))
@@ -156,7 +156,7 @@ impl Reads {
     }
 }
 
-/// Tells an error to all who read one key.
+/// Sends an error to all callers that read one key.
 fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &Shared, (table, pk): &Place, rk: &Key) {
     for (paid, answer) in answers {
         let key = EntityKey { pk: pk.clone(), rk: rk.clone() };
@@ -167,16 +167,16 @@ fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &Shar
 /// The operation that each caller has asked for.
 const GET: &str = Op::GetEntity.operation();
 
-/// What a page says about a key.
+/// A page's answer for a key.
 #[derive(Debug, PartialEq)]
 enum Said {
-    /// What is under it, or that nothing is.
+    /// The row under it, or its absence.
     Row(Option<Row>),
     /// Nothing: the page ends before it.
     Nothing,
 }
 
-/// What a page of a range that holds all these keys says about each.
+/// A page's answers for keys in its range.
 fn said<'k>(page: Page, keys: impl Iterator<Item = &'k Key>) -> Vec<Said> {
     let reached = page.rows.last().map(|row| row.entity.key.rk.clone());
     let complete = page.continuation.is_none();

@@ -1,4 +1,4 @@
-//! Tables whose requests are grouped: themselves the same port.
+//! Tables with grouped requests: themselves the same port.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +39,7 @@ impl Grouped {
         }
     }
 
-    /// Waits for an answer, and notes it on the trail of the job that asked: what is sent is sent by another task.
+    /// Waits for an answer, and notes it on the trail of the job that asked: the request is sent by another task.
     async fn answered<T>(
         &self,
         op: Op,
@@ -96,7 +96,7 @@ impl TableStore for Grouped {
     }
 
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
-        // What breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
+        // An operation that breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
         let Ok(bytes) = check::bytes_in_transaction(operation) else { return self.inner.apply(table, operation).await };
         let (answer, answered) = oneshot::channel();
         self.writes.join((table.clone(), operation.key().pk.clone()), Write::One { operation: operation.clone(), bytes, answer });

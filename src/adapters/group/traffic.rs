@@ -1,4 +1,4 @@
-//! Departures: each is a task of its own, so that a caller that goes away, or is not polled, holds up nobody.
+//! Departures: each is a task of its own, so that a caller that goes away, or is not polled, delays no other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,16 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A partition of a table.
 pub(super) type Place = (TableName, Key);
 
-/// Sends what leaves together, and answers each.
+/// Sends a load of requests, and answers each.
 pub(super) trait Carrier: Send + Sync + 'static {
-    /// Who waits.
+    /// A pending request.
     type Passenger: Passenger;
 
-    /// Sends a load. Ends early where nobody waits for it any more.
+    /// Sends a load. Ends early where no caller waits for it any more.
     fn carry(&self, place: &Place, load: Vec<Self::Passenger>) -> impl Future<Output = ()> + Send;
 }
 
-/// The lanes of one account's tables, and what is under way in them.
+/// The lanes of one account's tables, and the departures under way in them.
 pub(super) struct Traffic<C: Carrier> {
     carrier: Arc<C>,
     lanes: Mutex<BTreeMap<Place, Lane<C::Passenger>>>,
@@ -43,7 +43,7 @@ impl<C: Carrier> Traffic<C> {
         &self.carrier
     }
 
-    /// Puts somebody in line.
+    /// Adds a pending request.
     pub(super) fn join(self: &Arc<Self>, place: Place, passenger: C::Passenger) {
         let opens = {
             let mut lanes = self.lanes();
@@ -59,8 +59,8 @@ impl<C: Carrier> Traffic<C> {
         }
     }
 
-    /// Begins a departure. It loads after everything that is ready has run: what is put in line in the same breath, as by
-    /// a batch of jobs that begin together, leaves together although nothing was under way.
+    /// Begins a departure. It loads after everything that is ready has run: requests added in the same breath, as by
+    /// a batch of jobs that begin together, leave together although nothing was under way.
     fn depart(self: &Arc<Self>, place: Place) {
         let departure = Departure { traffic: Arc::downgrade(self), place, state: State::Boarding };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,13 +95,13 @@ enum State {
     Boarding,
     /// Under way with these rows.
     UnderWay { rows: Vec<Key>, overdue: bool },
-    /// There was nobody to take along.
+    /// No request was pending.
     Idle,
 }
 
 impl<C: Carrier> Departure<C> {
     async fn run(mut self, carrier: Arc<C>) {
-        // A new task may run before those that are ready already, and their requests are what it is to take along.
+        // A new task may run before those that are ready already, and their requests are the ones to take along.
         yield_now().await;
         let load = self.load();
         if load.is_empty() {
@@ -161,7 +161,7 @@ impl<C: Carrier> Drop for Departure<C> {
         let Some(lane) = lanes.get_mut(&self.place) else { return };
         let (left, opens) = match &self.state {
             State::Idle => (None, false),
-            // Never run: the runtime is going away, and another would fare no better. Those who wait are told.
+            // Never run: the runtime is going away, and another would fare no better. Waiting callers are told.
             State::Boarding => (Some(lane.close()), false),
             State::UnderWay { rows, overdue } => {
                 lane.land(rows, *overdue);

@@ -1,4 +1,4 @@
-//! What the failure of a request for many means for each of them: as if each had sent its own.
+//! The result of each request in a shared one that failed: as if each had been sent alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use crate::ports::error::Cause;
 use crate::ports::{ErrorClass, Missing, StoreError, What};
 
-/// Whose failure it is.
+/// The operations that a failure belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blame {
     /// That of the operation at this index: nothing was executed, and the others may go on without it.
     One(usize),
-    /// Everybody's: each would have met the same, or nobody knows what was executed.
+    /// All of them: each would have met the same, or it is unknown which were executed.
     Everybody,
     /// Nothing was executed, and the store does not say because of which operation.
     Unknown,
 }
 
-/// Whose failure that of a transaction of `count` operations is.
+/// Attributes the failure of a transaction of `count` operations.
 pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
     match error.class {
         ErrorClass::Throttled { .. }

@@ -19,7 +19,7 @@ const REFUSALS: usize = 3;
 /// How many are sent side by side where they are sent one by one.
 const SIDE_BY_SIDE: usize = 16;
 
-/// What waits to be written.
+/// A pending write.
 pub(super) enum Write {
     /// One operation.
     One {
@@ -96,7 +96,7 @@ impl Carrier for Writes {
     }
 }
 
-/// The operations of one departure, and who waits for each.
+/// The operations of one departure, and the waiting callers.
 #[derive(Default)]
 struct Aboard {
     operations: Vec<TableOperation>,
@@ -113,7 +113,7 @@ impl Aboard {
         (self.operations.remove(index), self.answers.remove(index))
     }
 
-    /// Leaves behind whoever gave up since it was last sent.
+    /// Removes operations of callers that gave up since it was last sent.
     fn leave_behind(&mut self) {
         let gone: Vec<usize> = (0..self.answers.len()).rev().filter(|at| self.answers[*at].is_closed()).collect();
         for at in gone {
@@ -161,7 +161,7 @@ impl Writes {
         self.send_each(table, aboard).await;
     }
 
-    /// Sends each by itself: what a transaction cannot answer for each, a request of its own does.
+    /// Sends each by itself: a request of its own gives each the answer that a transaction cannot give.
     async fn send_each(&self, table: &TableName, aboard: Aboard) {
         let each = aboard.operations.into_iter().zip(aboard.answers);
         let each = each.map(|(operation, mut answer)| async move {

@@ -1,6 +1,6 @@
-//! What every port can wear, and how.
+//! Layers: the decorators that every port can have.
 //!
-//! A [`Layer`] sees each storage request as a [`Request`] (the operation and what it is about) beside the
+//! A [`Layer`] sees each storage request as a [`Request`] (the operation and its target) beside the
 //! future that would send it. It may look at the result, or refuse without polling the future, in which case
 //! nothing was sent. [`Layered`] puts a layer around a port: it implements all ports in full, so a new
 //! method of a port does not compile until every layer sees it.
@@ -9,8 +9,8 @@
 //! retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! Retrying and grouping are no [`Layer`]s: what may be repeated depends on each operation's own result, and a group is
-//! another request than those it is made of.
+//! Retrying and grouping are no [`Layer`]s: whether a repetition is safe depends on each operation's own result, and a
+//! group is another request than those it is made of.
 
 mod blobs;
 mod layered;

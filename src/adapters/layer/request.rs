@@ -1,4 +1,4 @@
-//! One storage request as a layer sees it, and what its result says about the service.
+//! One storage request as a layer sees it, and the evidence that its result gives about the service.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use crate::ports::{ErrorClass, Service, StoreError, Subject, What};
 /// One storage request.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// What it is about.
+    /// Its target.
     pub target: Target<'a>,
     /// How many entities it names: the operations of an entity group transaction, 1 for other writes and point
-    /// reads, 0 for queries and for what is no entity. (Throttling counts entities, money counts requests.)
+    /// reads, 0 for queries and for requests without an entity. (Throttling counts entities, money counts requests.)
     pub entities: usize,
 }
 
-/// What a request is about. As [`What`], borrowed.
+/// Target of a request. As [`What`], borrowed.
 #[derive(Debug, Clone)]
 pub enum Target<'a> {
     /// A service as a whole.
@@ -43,7 +43,7 @@ pub enum Target<'a> {
     Document(&'a CollectionName, &'a DocumentKey),
 }
 
-/// What a service throttles by itself: requests in one lane share their fate, lanes do not.
+/// Throttle scope: a service throttles requests in one lane together, and lanes independently.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// A service as a whole (listings).
@@ -121,10 +121,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a result says about the service behind it, apart from what it says to the caller.
+/// Evidence that a result gives about the service behind it, apart from its meaning for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// It answered: it works, whatever it answered.
+    /// It answered: it works, with any answer.
     Answered,
     /// It said that it is busy.
     Throttled,
@@ -137,7 +137,7 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// What a result says.
+    /// The evidence of a result.
     pub fn of<T>(result: &Result<T, StoreError>) -> Self {
         let Err(error) = result else { return Self::Answered };
         match error.class {

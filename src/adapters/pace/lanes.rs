@@ -15,7 +15,7 @@ const CAPACITY: usize = 10_000;
 /// A probe that has no answer after this time makes place for another. It may be lost, and is given up no sooner than any request: a lane
 /// that waited for that would not have the leases of a whole queue renewed.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
-/// A lane nobody asked for is forgotten this long after its hold ended, and starts at the shortest hold again.
+/// An unused lane is forgotten this long after its hold ended, and starts at the shortest hold again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 /// A `Retry-After` beyond this is a mistake on the way, not the service's wish.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
@@ -34,7 +34,7 @@ pub(super) enum Admission {
     Held(Duration),
 }
 
-/// What became of a request that was sent.
+/// Result of a request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The lane works.
@@ -86,7 +86,7 @@ impl Lanes {
         }
     }
 
-    /// Takes in what became of a request. `spread` (0.8 to 1.2) keeps workers from probing in step.
+    /// Records the result of a request. `spread` (0.8 to 1.2) keeps workers from probing in step.
     pub(super) fn settle(&mut self, lane: Lane, probe: Option<Sent>, verdict: Verdict, now: Duration, spread: f64) {
         let held = self.held.get(&lane).copied();
         // One that has made place for another may say less than is known by now.

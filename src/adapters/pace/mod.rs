@@ -1,4 +1,4 @@
-//! Pace: a partition that throttles is left alone, and costs nobody else anything.
+//! Pace: requests to a partition that throttles are withheld, at no cost to other partitions.
 //!
 //! A store throttles by partition (of a table; a queue; a container). When one answers 503 or 429, further
 //! requests in its [`Lane`](super::layer::Lane) fail at once, unsent, with the class `Throttled` and the time
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Held 100 ms at first, doubling to 15 s, spread by ±20%, and never shorter than the `Retry-After` that the
-//! service sent. A probe that gets no answer holds the lane as long again; one whose caller went away, or that has no
+//! service sent. A probe that gets no answer holds the lane as long again; one with a dropped caller, or without an
 //! answer after a second, frees the place for the next.
 
 mod lanes;

@@ -65,7 +65,7 @@ impl Layer for Pace {
             Evidence::Answered => Verdict::Answered,
             Evidence::Throttled => Verdict::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
             Evidence::Refused | Evidence::Failed => Verdict::Unknown,
-            // The lane was not asked: what is known about it stays as it is.
+            // The lane was not asked: its state stays as it is.
             Evidence::None => return result,
         };
         match (probe, verdict) {

@@ -18,7 +18,7 @@ use crate::telemetry::names;
 /// this, they go back to their queue.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A port whose requests are tried again: itself the same port.
+/// A port with retries: itself the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
     schedule: Arc<RwLock<Schedule>>,
@@ -83,12 +83,12 @@ impl<S: ?Sized> Retry<S> {
 }
 
 impl Ended<bool> {
-    /// For a creation: what exists after an unanswered attempt was created by it.
+    /// For a creation: a thing that exists after an unanswered attempt was created by it.
     pub(super) fn created(self) -> Result<bool, StoreError> {
         self.result.map(|fresh| fresh || self.unanswered)
     }
 
-    /// For a deletion of a table, queue or container: what is gone, or going (409), after an unanswered
+    /// For a deletion of a table, queue or container: a thing that is gone, or going (409), after an unanswered
     /// attempt was deleted by it.
     pub(super) fn deleted(self) -> Result<bool, StoreError> {
         match self.result {
@@ -99,7 +99,7 @@ impl Ended<bool> {
     }
 }
 
-/// What happened so far. The driver of the attempts hands nothing from the operation to the waits, so both
+/// The attempts so far. The driver of the attempts hands nothing from the operation to the waits, so both
 /// share this.
 #[derive(Default)]
 struct Course(Mutex<Failures>);
@@ -108,7 +108,7 @@ struct Course(Mutex<Failures>);
 struct Failures {
     last: Option<ErrorClass>,
     held: bool,
-    /// An attempt was sent, whatever became of it.
+    /// An attempt was sent, with any result.
     sent: bool,
     unanswered: u32,
 }

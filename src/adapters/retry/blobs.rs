@@ -1,4 +1,4 @@
-//! Blobs whose requests are tried again.
+//! Blobs with retries.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,20 +1,22 @@
 //! Retries of one storage request, bounded, by class.
 //!
-//! Requests that were not executed (`Refused`, `Throttled`, `Transient`) are repeated, whatever they are. A
-//! request whose outcome is unknown (`Ambiguous`: it was sent, and no whole answer came back) is repeated only
-//! where that is harmless, or where the answer to the repetition says what became of the first:
+//! Requests that were not executed (`Refused`, `Throttled`, `Transient`) are repeated for every operation. A
+//! request of unknown outcome (`Ambiguous`: it was sent, and no whole answer came back) is repeated only
+//! where that is harmless, or where the answer to the repetition tells the outcome of the first:
 //!
 //! | Operation, outcome unknown | | A repetition may meet, and that means |
 //! | --- | --- | --- |
 //! | get, query, list, peek, count, properties | repeated | – |
 //! | create table, queue, container | repeated | exists: created |
 //! | delete table, queue, container | repeated | gone, or 409 (being deleted): deleted |
-//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced. The first attempt may have deleted it, and what is there now may have been created since |
-//! | delete entity or blob unconditionally | surfaced | (could delete what was created since) |
+//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced. The first attempt may have
+//! deleted it, and a present one may have been created since |
+//! | delete entity or blob unconditionally | surfaced | (could delete one that was created since) |
 //! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |
 //! | insert-or-replace, insert-or-merge | surfaced | (could overwrite a newer write) |
 //! | put message | repeated | a duplicate message: at-least-once, and jobs bear it |
-//! | get messages | surfaced | (what was got is hidden and counted, and comes again after its visibility timeout: the worker asks less) |
+//! | get messages | surfaced | (the messages are hidden and counted, and come again after its visibility timeout: the worker asks for
+//! fewer) |
 //! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
 //! | delete message | repeated | `LeaseLost`: deleted, unless the service says that its receipt is another one |
 //! | put block | repeated | the same block once more |
@@ -22,8 +24,8 @@
 //! | write documents of a sink | surfaced | (could overwrite a newer write: nothing but the footprint knows) |
 //! | put blob or block list, copy blob, all under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
 //!
-//! An error that ends a request after one of its attempts went unanswered stays `Ambiguous`, whatever the last
-//! attempt said (403, 409, 412, 413, …), unless it said that the thing is gone, or nothing but a read was asked. Everything else
+//! An error that ends a request after one of its attempts went unanswered stays `Ambiguous` for any answer to the last
+//! attempt (403, 409, 412, 413, …), unless that said that the thing is gone, or nothing but a read was asked. Everything else
 //! (400, 403, 404, 409, 412, 413, 501, 505) is never repeated.
 //!
 //! The waits are those of [`Schedule`]: the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one

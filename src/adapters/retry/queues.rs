@@ -1,4 +1,4 @@
-//! Queues whose requests are tried again.
+//! Queues with retries.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! What may be repeated: pure decisions.
+//! Rules of repetition: pure decisions.
 
 use crate::adapters::layer::Op;
 use crate::model::ETag;
 use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
 
-/// What to do about an attempt that went unanswered.
+/// Treatment of an attempt that went unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unanswered {
     /// Repeat: it changed nothing.
@@ -15,7 +15,7 @@ pub(super) enum Unanswered {
     Surface,
 }
 
-/// What to do after a failed attempt.
+/// The step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Try again, if attempts are left.
@@ -94,7 +94,7 @@ impl Unanswered {
         if if_match.is_some() { Self::RepeatWrite } else { Self::Surface }
     }
 
-    /// What to do after an attempt that failed with a class.
+    /// The step after an attempt that failed with a class.
     pub(super) const fn after(self, class: ErrorClass) -> Next {
         match class {
             ErrorClass::Refused | ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } => Next::Repeat,
@@ -112,14 +112,14 @@ impl Unanswered {
         }
     }
 
-    /// The class with which a request ends whose last attempt failed with `class`, after earlier attempts one
-    /// of which went unanswered, or none.
+    /// The class with which a request ends after a last attempt failed with `class`; `unanswered` tells whether an
+    /// earlier attempt went unanswered.
     pub(super) const fn ends_with(self, class: ErrorClass, unanswered: bool) -> ErrorClass {
         match (self, class) {
-            // What is gone is gone, by an earlier attempt or by somebody else.
+            // It is gone, by an earlier attempt or by another client.
             (Self::RepeatWrite, ErrorClass::NotFound(_) | ErrorClass::LeaseLost) => class,
-            // The last attempt was not executed, or was refused, but an earlier one may have been executed: what is there now
-            // under another ETag may have been created since.
+            // The last attempt was not executed, or was refused, but an earlier one may have been executed: a thing
+            // that is there now under another ETag may have been created since.
             (Self::RepeatWrite, _) if unanswered => ErrorClass::Ambiguous,
             (_, class) => class,
         }

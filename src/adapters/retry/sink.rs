@@ -1,4 +1,4 @@
-//! Sinks whose requests are tried again.
+//! Sinks with retries.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Tables whose requests are tried again.
+//! Tables with retries.
 
 use async_trait::async_trait;
 

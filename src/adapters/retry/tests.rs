@@ -46,7 +46,7 @@ fn with_retries(bare: &Account, schedule: impl Into<Schedule>) -> Account {
     }
 }
 
-/// Every operation of every port, with what distinguishes it for a retry.
+/// Every operation of every port, in the variants that differ for a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Do {
     GetEntity,
@@ -89,7 +89,7 @@ enum Do {
     ListBlobs,
 }
 
-/// What should happen when an attempt goes unanswered.
+/// Expected treatment of an unanswered attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Repeated,
@@ -140,10 +140,10 @@ const EVERYTHING: [(Do, Expect); 38] = [
     (ListBlobs, Repeated),
 ];
 
-/// What changes nothing.
+/// Operations that change nothing.
 const READS: [Do; 10] = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, GetBlobAt, BlobProperties, GetBlockList, ListBlobs];
 
-/// Does one operation. What it returns is reduced to the one bit some of them have: whether something was there.
+/// Runs one operation. Its result is reduced to the one bit that some of them have: whether something was there.
 fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, StoreError>> {
     async move {
         let (tables, queues, blobs) = (&account.tables, &account.queues, &account.blobs);
@@ -278,8 +278,8 @@ async fn what_is_gone_or_there_after_an_unanswered_attempt_was_its_doing() {
     assert_eq!(run(DeleteMessage, [TRANSIENT, ErrorClass::LeaseLost]).await, (Err(ErrorClass::LeaseLost), 2));
 }
 
-/// What was executed unheard may have deleted the very entity, and what is refused now may have been created since: a caller that
-/// took the refusal for a lost race would delete that too.
+/// An unheard attempt may have deleted the very entity, and a new one may have been created since and refuse the
+/// repetition: a caller that took the refusal for a lost race would delete that too.
 #[tokio::test(start_paused = true)]
 async fn after_an_unanswered_attempt_every_refusal_but_gone_leaves_the_outcome_unknown() {
     let writes: Vec<Do> =

@@ -1,4 +1,4 @@
-//! From an answer of the service to what may be done about it: pure.
+//! From an answer of the service to an error class: pure.
 //!
 //! Sources: "HTTP status codes (Azure AI Search)", "Documents - Index" (the status of each document).
 
@@ -37,7 +37,7 @@ pub(super) fn refused(effect: Effect, answer: &Answer) -> ErrorClass {
     match answer.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
         404 => ErrorClass::NotFound(Missing::Container),
-        // 408: it gave up waiting for the request. 409, 422: somebody changes the index just now.
+        // 408: it gave up waiting for the request. 409, 422: the index is being changed.
         408 | 409 | 422 => ErrorClass::Transient { retry_after },
         413 => ErrorClass::TooLarge,
         429 | 503 => ErrorClass::Throttled { retry_after },
@@ -56,7 +56,7 @@ pub(super) const fn faulted(effect: Effect, fault: &Fault) -> ErrorClass {
     }
 }
 
-/// What the service says of one document.
+/// The service's answer for one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Its key.
@@ -72,7 +72,7 @@ impl Verdict {
     pub(super) const fn class(&self) -> Result<(), ErrorClass> {
         match self.status {
             200..=299 => Ok(()),
-            // 409: somebody else writes it this moment. 422: the index is not available. 429, 503: the service is busy.
+            // 409: another writer has it this moment. 422: the index is not available. 429, 503: the service is busy.
             408 | 409 | 422 => Err(ErrorClass::Transient { retry_after: None }),
             429 | 503 => Err(ErrorClass::Throttled { retry_after: None }),
             413 => Err(ErrorClass::TooLarge),
@@ -82,7 +82,7 @@ impl Verdict {
     }
 }
 
-/// What the service says of each document; nothing where that cannot be read.
+/// The service's answer for each document; nothing where that cannot be read.
 pub(super) fn verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let verdict = |value: &Value| {
@@ -95,7 +95,7 @@ pub(super) fn verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
     json.get("value")?.as_array()?.iter().map(verdict).collect()
 }
 
-/// What the service says in words: `{"error":{"code":…,"message":…}}`.
+/// The service's message: `{"error":{"code":…,"message":…}}`.
 pub(super) fn message(answer: &Answer) -> Option<String> {
     let json: Value = serde_json::from_slice(&answer.body).ok()?;
     json.get("error")?.get("message")?.as_str().and_then(short)

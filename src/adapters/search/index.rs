@@ -154,7 +154,7 @@ impl Sink for Indexes {
     }
 }
 
-/// What to say where the service said nothing fit to be passed on.
+/// The message in place of a missing or unfit one from the service.
 const fn default_message(class: ErrorClass) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "there is no such index: create it in the search service",

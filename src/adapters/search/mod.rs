@@ -6,8 +6,8 @@
 //!   fields  GET  /indexes/{index}
 //! ```
 //!
-//! - [`service`]: where it is, and what opens it.
-//! - `index`: the port. `answer`: from a status to what may be done about it, pure.
+//! - [`service`]: its address and credential.
+//! - `index`: the port. `answer`: from a status to an error class, pure.
 //!
 //! The service answers for a write once it is durable, and shows it to readers some seconds later. Nothing is sent twice
 //! here, and no secret gets into an error.

@@ -1,4 +1,4 @@
-//! A search service: where it is, what opens it, and how its documents are keyed.
+//! A search service: its address, its credential, and the keys of its documents.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The decorators together: what a worker would see through ten minutes of trouble.
+//! The decorators together: a worker's view of ten minutes of trouble.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() 
         let (class, code) = read(&worn, "hot").await.unwrap_err();
         longest_in_place = longest_in_place.max(asked.elapsed());
         held += u32::from(code.as_deref() == Some(LANE_HELD));
-        // The job is released with what the store asked for; others go on in between.
+        // The job is released with the delay that the store asked for; others go on in between.
         for pk in ["calm", "quiet"] {
             let asked = Instant::now();
             read(&worn, pk).await.unwrap();

@@ -1,4 +1,4 @@
-//! Grouping on a simulated account, in virtual time: what callers see, and what is really sent.
+//! Grouping on a simulated account, in virtual time: the callers' results, and the requests sent.
 
 mod reading;
 mod serial;

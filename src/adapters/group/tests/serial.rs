@@ -1,4 +1,4 @@
-//! Whatever runs side by side gives the results of some order of single operations, in which each takes effect
+//! Concurrent operations give the results of some order of single operations, in which each takes effect
 //! between its call and its answer.
 //!
 //! Rows are independent, so an order is searched for each by itself: few enough operations to try them all.
@@ -19,7 +19,7 @@ use crate::ports::{Condition, ErrorClass, Missing, StoreError, TableOperation};
 
 const ROWS: u8 = 4;
 
-/// What one caller does: one operation after the other.
+/// The operations of one caller, one after the other.
 #[derive(Debug, Clone)]
 struct Deed {
     verb: Verb,
@@ -123,7 +123,7 @@ fn outcome_of<T>(result: Result<T, StoreError>, done: impl FnOnce(T) -> Outcome)
     }
 }
 
-/// Runs callers side by side. Returns what happened to each row, and the most that one transaction held.
+/// Runs callers side by side. Returns the events of each row, and the most operations in one transaction.
 async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<Event>>, usize) {
     let turn = AtomicUsize::new(0);
     let stage = Stage::with(move |_| weather[turn.fetch_add(1, Ordering::Relaxed) % weather.len()]).await;
@@ -169,7 +169,7 @@ async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<
         }
     };
     join_all(callers.iter().map(|deeds| caller(deeds))).await;
-    // What is still on its way arrives; then every row is looked at.
+    // Late requests arrive; then every row is looked at.
     sleep(Duration::from_mins(2)).await;
     stage.world.settle();
     let rows: BTreeMap<Key, Row> = stage.world.rows(&table()).into_iter().map(|row| (row.entity.key.rk.clone(), row)).collect();
@@ -183,13 +183,13 @@ async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<
     (events, largest.unwrap_or(1))
 }
 
-/// A row: its ETag, nothing where it is known to nobody, and its value.
+/// A row: its ETag, nothing where no caller knows it, and its value.
 type State = Option<(Option<String>, i32)>;
 
-/// What the row may be after an event that took effect now, where its outcome is possible.
+/// The possible state of the row after an event that took effect now, where its outcome is possible.
 fn after(event: &Event, state: &State) -> Option<State> {
     let at_etag = |row: &(Option<String>, i32)| match (&event.at, &row.0) {
-        // Nobody was told that ETag, so nobody can name it.
+        // No caller was told that ETag, so none can name it.
         (Some(_), None) => false,
         (Some(wanted), Some(etag)) => wanted == etag,
         (None, _) => true,

@@ -1,4 +1,4 @@
-//! A simulated account behind somebody who writes down what is sent to its tables, and checks that no two requests
+//! A simulated account behind a recorder of the requests to its tables, which checks that no two requests
 //! under way write one row.
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ impl<F: Fn(&OperationInfo) -> Verdict + Send + Sync> Weather for By<F> {
     }
 }
 
-/// What was sent, as `Insert Entity` or `Entity Group Transaction of 3`.
+/// The requests sent, as `Insert Entity` or `Entity Group Transaction of 3`.
 #[derive(Default)]
 struct Sent {
     lines: Vec<String>,
@@ -126,7 +126,7 @@ impl Stage {
         Self { tables: Arc::new(Grouped::new(&account, Arc::new(watched), Arc::new(SystemClock::new()))), world: fair, sent }
     }
 
-    /// What was sent since this was last asked.
+    /// The requests sent since the last call.
     pub(super) fn sent(&self) -> Vec<String> {
         let mut sent = self.sent.lock().unwrap();
         assert_eq!(sent.twice, None, "two requests under way wrote one row");
