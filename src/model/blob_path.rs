@@ -1,8 +1,8 @@
 //! Where a blob of a view lies: a name made of key templates, one for each segment between slashes.
 //!
-//!  ` is written~Every character of a value beside letters, digits and `-_.!$&'()+,;=@~ ` is written~ ` is written as `%XX` of its UTF-8
-//!  bytes, and a segment that would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike there, any
-//!  property may be in it: several primaries may share a blob.
+//! Every character of a value beside letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, and
+//! a segment that would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike
+//! there, any property may be in it: several primaries may share a blob.
 
 use super::EdmValue;
 use super::document::{PathError, PlaceError, fitted, printable, segments};
