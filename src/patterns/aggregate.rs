@@ -1,6 +1,6 @@
 //! Aggregates: figures of groups of primaries.
 //!
-//! What is derived from one primary is its *contribution*: a member of its group that tells the primary and the values
+//! One primary derives its *contribution*: a member of its group that names the primary and the values
 //! that the figures are made of. Figures are computed anew from all contributions whenever one changes, and never
 //! counted up or down, so that a repeated job changes nothing.
 

@@ -1,6 +1,6 @@
 //! Denormalization: properties of a primary, kept on another entity.
 //!
-//! What is derived is a set of properties and the entity that they belong on. The entity itself is somebody else's: it is
+//! The derived item is a set of properties and the entity that they belong on. The entity itself has another owner: it is
 //! neither made nor deleted, and its other properties stay as they are.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! Denormalization from one to many: properties of a primary, kept on all entities of a range.
 //!
-//! A primary does not own its many entities one by one: there may be millions of them, and each comes and goes by itself. What is
-//! derived from it is one *claim*: the range, and what is to be said there. Whoever keeps the entities in step reads it.
+//! A primary does not own its many entities one by one: there may be millions of them, and each comes and goes by
+//! itself. It derives one *claim*: the range, and the properties to set there. The passes and jobs that keep the
+//! entities in step read it.
 
 use super::DeriveError;
 use super::denormalize;

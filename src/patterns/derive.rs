@@ -16,15 +16,15 @@ use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// What it is.
+    /// Its content.
     pub content: Content,
     /// The generation of its view.
     pub generation: u32,
-    /// What happens when another primary has the key.
+    /// Decision where another primary has the key.
     pub on_conflict: OnConflict,
 }
 
-/// What an item is.
+/// Content of an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// A row, its owner written on it.
@@ -33,20 +33,20 @@ pub enum Content {
     Value(Pointer),
     /// The member that its address names: there is no more to it.
     Member,
-    /// Properties that are kept on somebody else's entity.
+    /// Properties that are kept on another owner's entity.
     Properties(BTreeMap<String, EdmValue>),
     /// A document of a sink.
     Document(SinkDocument),
 }
 
 impl Item {
-    /// Whether a document that was read back says what this item is to say.
+    /// Whether a document that was read back has the content of this item.
     pub fn is_said_by(&self, found: &SinkDocument) -> bool {
         matches!(&self.content, Content::Document(document) if document.is_said_by(found))
     }
 }
 
-/// What the views of a table derive from one primary.
+/// Items derived from one primary by the views of its table.
 #[derive(Debug, Default, PartialEq)]
 pub struct Derivation {
     /// The items that should exist, by address.
@@ -130,7 +130,7 @@ pub enum DeriveError {
         /// How many.
         units: usize,
     },
-    /// A range whose end stores do not agree on.
+    /// A range with an end that stores do not agree on.
     #[error("view {view}: the {part} of {primary} contains {found:?}; the ends of a range may contain characters below U+D7FE only")]
     RangeEnd {
         /// The view.
@@ -185,7 +185,7 @@ pub enum DeriveError {
     },
 }
 
-/// What one view derives.
+/// The item derived by one view.
 struct Derived {
     account: AccountName,
     site: Site,
@@ -265,7 +265,7 @@ impl Deriving<'_> {
         Ok(Derived { account: search.sink.clone(), site, part: None, content })
     }
 
-    /// What it says to a range.
+    /// Its claim on a range.
     fn claim(&self, range: &DenormalizeRange) -> Result<Option<Derived>, Box<DeriveError>> {
         let claim = denormalize_range::claim(self, range)?;
         Ok(claim.map(|claim| Derived {

@@ -1,6 +1,6 @@
 //! Index entities: for each value a list of the primaries that have it.
 //!
-//! What is derived from one primary is its *membership*: the address of the list and the member. The list itself is a
+//! One primary derives its *membership*: the address of the list and the member. The list itself is a
 //! document that many primaries share: a row, or a blob.
 
 use super::DeriveError;

@@ -1,7 +1,7 @@
 //! Large entities: properties that lie in blobs, with pointers in their place.
 //!
-//! What is derived from a primary are the blobs that it points to. Which of its values go out into blobs is decided when it
-//! is written, here too, so that writing and deriving agree on what a primary has.
+//! A primary derives the blobs that it points to. Which of its values go out into blobs is decided when it
+//! is written, here too, so that writing and deriving agree on the values of a primary.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::catalog::LargeEntity;
 use crate::model::large::{self, Folder, Pointer};
 use crate::model::{EdmValue, Entity, limits};
 
-/// The blobs of a primary, each once. Whatever the view says by now: they are its own as long as it points to them.
+/// The blobs of a primary, each once. Regardless of the view's present declaration: they are its own as long as it
+/// points to them.
 pub(super) fn blobs(of: &Deriving<'_>) -> BTreeSet<Pointer> {
     owned(&Folder::of(of.primary), of.entity)
 }
@@ -22,7 +23,7 @@ pub(super) fn owned(folder: &Folder, entity: &Entity) -> BTreeSet<Pointer> {
     large::pointers(folder, entity).map(|(_, pointer)| pointer).collect()
 }
 
-/// The properties of an entity whose values are to lie in blobs: those declared, above the threshold, and whatever would
+/// The properties of an entity with values that are to lie in blobs: those declared, above the threshold, and those that would
 /// break a limit of the service. `room` is how large the entity may be, in bytes. Never the value of a property of
 /// evenkeel's own.
 ///

@@ -1,8 +1,8 @@
 //! The patterns: pure functions from a primary to the items that should exist because of it.
 //!
 //! One file per kind of view. No tokio, no ports, no clock: the same primary and the same catalog always
-//! give the same items, which is what lets `reconcile` act on what a primary *is* rather than on what
-//! happened to it.
+//! give the same items, which lets `reconcile` act on the present state of a primary rather than on the
+//! history of it.
 
 mod aggregate;
 mod denormalize;

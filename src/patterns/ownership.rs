@@ -1,8 +1,8 @@
 //! Ownership: which items a primary can have at all, judged by their addresses.
 //!
-//! Footprints, rechecks and rows name items, and any of them may be forged. What lies at an address says whose it is where it can
-//! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with what the
-//! view makes of this primary: its table, container, folder or index, and the name or key there.
+//! Footprints, rechecks and rows name items, and any of them may be forged. The content at an address names its owner where it can
+//! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with the items
+//! that the view makes of this primary: its table, container, folder or index, and the name or key there.
 
 use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Filing, Form, Members, SearchIndex, Shelf, TableRef, View};
 use crate::model::claim::{self, Claim};
@@ -11,7 +11,7 @@ use crate::model::large::Folder;
 use crate::model::template::Template;
 use crate::model::{ItemAddress, Member, Part, Site, sink};
 
-/// What an address is to a primary.
+/// Relation of an address to a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
     /// The present definition of its view puts an item of this primary into such a place.
@@ -48,7 +48,7 @@ impl Claimant<'_> {
         }
         let changed = self.catalog.declares(&address.view) && generations.of(&address.view) > 1;
         let retired = generations.retired.get(&address.view).is_some_and(|(_, source)| source.has(self.source));
-        // What an older worker must leave alone is not judged by it.
+        // Items that an older worker must leave alone are not judged by it.
         let unknown = !self.catalog.declares(&address.view) && !generations.retired.contains_key(&address.view);
         if (changed || retired || unknown) && self.may_have_been(address) { Claimed::Former } else { Claimed::Foreign }
     }

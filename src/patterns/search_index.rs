@@ -1,7 +1,7 @@
 //! Search indexes: a document for each primary, in another store.
 //!
-//! A field says what a property says, in its type, or a text made of several. A primary that lacks what a field is made of has
-//! null there, so that a document always says all of it.
+//! A field has the value of a property, in its type, or a text made of several. A primary that lacks a property of a
+//! field has null there, so that a document always has all fields.
 
 use std::collections::BTreeMap;
 

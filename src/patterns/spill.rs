@@ -1,7 +1,7 @@
 //! A series that outgrows its row: some of its properties go into one blob together.
 //!
-//! Half of those that can go go at once, so that the next hundred or so merges write the row alone. What says which half, and
-//! what a row may still take, is decided here; `reconcile` moves it.
+//! Half of those that can go go at once, so that the next hundred or so merges write the row alone. Which half, and
+//! the remaining capacity of a row, are decided here; `reconcile` moves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,20 @@ use crate::model::item::OWNER_PREFIX;
 use crate::model::large::Pointer;
 use crate::model::{EdmValue, Entity, limits};
 
-/// Properties of evenkeel's own that a row has room for: the two that point to blobs, its job, and what an archive says of it.
+/// Properties of evenkeel's own that a row has room for: the two that point to blobs, its job, and those of an archive.
 const OWN: usize = 7;
 /// Properties that a row of such a table takes, beside those.
 pub const ROW_PROPERTIES: usize = limits::PROPERTIES - OWN;
 
-/// How many properties an entity has more than its row takes. What views keep on it counts as the user's own does.
+/// Number of properties of an entity beyond the capacity of its row. Those that views keep on it count as the user's
+/// own do.
 pub fn excess(entity: &Entity) -> usize {
     let counts = |name: &&String| !name.starts_with(RESERVED_PREFIX) || name.starts_with(OWNER_PREFIX);
     entity.properties.keys().filter(counts).count().saturating_sub(ROW_PROPERTIES)
 }
 
 /// The properties that go out of a row to make room for `excess` more: half of those that can, those that are first by name. Views
-/// need what is in `kept`, and what lies in a blob by itself stays a pointer. Nothing where all that can go is not enough.
+/// need those in `kept`, and a value in a blob of its own stays a pointer. Nothing where all that can go is not enough.
 pub fn outgoing(row: &Entity, kept: &BTreeSet<String>, excess: usize) -> Option<BTreeMap<String, EdmValue>> {
     let can = |(name, value): &(&String, &EdmValue)| !kept.contains(*name) && Pointer::of(value).is_none();
     let able: Vec<(&String, &EdmValue)> = row.user_properties().filter(can).collect();

@@ -4,15 +4,15 @@
 //!   view employees_by_last_name, partition_key "last_name_{LastName|bucket:16}", row_key "{LastName}"
 //!
 //!   LastName=Kim      ─▶ 1 point                      the bucket can be computed
-//!   LastName^=K       ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of what follows the bucket
+//!   LastName^=K       ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of the key behind the bucket
 //! ```
 //!
-//! Values are filtered and escaped exactly as rendering does it, so what was written is what is found. There is
+//! Values are filtered and escaped exactly as rendering does it, so a lookup finds the rendered values. There is
 //! never an `or` over keys, which the service answers with a scan: several keys are several requests.
 //!
 //! Ranges and prefixes compare the *text in the key*: behind `lower` without regard to case, behind `pad` as
-//! numbers, behind `inverted_ticks` as moments, behind a `date` whose parts go from large to small as whole
-//! parts (its day, say); otherwise byte by byte, with what is escaped in place of `%`. A literal or field behind the
+//! numbers, behind `inverted_ticks` as moments, behind a `date` with parts from large to small as whole
+//! parts (its day, say); otherwise byte by byte, with escaped characters in place of `%`. A literal or field behind the
 //! compared one belongs to that text.
 //!
 //! A range may hold rows of others: primaries and other views' copies of the same table, which the reader

@@ -20,13 +20,13 @@ pub struct LookupPlan {
     pub view: ViewName,
     /// The table of its copies.
     pub table: TableRef,
-    /// What to ask, one request or more each; no two ranges overlap.
+    /// The ranges to query, one request or more each; no two ranges overlap.
     pub ranges: Vec<KeyRange>,
-    /// What kind of query each of them is.
+    /// The query class of each of them.
     pub class: QueryClass,
 }
 
-/// What a query costs, in the words of the table design guide: the further down, the more it reads.
+/// Cost of a query, in the words of the table design guide: the further down, the more it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryClass {
@@ -103,7 +103,7 @@ pub enum LookupError {
     Value {
         /// The view.
         view: ViewName,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// Too many buckets.
@@ -128,15 +128,15 @@ struct Lookup<'a> {
     terms: &'a [Term],
 }
 
-/// What is known of one of the two keys.
+/// The known part of one of the two keys.
 struct KnownKey<'a> {
     /// The text as far as it is known; several where a bucket is unknown.
     heads: Vec<String>,
-    /// What is known of the text behind it; `None` where the heads are the whole key.
+    /// The known bounds of the text behind it; `None` where the heads are the whole key.
     rest: Option<Bounds>,
     /// The field at which the known part ends.
     stopped: Option<&'a Field>,
-    /// The properties whose terms are in it.
+    /// The properties with terms in it.
     used: BTreeSet<&'a str>,
 }
 

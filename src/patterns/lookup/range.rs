@@ -1,4 +1,4 @@
-//! What a range or prefix of a property means for the text of its field.
+//! A range or prefix of a property as bounds on the text of its field.
 
 use crate::model::template::{Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
 use crate::model::{EdmDateTime, EdmValue};
@@ -14,7 +14,7 @@ pub(super) struct Bounds {
     pub(super) prefix: String,
 }
 
-/// What becomes of the order of values in a field's text.
+/// How the order of values carries over to a field's text.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     /// Compared as text.

@@ -63,9 +63,9 @@ pub struct KeyRange {
     pub partitions: Span,
     /// Which of their rows.
     pub rows: Span,
-    /// What every partition key in it begins with.
+    /// Prefix of every partition key in it.
     pub(super) partition_prefix: String,
-    /// What every row key in it begins with.
+    /// Prefix of every row key in it.
     pub(super) row_prefix: String,
 }
 
@@ -92,7 +92,7 @@ impl KeyRange {
             && key.rk.as_str().starts_with(&self.row_prefix)
     }
 
-    /// By what the rows of several ranges are merged: the part of the key in which the ranges do not differ, so that
+    /// The key by which the rows of several ranges are merged: the part in which the ranges do not differ, so that
     /// buckets leave no trace in the order. Rows of one range come in this order already.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());

@@ -1,4 +1,5 @@
-//! What is known of a property: `LastName=Kim`, `Hired>=2026-01-01T00:00:00Z`, `Email^=a`.
+//! Terms of a lookup: known values or bounds of a property, as `LastName=Kim`, `Hired>=2026-01-01T00:00:00Z`,
+//! `Email^=a`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,7 +48,7 @@ pub struct Term {
 pub struct TermError {
     /// The text.
     pub text: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: &'static str,
 }
 

@@ -240,7 +240,7 @@ proptest! {
         let entity = employee("n", 1, FIRST + hired);
         let inside = (from..before).contains(&hired);
         prop_assert_eq!(holding(&view("p", "{Hired|inverted_ticks}"), &texts, &entity), Some(usize::from(inside)));
-        // By whole days: nothing is missed, and what is let in besides is of the first or last day.
+        // By whole days: nothing is missed, and rows let in besides are of the first or last day.
         let day = |ticks: i64| (FIRST + ticks) / DAY;
         let found = holding(&view("p", "{Hired|date:%Y-%m-%d}_{RowKey}"), &texts, &entity).unwrap();
         prop_assert_eq!(found, usize::from((day(from)..=day(before - 1)).contains(&day(hired))));
