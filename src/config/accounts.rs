@@ -198,7 +198,7 @@ fn check_endpoint(text: &str) -> Result<String, String> {
 struct ConnectionString<'t>(BTreeMap<String, &'t str>);
 
 impl<'t> ConnectionString<'t> {
-    /// Reads one, and checks what can be checked without a request. The message never repeats it.
+    /// Reads one, with every check that needs no request. The message never repeats it.
     fn parse(text: &'t str) -> Result<Self, String> {
         const EXPECTED: &str = "expected a connection string: Key=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
         const KNOWN: [&str; 5] = ["usedevelopmentstorage", "accountname", "tableendpoint", "queueendpoint", "blobendpoint"];

@@ -19,7 +19,7 @@ const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];
 const LOG_PATH: &str = "logs/%Y/%m/%d/%H00";
 /// How large a log blob grows where the catalog does not say: a read in one piece stays quick.
 const ROLL_AT: u64 = 64 << 20;
-/// What documents are said to be where the catalog does not say.
+/// Default content type of documents.
 const CONTENT_TYPE: &str = "application/json";
 
 /// An archive without mistakes of its own.
@@ -117,7 +117,7 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     })
 }
 
-/// What a folder that documents go into is to be.
+/// Expected value of a folder for documents.
 pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
 /// A folder that is the same one for every worker.
@@ -166,7 +166,7 @@ fn roll_at(text: &str) -> Result<u64, String> {
     if bounds.contains(&size) { Ok(size) } else { Err(format!("expected 4MiB to 195GiB, found {text:?}")) }
 }
 
-/// A container that the program does not use for itself: what jobs have staged there is deleted, and what lies there is believed.
+/// A container other than the program's own: staged blobs in those are deleted, and their content is trusted.
 fn container(text: &str) -> Result<ContainerName, String> {
     if OWN_CONTAINERS.contains(&text) {
         return Err(format!("{text} is the program's own; expected another container"));
@@ -178,7 +178,7 @@ fn path(to: &Section<'_>) -> Option<DocumentPath> {
     if to.has("path") { to.parsed("path", DocumentPath::parse) } else { DocumentPath::parse(DEFAULT_PATH).ok() }
 }
 
-/// What a header carries unchanged.
+/// Accepts a text that a header carries unchanged.
 fn content_type(text: &str) -> Result<String, String> {
     let printable = !text.is_empty() && text.trim() == text && text.bytes().all(|b| (b' '..=b'~').contains(&b));
     if printable { Ok(text.to_owned()) } else { Err(format!("expected a content type such as \"application/json\", found {text:?}")) }

@@ -43,7 +43,7 @@ impl Tables {
     }
 }
 
-/// Reads the catalog. With a mistake in it, what is returned is incomplete and not to be used.
+/// Reads the catalog. With a mistake in it, the result is incomplete and not to be used.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_>) -> Catalog {
     let declared = views::tables(root, accounts);
     let (views, dated_views) = views::views(root, accounts, sinks);
@@ -103,7 +103,7 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
     tables
 }
 
-/// A view; nothing for one that lacks what its kind needs, which was said where it was read.
+/// A view; nothing for one that lacks a required key of its kind, which was reported where it was read.
 fn view(draft: &ViewDraft<'_>, tables: &Tables) -> Option<View> {
     Some(View {
         name: draft.name.clone(),
@@ -135,7 +135,7 @@ fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
     in_rows(&draft.kind, tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone())
 }
 
-/// A view of tables by date. What says no account lies in the account of its source.
+/// A view of tables by date. Without an account of its own it lies in the account of its source.
 fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'_>]) -> Option<View<DatedRef>> {
     let source = retentions.iter().find(|retention| retention.retention.tables == draft.source)?.retention.source();
     let rows = draft.rows.as_ref()?;
@@ -150,7 +150,7 @@ fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'
     })
 }
 
-/// What a view makes that lies in rows.
+/// The kind of a view with items in rows.
 fn in_rows<P>(kind: &KindDraft, target: P, partition_key: Template, row_key: Template) -> Option<ViewKind<P>> {
     Some(match kind {
         KindDraft::SecondaryIndex { select } => {

@@ -1,4 +1,4 @@
-//! What must hold between views, archives and tables.
+//! Rules between views, archives and tables.
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
@@ -57,7 +57,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
     begins(FOOTPRINTS) || begins(FILING_PREFIX) || RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
 }
 
-/// What a view's keys are made of.
+/// Rules on the keys of a view.
 pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = &view.rows {
         own_row(view, rows);
@@ -90,7 +90,7 @@ fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
     }
 }
 
-/// What views write are single rows, and what has several rows goes where it may have them.
+/// Views write single rows, and entities of several rows go only where these are allowed.
 fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
     for view in views {
@@ -123,9 +123,9 @@ fn starts_literally(template: &Template) -> bool {
     matches!(template.parts().first(), Some(Part::Literal(_)))
 }
 
-/// Says where two primaries can want one key, unless the catalog says what is to happen then.
+/// Reports where two primaries can want one key, unless the catalog decides the conflict.
 fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
-    // Lists and groups take everybody.
+    // Lists and groups take members of every primary.
     if view.on_conflict.is_some() || matches!(view.kind, KindDraft::IndexEntity { .. } | KindDraft::Aggregate { .. }) {
         return;
     }
@@ -263,7 +263,7 @@ pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
     }
 }
 
-/// What ranges of entities have of a view lies on entities of the user's own, and nobody else sets it.
+/// Properties that ranges of entities have of a view lie on entities of the user's own, and nothing else sets them.
 fn ranges(views: &[ViewDraft<'_>]) {
     for (at, view) in views.iter().enumerate() {
         let KindDraft::DenormalizeRange(RangeDraft { target, set, .. }) = &view.kind else { continue };
@@ -296,7 +296,7 @@ fn ranges(views: &[ViewDraft<'_>]) {
     }
 }
 
-/// Pointers and their blobs go together: what takes in an entity with pointers has to keep its blobs.
+/// Pointers and their blobs go together: a target that takes in an entity with pointers has to keep its blobs.
 fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let mut sources: Vec<(&TableName, &ViewName)> = Vec::new();
     for view in views.iter().filter(|view| matches!(view.kind, KindDraft::LargeEntity { .. })) {
@@ -327,7 +327,8 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     }
 }
 
-/// What has left its row is seen by no view, so that every view has to say what it wants to see.
+/// A property that has left its row is seen by no view, so that every view has to name the properties that it wants to
+/// see.
 fn spilling(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>]) {
     for view in views.iter().filter(|view| matches!(view.kind, KindDraft::LargeEntity { spill: true, .. })) {
         let source = &view.source;
@@ -403,7 +404,7 @@ fn circles(views: &[ViewDraft<'_>]) {
     }
 }
 
-/// Archives that lead back to where they began: what the last one archives is again a primary of the first. The way back is a
+/// Archives that lead back to where they began: an entity that the last one archives is again a primary of the first. The way back is a
 /// `restore` job.
 fn archive_circles(archives: &[ArchiveDraft<'_>]) {
     for archive in archives {

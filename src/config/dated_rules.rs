@@ -1,4 +1,4 @@
-//! What must hold of views of tables by date: what they write comes and goes with what they read.
+//! Rules on views of tables by date: their targets come and go with their sources.
 
 use super::archives::ArchiveDraft;
 use super::catalog_rules::{is_reserved, keys, same_rows};
@@ -31,7 +31,7 @@ fn reserved(tables: &DatedTables, section: &Section<'_>, key: &str) {
     }
 }
 
-/// The retention whose tables a view reads; says what is wrong where there is none.
+/// The retention of the tables that a view reads; reports the problem where there is none.
 fn source<'r>(
     view: &ViewDraft<'_, DatedTables>,
     views: &[ViewDraft<'_, DatedTables>],
@@ -70,7 +70,7 @@ fn source<'r>(
     Some(retention)
 }
 
-/// What a view writes into is its source's own, or follows it and nothing else.
+/// The target of a view belongs to its source, or follows it and nothing else.
 fn target(view: &ViewDraft<'_, DatedTables>, rows: &RowsDraft<DatedTables>, retention: &Retention, retentions: &[RetentionDraft<'_>]) {
     let key = view.kind.table_key();
     let (target, source) = (&rows.target, &view.source);

@@ -1,4 +1,4 @@
-//! What is built into the program.
+//! Configuration built into the program.
 
 /// `config/default.toml` of the source tree: every key with its default, and an example catalog.
 pub(super) const DEFAULT: &str = include_str!("../../config/default.toml");

@@ -1,9 +1,9 @@
-//! Where a table or a key of a TOML text stands for the first time, for what stands twice.
+//! The first declaration of a table or key of a TOML text, for those declared twice.
 
 /// The lines of a text.
 pub(super) struct Lines<'a>(Vec<&'a str>);
 
-/// A line whose table or key is declared before.
+/// A line with a table or key that is declared before.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Again {
     /// The number of the header line that it belongs to, or is.
@@ -21,7 +21,7 @@ impl<'a> Lines<'a> {
         Self(text.lines().collect())
     }
 
-    /// What a line (from 1) declares again; nothing where no earlier line is found that declares it.
+    /// The earlier declaration that a line (from 1) repeats; nothing where none is found.
     pub(super) fn again(&self, line: usize) -> Option<Again> {
         let at = line.checked_sub(1).filter(|at| *at < self.0.len())?;
         let header = (0..=at).rev().find(|at| table(self.0[*at]).is_some());
@@ -35,7 +35,7 @@ impl<'a> Lines<'a> {
         let begins = named.as_ref().map_or(0, |name| (0..at).find(|at| table(self.0[*at]).as_ref() == Some(name)).unwrap_or(0));
         let first = (begins..at).find(|at| self::key(self.0[*at]).as_ref() == Some(&key));
         let full = named.map_or_else(|| key.clone(), |name| format!("{name}.{key}"));
-        // Without one of its own, the table is what stands twice (`[a.b]` after `a.b.c = 1`).
+        // Without one of its own, the table is declared twice (`[a.b]` after `a.b.c = 1`).
         Some(Again { header, is_header: false, key: full, first: first.unwrap_or(begins) + 1 })
     }
 }

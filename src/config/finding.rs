@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, or worth a look.
+//! Mistakes in a configuration, and warnings.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Finding {
     pub line: Option<usize>,
     /// The key, such as `worker.lease`. Empty where it is about a file as a whole.
     pub key: String,
-    /// What is wrong and what was expected. It may have several lines: a template or condition, and carets under it.
+    /// The problem and the expected input. It may have several lines: a template or condition, and carets under it.
     pub message: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Finding {
 pub struct ConfigErrors {
     /// The mistakes, at least one.
     pub errors: Vec<Finding>,
-    /// What is worth a look besides.
+    /// Warnings besides.
     pub warnings: Vec<Finding>,
 }
 

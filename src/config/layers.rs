@@ -12,14 +12,14 @@ use super::source::{Values, is_segment};
 use super::tree::{Kind, Node};
 use super::unread;
 
-/// What names of environment variables that set a key begin with. `EVENKEEL_PROFILE` and the like do not.
+/// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and the like do not have it.
 const PREFIX: &str = "EVENKEEL__";
 /// Largest configuration file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Longest key, in segments.
 const MAX_SEGMENTS: usize = 8;
 
-/// The layers so far, and what was wrong in them.
+/// The layers so far, and the mistakes in them.
 pub(super) struct Layers<'a> {
     pub(super) values: Vec<Values>,
     pub(super) findings: Vec<Finding>,
@@ -133,7 +133,8 @@ impl<'a> Layers<'a> {
         self.declared_twice(default, first);
     }
 
-    /// What `default.toml` and the files of the catalog declare more than once: none of them is laid over another.
+    /// Reports declarations that `default.toml` and the files of the catalog have more than once: none of them is laid
+    /// over another.
     fn declared_twice(&mut self, default: Option<usize>, first: usize) {
         let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
         let files = default.and_then(|at| self.values.get(at)).into_iter().chain(&self.values[first..]);
@@ -150,7 +151,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The environment and the flags on top. `below` is what the files amount to: a variable's name has no case, so the
+    /// The environment and the flags on top. `below` is the merged files: a variable's name has no case, so the
     /// names in it are matched with those that the files have.
     pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, Node>) {
         for (name, value) in &request.environment {

@@ -19,11 +19,11 @@ use crate::settings::{HttpSettings, Settings};
 pub struct Loaded {
     /// All settings beside the catalog.
     pub settings: Settings,
-    /// What is declared about data.
+    /// Declared views, archives and tables.
     pub catalog: Catalog,
     /// Every effective value and where it came from, in the order of keys, secrets hidden.
     pub origins: Vec<Effective>,
-    /// What is worth a look.
+    /// Warnings.
     pub warnings: Vec<Finding>,
 }
 
@@ -33,7 +33,7 @@ pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
     read(request, &tree, unread)
 }
 
-/// Everything that a configuration says, merged, and what in its folder was not read.
+/// The merged configuration, and warnings about unread files in its folder.
 fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
     let mut origins = Origins::default();
     let mut layers = Layers::of_files(request, &mut origins);
@@ -51,7 +51,7 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
     }
 }
 
-/// Loads `[http]` alone, whatever the rest of a configuration is.
+/// Loads `[http]` alone, for any state of the rest of the configuration.
 pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let (tree, _) = tree(request)?;
     let cx = Context::new(&request.environment);

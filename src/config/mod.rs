@@ -3,7 +3,7 @@
 //! ```text
 //!   built-in defaults ─▶ default.toml ─▶ <profile>.toml ─▶ catalog/*.toml ─▶ EVENKEEL__… ─▶ flags
 //!          └──────────────── layers, merged by the `config` crate, later wins ────────────┘
-//!                                          │ a tree whose every value knows where it came from
+//!                                          │ a tree; every value knows its origin
 //!                                          ▼
 //!         readers: settings, accounts, queues, catalog      every mistake is collected, none stops the reading
 //!                                          ▼
@@ -13,11 +13,11 @@
 //! - Tables are merged key by key, lists and single values are replaced.
 //! - The built-in defaults are `config/default.toml` of the source tree. Its example catalog counts only where there
 //!   is no configuration folder at all.
-//! - Every mistake names its file and line (or environment variable, or flag), its key and what was expected.
+//! - Every mistake names its file and line (or environment variable, or flag), its key and the expected input.
 //! - Secrets are taken from the environment, a file or, with a warning, the configuration itself. They are never
 //!   part of a message.
 //!
-//! Nothing here opens a store: what is wrong is known before anything is started.
+//! Nothing here opens a store: mistakes are known before anything is started.
 
 mod accounts;
 mod archives;

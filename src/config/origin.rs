@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
-    /// What is built into the program.
+    /// Built into the program.
     Default,
     /// A file of the configuration folder.
     File,

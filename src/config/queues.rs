@@ -59,7 +59,7 @@ pub(super) fn check(queues: &[QueueDraft<'_>], catalog: &Catalog) {
         let Some(allow) = queue.allow.as_ref().filter(|allow| !allow.contains("sync")) else { continue };
         let who = match (["backfill", "audit", "carry"].into_iter().find(|op| allow.contains(*op)), ranges) {
             (Some(op), _) => format!("{op} jobs queue"),
-            // Its jobs bring about others that carry what the one says to the many.
+            // Its jobs queue others, which carry the claims of the one to the many.
             (None, Some(view)) => format!("jobs that carry what [views.{}] says to its range queue", view.name),
             (None, None) => continue,
         };

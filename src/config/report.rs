@@ -1,4 +1,4 @@
-//! What `config check` and `config show` say.
+//! Output of `config check` and `config show`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::units::{duration_text, size_text};
 use crate::model::prices;
 use crate::settings::QueueSettings;
 
-/// What is wrong or worth a look, for people. Ends without a line break.
+/// Mistakes and warnings, for people. Ends without a line break.
 pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
     let (errors, warnings) = findings(result);
     let mut text = String::new();
@@ -53,7 +53,7 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
     text
 }
 
-/// What is wrong or worth a look, as one JSON value.
+/// Mistakes and warnings, as one JSON value.
 pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result.as_ref().ok().map(|loaded| loaded.settings.worker.memory);
@@ -61,7 +61,7 @@ pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
     json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory, "idle_dollars_a_month": polling})
 }
 
-/// What polling costs a worker that has nothing to do, in US dollars a month, and how often it asks.
+/// Cost of polling for an idle worker, in US dollars a month, and its poll interval.
 fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
     let slowest = loaded.settings.worker.poll.max;
     let queues: f64 = loaded.settings.queues.iter().map(QueueSettings::polled).sum();

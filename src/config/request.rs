@@ -1,4 +1,4 @@
-//! What is to be loaded.
+//! A request to load a configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::model::AccountName;
 use crate::settings::AzureAuth;
 
-/// Says whether an account can be opened with what is said of it, without asking the service. The error holds no secret.
+/// Checks whether an account can be opened with its settings, without asking the service. The error holds no secret.
 pub type AccountCheck = fn(&AccountName, &AzureAuth) -> Result<(), String>;
 
 /// The configuration folder.
@@ -35,7 +35,7 @@ pub struct Request {
     pub environment: BTreeMap<String, String>,
     /// `key=value` from the command line, such as `worker.lease=90s`.
     pub overrides: Vec<String>,
-    /// What the store's adapter says of credentials and endpoints; where absent, they are looked at when the store is opened.
+    /// The store adapter's check of credentials and endpoints; where absent, they are checked when the store is opened.
     pub account_check: Option<AccountCheck>,
 }
 

@@ -68,7 +68,7 @@ impl SecretKeys {
     /// As [`read`](Self::read), of a secret that must be there.
     pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<SecretString> {
         let secret = self.read(section);
-        // What is wrong with a file has been said.
+        // Problems of a file have been reported.
         if secret.is_none() && !section.has(self.file) {
             match section.text(self.env) {
                 Some(name) => section.error(self.env, format!("expected {what} in the environment variable {name}, which is not set")),

@@ -12,7 +12,7 @@ use super::tree::{Kind, Node};
 use super::units::{duration_text, parse_duration, parse_size, size_text};
 use crate::model::nearest::nearest;
 
-/// What all readers share: the environment, and what they found.
+/// Context shared by all readers: the environment, and the findings.
 pub(super) struct Context<'a> {
     pub(super) environment: &'a BTreeMap<String, String>,
     errors: RefCell<Vec<Finding>>,
@@ -108,7 +108,7 @@ impl<'a> Section<'a> {
         self.error(key, format!("expected {expected}, found {found}"));
     }
 
-    /// What a text says, where the key has one; says nothing of what is wrong with it.
+    /// The text of a key, where it has one; reports no mistakes.
     pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
             Kind::Text(text) => Some(text),
@@ -128,7 +128,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text that must be there. `expected` says what is missing.
+    /// A text that must be there. `expected` describes it where it is missing.
     pub(super) fn required_text(&self, key: &'static str, expected: &str) -> Option<&'a str> {
         if !self.has(key) {
             self.missing(key, expected);
@@ -136,7 +136,7 @@ impl<'a> Section<'a> {
         self.text(key)
     }
 
-    /// A text parsed by its type's own rule, whose error says what was expected.
+    /// A text parsed by its type's own rule; the error names the expected input.
     pub(super) fn parsed<T, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
         let text = self.text(key)?;
         parse(text).map_err(|error| self.error(key, error)).ok()
@@ -172,7 +172,7 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// A quantity with its unit, as text, that must be there. A bare number is told what it lacks.
+    /// A quantity with its unit, as text, that must be there. The error for a bare number names the missing unit.
     pub(super) fn measure<T>(
         &self,
         key: &'static str,
@@ -299,7 +299,8 @@ impl<'a> Section<'a> {
         outer.table.iter().filter_map(|(name, node)| Some((name.as_str(), outer.section_of(name, node)?))).collect()
     }
 
-    /// The texts of a table whose keys are names of the user's own: `metadata = { … }`. Nothing in the place of what is no text.
+    /// The texts of a table with keys that are names of the user's own: `metadata = { … }`. Nothing in the place of
+    /// other values.
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else { return Vec::new() };
         let text = |(name, node): (&'a String, &'a Node)| {
@@ -358,7 +359,7 @@ impl<'a> Section<'a> {
         self.known.borrow_mut().extend(keys);
     }
 
-    /// Reports the keys that nobody asked for.
+    /// Reports the keys that no reader asked for.
     pub(super) fn finish(&self) {
         let known = self.known.borrow();
         for key in self.table.keys().filter(|key| !known.contains(key.as_str())) {

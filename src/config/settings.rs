@@ -21,9 +21,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// The longest visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-/// Shortest token, in characters: what everybody on a network may try for years.
+/// Shortest token, in characters: it has to withstand years of attempts from the network.
 const TOKEN_CHARACTERS: usize = 16;
-/// A staged entity of 16 MiB, three times in memory, fits what staged entities get of it.
+/// A staged entity of 16 MiB, three times in memory, fits the share of staged entities.
 const LEAST_MEMORY: u64 = 64 << 20;
 const MOST_MEMORY: u64 = 1 << 40;
 
@@ -38,7 +38,7 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     let section = root.section("worker")?;
     let lease = section.duration("lease", 10 * SECOND..=WEEK);
     let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
-    // Whole seconds are what a queue counts in, so a shorter wait is none.
+    // Queues count in whole seconds, so a shorter wait is none.
     let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
     let job_timeout = section.duration("job_timeout", SECOND..=DAY);
     let recheck_after = section.duration("recheck_after", LATE_REQUEST..=WEEK);

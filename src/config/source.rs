@@ -1,4 +1,4 @@
-//! Sources for the `config` crate whose every value knows its file and line, its variable or its flag.
+//! Sources for the `config` crate: every value knows its file and line, its variable or its flag.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 16;
 /// Most dots in one line that is no comment, checked before the text is parsed: the parser nests a table for each.
 const MAX_DOTS: usize = 1_000;
 
-/// What the parser says of a key or a table that is there already.
+/// The parser's message about a key or a table that is there already.
 const DUPLICATE: &str = "duplicate key";
 
 /// A layer, ready to be merged.
@@ -37,7 +37,7 @@ pub(super) fn is_segment(text: &str) -> bool {
 }
 
 impl Values {
-    /// One value at one path (`worker.lease`, `queues[0].concurrency`) whose segments were checked.
+    /// One value at one path (`worker.lease`, `queues[0].concurrency`) with checked segments.
     pub(super) fn one(path: String, value: &str, origin: Origin, origins: &mut Origins) -> Self {
         let id = origins.add(origin);
         Self(Map::from_iter([(path, Value::new(Some(&id), ValueKind::String(value.to_owned())))]))

@@ -67,7 +67,7 @@ partition_key = "{PartitionKey}"
 row_key = "{RowKey}"
 "#;
 
-// --- What is shipped
+// --- The shipped files
 
 #[test]
 fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
@@ -420,7 +420,7 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
     let folder = folder(&[("prod.toml", "[worker]\nlease = \"90s\""), ("catalog/a.toml", VIEW)]);
     let error = load(&request(folder.path())).unwrap_err().to_string();
     assert!(error.contains("has no default.toml") && error.contains(&folder.path().display().to_string()), "{error}");
-    // The usual folder is looked for, not asked for: what is in it counts.
+    // The usual folder is looked for, not asked for: its content counts.
     let usual = Request { folder: Folder::Usual(folder.path().to_owned()), ..Request::default() };
     assert!(load(&usual).is_ok());
 }

@@ -26,7 +26,7 @@ pub(super) enum Kind {
 }
 
 impl Node {
-    /// Orders what the `config` crate merged. Values that are nothing (a gap in a list) are left out.
+    /// Orders the merged values of the `config` crate. Values that are nothing (a gap in a list) are left out.
     pub(super) fn of(value: Value, origins: &Origins) -> Option<Self> {
         let mut origin = origins.get(value.origin()).cloned();
         let kind = match value.kind {
@@ -51,7 +51,7 @@ impl Node {
         Some(Self { kind, origin })
     }
 
-    /// What the value is, in words.
+    /// The type of the value, in words.
     pub(super) const fn what(&self) -> &'static str {
         match self.kind {
             Kind::Bool(_) => "true or false",
@@ -80,7 +80,7 @@ impl Node {
     }
 }
 
-/// An effective value: what counts in the end, and where it came from.
+/// An effective value and its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Effective {
     /// The key, such as `worker.lease` or `queues[0].name`.

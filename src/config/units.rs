@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Reads a duration: a whole number and one of `ms`, `s`, `m`, `h`, `d`. The error says what was expected.
+/// Reads a duration: a whole number and one of `ms`, `s`, `m`, `h`, `d`. The error names the expected input.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || format!("expected a whole number and a unit (ms, s, m, h, d), such as \"90s\", found {text:?}");
     let (number, unit) = split(text).ok_or_else(expected)?;
@@ -17,7 +17,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(expected)
 }
 
-/// Reads a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`. The error says what was expected.
+/// Reads a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`. The error names the expected input.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let expected = || format!("expected a whole number and a unit (B, KiB, MiB, GiB), such as \"32KiB\", found {text:?}");
     let (number, unit) = split(text).ok_or_else(expected)?;

@@ -1,4 +1,4 @@
-//! What a view says because of its kind.
+//! Keys of a view that depend on its kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -74,7 +74,7 @@ pub(super) fn large_entity(section: &Section<'_>, accounts: &[AccountName]) -> O
     Some(KindDraft::LargeEntity { account: account.ok()?, container: container?, properties: properties?, threshold: threshold?, spill })
 }
 
-/// Above which declared properties go into blobs where the catalog does not say: half of what a property takes.
+/// Default threshold above which declared properties go into blobs: half of a property's capacity.
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
 fn large_properties(section: &Section<'_>) -> Option<BTreeSet<String>> {
@@ -87,7 +87,7 @@ pub(super) fn denormalize(section: &Section<'_>, name: Option<&ViewName>) -> Opt
     Some(KindDraft::Denormalize { set: set? })
 }
 
-/// Whose properties a denormalization sets.
+/// Number of entities that a denormalization sets properties on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Targets {
     /// Those of one entity.
@@ -96,7 +96,7 @@ pub(super) enum Targets {
     Range,
 }
 
-/// Whose properties a denormalization sets; those of one entity where it does not say.
+/// The targets of a denormalization; one entity by default.
 pub(super) fn targets(section: &Section<'_>) -> Option<Targets> {
     if section.has("targets") { section.word("targets", &[("one", Targets::One), ("range", Targets::Range)]) } else { Some(Targets::One) }
 }
@@ -132,7 +132,7 @@ pub(super) fn denormalize_range(section: &Section<'_>, name: Option<&ViewName>, 
     }))
 }
 
-/// What a view sets on entities that are not its own.
+/// The properties that a view sets on entities of other owners.
 fn properties(section: &Section<'_>, name: Option<&ViewName>, example: &str) -> Option<BTreeMap<String, Template>> {
     if name.is_some_and(|name| name.as_str().contains('-')) {
         section.error("", "the name of a view that denormalizes is part of a property's name (ek_owner_NAME); expected one without dashes");
@@ -148,7 +148,7 @@ pub(super) fn aggregate(section: &Section<'_>) -> Option<KindDraft> {
     Some(KindDraft::Aggregate { set: set(section, "{ Headcount = \"count()\" }", str::parse::<Figure>)? })
 }
 
-/// What a view sets: properties by name, at least one.
+/// The key `set` of a view: properties by name, at least one.
 fn set<T, E: Display>(section: &Section<'_>, example: &str, parse: impl Fn(&str) -> Result<T, E>) -> Option<BTreeMap<String, T>> {
     if !section.has("set") {
         section.error("set", format!("missing; expected a table such as {example}"));
@@ -201,7 +201,7 @@ fn own_property(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// The templates of a member. Both keys are among them, each by itself: a member must tell its primary, and whoever reads
+/// The templates of a member. Both keys are among them, each by itself: a member must tell its primary, and a reader of
 /// the list goes on to it.
 fn member(section: &Section<'_>, keys: &[&str]) -> Option<Vec<Template>> {
     const EXPECTED: &str = "a list of templates, such as [\"{PartitionKey}\", \"{RowKey}\"]";

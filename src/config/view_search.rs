@@ -1,4 +1,4 @@
-//! `kind = "search_index"`: the service, the index, and what its documents say.
+//! `kind = "search_index"`: the service, the index, and the fields of its documents.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) fn search_index(section: &Section<'_>, sinks: Sinks<'_>) -> Option<Ki
     Some(KindDraft::SearchIndex { sink: sink.clone(), index: index?, fields: fields? })
 }
 
-/// What the documents say: selected properties under their own names, and fields of templates.
+/// The fields of the documents: selected properties under their own names, and fields of templates.
 fn fields(section: &Section<'_>, key_field: Option<&str>) -> Option<BTreeMap<String, Template>> {
     let mut fields = BTreeMap::new();
     let mut wrong = false;

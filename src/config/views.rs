@@ -21,11 +21,11 @@ const KINDS: [&str; 6] = ["secondary_index", "index_entity", "denormalize", "agg
 /// The declared sinks; nothing in the place of one with a mistake.
 pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
-/// What views read from and write into: one table, or tables by date.
+/// Source or target of views: one table, or tables by date.
 pub(super) trait Tables: Sized + Clone + PartialEq + Display {
-    /// Reads what the key `source` says.
+    /// Reads the value of the key `source`.
     fn source(text: &str) -> Result<Self, String>;
-    /// Reads what the key of the target says.
+    /// Reads the value of the target's key.
     fn target(text: &str) -> Result<Self, String>;
     /// Says why there is no such kind of view of these; whether there is.
     fn allows(section: &Section<'_>, kind: &str) -> bool;
@@ -114,7 +114,7 @@ pub(super) struct RangeDraft {
     pub(super) set: BTreeMap<String, Template>,
 }
 
-/// What a view of its kind says beside what every view says.
+/// The keys of a view that depend on its kind, beside those of every view.
 pub(super) enum KindDraft {
     SecondaryIndex { select: Option<Vec<String>> },
     IndexEntity { member: Vec<Template>, property: String },
@@ -260,7 +260,7 @@ fn rows<T: Tables>(
     Some(RowsDraft { target: target?, account: account.ok()?, partition_key: partition_key?, row_key: row_key? })
 }
 
-/// The kind of a view; says what is wrong otherwise.
+/// The kind of a view; reports an unknown one.
 fn known_kind(section: &Section<'_>) -> Option<&'static str> {
     let list = KINDS.iter().map(|kind| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
     let found = section.required_text("kind", &format!("a kind of view: {list}"))?;

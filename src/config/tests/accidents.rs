@@ -1,4 +1,4 @@
-//! Accidents: what people write that means something else than they think, or nothing.
+//! Accidents: input with another meaning than its author thinks, or none.
 
 use super::*;
 
