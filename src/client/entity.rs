@@ -17,7 +17,8 @@ pub struct Whole {
 }
 
 impl Client {
-    /// One entity of a known table, resolved: the rows of a wide one joined, what has left its row put back, the content of blobs in the
+    /// One entity of a known table, resolved: the rows of a wide one joined, properties that have left its row put
+    /// back, the content of blobs in the
     /// place of properties that point there, the pieces of a list put together. `None` where it does not exist.
     ///
     /// One request, and one more for an entity of several rows, and for each blob.
@@ -44,10 +45,10 @@ impl Client {
         Ok(Some(row))
     }
 
-    /// Reads one property's value part by part, at most 4 MiB at a time: what lies in a blob may be too large for memory. Text comes as
+    /// Reads one property's value part by part, at most 4 MiB at a time: a blob may be too large for memory. Text comes as
     /// UTF-8. How many bytes it has; `None` where there is no such entity, or no such string or binary property of it.
     ///
-    /// The hash of what lies in a blob is checked at the end: what was taken before an error is not the value.
+    /// The hash of a blob's content is checked at the end: bytes received before an error are not the value.
     pub async fn read_value(
         &self,
         table: &TableRef,

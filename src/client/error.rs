@@ -1,4 +1,4 @@
-//! What can go wrong for an application.
+//! Errors of the library for applications.
 
 use std::fmt::Display;
 
@@ -18,16 +18,16 @@ pub enum ClientError {
     /// A text that is no term of a lookup.
     #[error(transparent)]
     Term(#[from] TermError),
-    /// What the keys of a view cannot answer.
+    /// The keys of a view cannot answer the lookup.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// A continuation that is not of this lookup: what is wrong with it.
+    /// A continuation that is not of this lookup: the reason.
     #[error("the continuation {0}")]
     Continuation(&'static str),
     /// A store did not answer, or refused.
     #[error("{doing}")]
     Store {
-        /// What was being done.
+        /// The step that failed.
         doing: String,
         /// Why it was not.
         #[source]
@@ -36,16 +36,16 @@ pub enum ClientError {
     /// A wide entity could not be read.
     #[error("{doing}")]
     Read {
-        /// What was being done.
+        /// The step that failed.
         doing: String,
         /// Why it was not.
         #[source]
         source: Box<ReadError>,
     },
-    /// What was read could not be written on.
+    /// The value read could not be written on.
     #[error("writing what was read")]
     Output(#[source] std::io::Error),
-    /// Stored data that is not what evenkeel writes: what, and where.
+    /// Stored data in a form that evenkeel does not write: the place and the problem.
     #[error("{0}")]
     Broken(String),
 }

@@ -1,8 +1,8 @@
 //! Finding an entity that may be under way between its table and its archive.
 //!
 //! Archiving writes the copy before it deletes the source, and restoring the source before it deletes the copy: at every
-//! moment the entity is in one of the two, or in both. Who looks in the source, then in the archive, then in the source
-//! once more therefore finds it, whichever way it went meanwhile. (Unless it went both ways between two of the looks.)
+//! moment the entity is in one of the two, or in both. A look in the source, then in the archive, then in the source
+//! once more therefore finds it, in whichever direction it moved meanwhile. (Unless it went both ways between two of the looks.)
 
 use super::{Client, ClientError, Whole};
 use crate::catalog::{Archive, ArchiveTarget, TableRef};

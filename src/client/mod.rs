@@ -1,4 +1,4 @@
-//! The library for applications: what an application does beside its own reads and writes.
+//! The library for applications: operations beside an application's own reads and writes.
 //!
 //! ```text
 //!   submit    a job  ─▶ checked as the worker will ─▶ Base64, or gzip in it ─▶ the queue, or the key's shard of it
@@ -67,7 +67,7 @@ pub use find::{Found, Whereabouts};
 pub use lookup::{Lookup, LookupResult};
 pub use submission::{Prepared, Sent};
 
-/// What an application works with. Cheap to clone; may be used from many tasks at once.
+/// The client of an application. Cheap to clone; may be used from many tasks at once.
 #[derive(Debug, Clone)]
 pub struct Client {
     stores: Stores,
@@ -76,17 +76,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of these accounts, with what is declared of them.
+    /// A client of these accounts, with their catalog and queues.
     pub fn new(stores: Stores, catalog: Arc<Catalog>, queues: impl Into<Arc<[QueueSettings]>>) -> Self {
         Self { stores, catalog, queues: queues.into() }
     }
 
-    /// What is declared.
+    /// The catalog.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// A table of the catalog, in whatever case it is spelled.
+    /// A table of the catalog, spelled in any case.
     fn table(&self, name: &TableName) -> Result<&TableRef, ClientError> {
         self.catalog.table(name).ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
     }

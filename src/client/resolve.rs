@@ -1,4 +1,4 @@
-//! From a row as it lies in its table to what it means: blobs in the place of pointers, the pieces of a list put together.
+//! From a row in its table to a resolved entity: blobs in the place of pointers, the pieces of a list put together.
 
 use std::collections::BTreeMap;
 

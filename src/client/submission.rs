@@ -21,7 +21,7 @@ pub struct Prepared {
     pub text: String,
     /// The operation.
     pub op: &'static str,
-    /// What it is about, in words.
+    /// Subject of the job, in words.
     pub about: String,
     /// The client's own name for it.
     pub id: Option<String>,
@@ -75,7 +75,7 @@ impl Client {
         prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
     }
 
-    /// Sends what was checked.
+    /// Sends a checked job.
     pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
         let queues = &self.account(&job.account)?.queues;
         let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;

@@ -11,9 +11,9 @@ use crate::ports::{Continuation, Query, StoreError, TableStore};
 use crate::shared;
 use crate::wide;
 
-/// What all ranges of a lookup share.
+/// Context shared by all ranges of a lookup.
 pub(super) struct Reading<'a> {
-    /// What is looked for: other rows are left out.
+    /// Kind of rows wanted: other rows are left out.
     pub(super) what: What<'a>,
     /// Where the copies lie.
     pub(super) table: &'a TableRef,
@@ -109,7 +109,7 @@ impl<'a> Cursor<'a> {
         rows
     }
 
-    /// By what the next row is merged with those of other ranges.
+    /// The key by which the next row is merged with those of other ranges.
     pub(super) fn merge_key(&self) -> Option<(&str, &str)> {
         self.rows.front().map(|row| self.range.merge_key(&row.entity.key))
     }

@@ -8,7 +8,7 @@ use crate::model::Row;
 use crate::patterns::lookup::KeyRange;
 use crate::ports::StoreError;
 
-/// What was found.
+/// The rows found.
 pub(super) struct Found {
     /// The rows, in order.
     pub(super) rows: Vec<Row>,
@@ -33,8 +33,8 @@ impl<'a> Merge<'a> {
         Ok(Self { cursors, last: None })
     }
 
-    /// The next row, in the order of what follows the ranges' prefixes. A page is not read before a row of it is asked for: who
-    /// wants ten does not pay for the page that follows.
+    /// The next row, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
+    /// that wants ten does not pay for the page that follows.
     pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<Row>, StoreError> {
         if let Some((last, _)) = self.last.take() {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
@@ -77,7 +77,7 @@ pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<P
     Ok(Found { rows, positions: merge.positions(), requests: merge.requests() })
 }
 
-/// The cursor whose next row comes first; of equals the first.
+/// The cursor with the least next row; of equals the first.
 fn least(cursors: &[Cursor<'_>]) -> Option<usize> {
     let heads = cursors.iter().enumerate().filter_map(|(index, cursor)| Some((cursor.merge_key()?, index)));
     heads.min().map(|(_, index)| index)

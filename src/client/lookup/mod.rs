@@ -7,7 +7,7 @@
 //!                                                                                     their primaries, read in parallel
 //! ```
 //!
-//! What it asks is what the keys allow, never a filter over properties, and never an `or` over keys; the class of the query
+//! Its requests are those that the keys allow, never a filter over properties, and never an `or` over keys; the class of the query
 //! and the requests that it took are said with the result.
 
 mod cursor;

@@ -1,4 +1,4 @@
-//! What is asked, and what comes back.
+//! Lookups and their results.
 
 use crate::client::{Client, ClientError};
 use crate::model::{Row, TableName, ViewName};
@@ -20,12 +20,12 @@ pub struct Lookup<'c> {
     pub(super) entities: bool,
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookupResult {
     /// The rows, in the order of their keys, buckets apart.
     pub rows: Vec<Row>,
-    /// What kind of query was asked.
+    /// Class of the query.
     pub class: QueryClass,
     /// Storage requests that it took.
     pub requests: u64,
@@ -34,9 +34,9 @@ pub struct LookupResult {
 }
 
 impl Client {
-    /// Looks up what a view derived, or what lies in an archive, by the values that its keys are made of.
+    /// Looks up the items of a view, or the entities of an archive, by the values that its keys are made of.
     ///
-    /// A term is `Property=value`, `Property>=value`, `Property<value` or `Property^=prefix`. What comes back: of a secondary index
+    /// A term is `Property=value`, `Property>=value`, `Property<value` or `Property^=prefix`. The result: of a secondary index
     /// the copies, of an index entity the members of its lists, of an aggregate the groups, of a denormalization the entities
     /// that have its properties, of an archive the archived entities (in a table by their keys or ranges of them, in a container
     /// or folder by both keys).
@@ -46,7 +46,7 @@ impl Client {
     /// # use evenkeel::model::ViewName;
     /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let by_name = ViewName::new("employees_by_last_name")?;
-    /// // The first twenty whose names begin with K, and their entities.
+    /// // The first twenty with names that begin with K, and their entities.
     /// let mut lookup = client.lookup(&by_name, &["PartitionKey=Sales", "LastName^=K"])?.top(20).entities();
     /// loop {
     ///     let found = lookup.run().await?;
@@ -95,7 +95,7 @@ impl Lookup<'_> {
         self
     }
 
-    /// The primaries instead of what was derived from them, read in parallel. One that is gone meanwhile is left out.
+    /// The primaries instead of the items derived from them, read in parallel. One that is gone meanwhile is left out.
     #[must_use]
     pub const fn entities(mut self) -> Self {
         self.entities = true;

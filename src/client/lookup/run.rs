@@ -113,7 +113,7 @@ impl Lookup<'_> {
         EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))
     }
 
-    /// What a view's rows say, and the keys of the primaries that they belong to.
+    /// The rows of a view, and the keys of the primaries that they belong to.
     async fn in_rows(&self, view: &View) -> Result<(LookupResult, Vec<EntityKey>), ClientError> {
         let plan = lookup::plan(view, &self.terms)?;
         let table = &plan.table.table;
@@ -130,8 +130,8 @@ impl Lookup<'_> {
         Ok((found, keys))
     }
 
-    /// The members of the lists in the ranges of a plan, in order, each as the row that is made of it. What lies outside of a list's
-    /// row is read only of lists that members are wanted of.
+    /// The members of the lists in the ranges of a plan, in order, each as a row. A list outside of its row is read
+    /// only where members of it are wanted.
     async fn in_lists(
         &self,
         view: &View,
@@ -229,12 +229,12 @@ impl Lookup<'_> {
         Token::new(&self.place(), &self.terms, positions)
     }
 
-    /// What a continuation belongs to beside its terms.
+    /// The scope of a continuation, beside its terms.
     fn place(&self) -> String {
         self.table.as_ref().map_or_else(|| self.view.to_string(), |table| format!("{} of {}", self.view, table.canonical()))
     }
 
-    /// What is read of copies: what was asked for, and what says whose they are.
+    /// The properties to read of copies: the requested ones, and those that name their owner.
     fn copy_select(&self, view: &View) -> Option<Vec<String>> {
         if !matches!(view.form(), Form::Copies { .. }) {
             return None;

@@ -1,4 +1,4 @@
-//! Lookups on the embedded store, whose pages end where they like.
+//! Lookups on the embedded store, with pages that end anywhere.
 
 use std::sync::Arc;
 
