@@ -1,8 +1,8 @@
 //! Open connections, and which of them gives way to a newcomer where there is no room.
 //!
-//! A newcomer is never refused and never waits: a probe comes in however many connections somebody holds open. At the limit of its
+//! A newcomer is never refused and never waits: a probe comes in for any number of open connections. At the limit of its
 //! network the connection of that network gives way that has been silent longest; at the limit of the server one of the network that
-//! has the most. A connection whose request is being answered is the last to go.
+//! has the most. A connection with a request being answered is the last to go.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Most connections at a time: twice the pages that may be live, and half of the file descriptors that a process has by default.
 const CONNECTIONS: usize = 512;
-/// Most of one network: what is left is out of its reach.
+/// Most of one network: the rest is out of its reach.
 const OF_ONE_NETWORK: usize = 384;
 
-/// Who connects: an IPv4 address, or the 64 bits of an IPv6 address that one customer has.
+/// The network of a client: an IPv4 address, or the 64 bits of an IPv6 address that one customer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Network(IpAddr);
 
@@ -33,7 +33,7 @@ impl Network {
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: Mutex<BTreeMap<u64, Open>>,
-    /// Counts what happens on connections: their order, without a clock.
+    /// Counts events on connections: their order, without a clock.
     events: Arc<AtomicU64>,
 }
 
@@ -64,7 +64,7 @@ impl Activity {
         Answering(self)
     }
 
-    /// Smaller for what goes first.
+    /// Smaller for the connection that goes first.
     fn worth(&self) -> (bool, u64) {
         (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
     }
@@ -130,7 +130,7 @@ fn victim(open: &BTreeMap<u64, Open>, newcomer: Network) -> Option<u64> {
 }
 
 impl Place {
-    /// What to tell of the connection.
+    /// The activity of the connection, to be reported to.
     pub(super) fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.activity)
     }

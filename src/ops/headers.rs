@@ -1,4 +1,4 @@
-//! What every answer says to browsers: run nothing foreign, show it in no frame, tell nobody, keep nothing.
+//! Headers of every answer to browsers: run nothing foreign, show it in no frame, send no referrer, keep nothing.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};

@@ -1,4 +1,4 @@
-//! Operations: whether the program lives, whether it is ready, what it measures, and what its supervisor is told.
+//! Operations: liveness, readiness, metrics, and notifications to the supervisor.
 //!
 //! | Path | Answers | Token |
 //! | --- | --- | --- |
@@ -12,7 +12,7 @@
 //! and every request that changes something, goes through [`Guard`].
 //!
 //! The server knows nothing of the worker: readiness comes in through [`Readiness`], figures through the
-//! recorder. It bounds what a slow or hostile client can take: connections (`connections`), heads, bodies and time.
+//! recorder. It bounds the resources of a slow or hostile client: connections (`connections`), heads, bodies and time.
 
 pub mod api;
 pub mod board;

@@ -1,4 +1,4 @@
-//! A stream whose peer has to take what it is sent.
+//! A stream with a timeout on a peer that does not read.
 
 use std::future::Future as _;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::connections::Activity;
 
-/// How long a client may take nothing of what it is sent. One that reads at all, however slowly, is bounded by the age
+/// How long a client may read nothing of an answer. One that reads at all, however slowly, is bounded by the age
 /// of its connection.
 const NOTHING_TAKEN: Duration = Duration::from_secs(30);
 

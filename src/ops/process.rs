@@ -1,4 +1,4 @@
-//! What the process takes of its machine, under the names that every client library of Prometheus uses.
+//! Resources of the process, under the names that every client library of Prometheus uses.
 
 use std::sync::LazyLock;
 

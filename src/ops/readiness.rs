@@ -20,14 +20,15 @@ impl<F: Fn() -> Vec<NotReady> + Send + Sync> Readiness for F {
 }
 
 /// Why the program does not do its work now. Probes ask without a token, so nothing here may be a secret or
-/// somebody's data.
+/// user data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NotReady {
     /// Not everything is set up yet.
     Starting,
-    /// A store does not answer yet, or lets nobody in, so that nothing could be started. It is asked again and again.
+    /// A store does not answer yet, or refuses the credentials, so that nothing could be started. It is asked again and
+    /// again.
     WaitingForStore {
         /// The account.
         account: AccountName,

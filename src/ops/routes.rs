@@ -1,4 +1,4 @@
-//! What is answered at which path.
+//! The routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const BODY_BYTES: usize = 65_536;
 /// How long an answer may take to be made.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the server needs to answer.
+/// Dependencies of the server's answers.
 #[derive(Clone)]
 pub struct Routes {
     /// Whether the program does its work.
@@ -46,7 +46,7 @@ impl Routes {
             .route("/metrics", get(metrics).with_state((self.metrics, Arc::clone(&self.readiness))))
             .merge(more)
             .fallback(nowhere)
-            // A layer, not a route layer: without a token nobody learns which paths exist.
+            // A layer, not a route layer: without a token a client does not learn which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
         open.merge(door)
             .merge(pages::open())

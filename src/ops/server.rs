@@ -1,4 +1,4 @@
-//! The HTTP server: binds, accepts, and bounds what clients can take.
+//! The HTTP server: binds, accepts, and bounds the resources of clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,11 +29,11 @@ use crate::settings::HttpSettings;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 * 1_024;
-/// A connection is closed at this age, whatever it does: also one that takes its answer a byte at a time.
+/// A connection is closed at this age, in any state: also one that takes its answer a byte at a time.
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
 /// How long a request under way may take to end when the connection is to be closed.
 const LAST_REQUEST: Duration = Duration::from_secs(5);
-/// How often the recorder folds what its histograms gathered. They grow until it does.
+/// How often the recorder folds the gathered values of its histograms. They grow until it does.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted (mostly: no file descriptor is left).
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
@@ -147,7 +147,7 @@ async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: Can
         tokio::time::timeout(LAST_REQUEST, connection).await.unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
-        // Clients go away as they like; this is for somebody who wonders about one.
+        // Clients disconnect at any time; this is for an operator who looks into one.
         tracing::debug!(%error, "a connection ended early");
     }
 }

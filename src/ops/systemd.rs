@@ -1,4 +1,4 @@
-//! What a supervisor is told: systemd's notification protocol (sd_notify(3)), for `Type=notify` units.
+//! Notifications to the supervisor: systemd's notification protocol (sd_notify(3)), for `Type=notify` units.
 //!
 //! Without `NOTIFY_SOCKET` in the environment, which is everywhere but under systemd, nothing happens.
 
@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// The program does its work now; `status` is what `systemctl status` shows.
+/// The program does its work now; `systemctl status` shows `status`.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
@@ -71,7 +71,7 @@ mod tests {
         futures::future::join(feeding, watching).await;
     }
 
-    /// Is nothing by itself: the test below runs it in a process whose environment it can set.
+    /// Does nothing by itself: the test below runs it in a process with an environment that it can set.
     #[tokio::test]
     async fn in_a_unit_of_its_own() {
         if std::env::var_os("NOTIFY_SOCKET").is_some() {

@@ -75,7 +75,7 @@ impl Running {
 
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // A server that closes with unread bytes resets the connection: what came before counts.
+    // A server that closes with unread bytes resets the connection: the bytes before that count.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }

@@ -1,4 +1,4 @@
-//! One entity: the primary, what is recorded of it, and what reconciling it would do now.
+//! One entity: the primary, its footprint, and the plan of reconciling it now.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -113,7 +113,7 @@ pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(Tab
     Ok((known, primary))
 }
 
-/// Reads what there is to know of an entity.
+/// Builds the report on an entity.
 pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str) -> Result<EntityReport, Problem> {
     let (table, primary) = primary(api, table, pk, rk)?;
     let engine = api.board.engine().ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;

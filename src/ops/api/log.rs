@@ -1,4 +1,4 @@
-//! What is logged.
+//! The log level.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -27,7 +27,7 @@ pub(super) async fn change(State(api): State<Api>, Extension(actor): Extension<A
     Ok(Json(Log { level: api.log.filter() }))
 }
 
-/// Changes what is logged.
+/// Changes the log level.
 pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), Problem> {
     api.log.change(level).map_err(|error| Problem::unusable(error.to_string()))?;
     tracing::warn!(target: AUDIT, level = api.log.filter(), peer = %actor.peer, claimed = actor.claimed(), "audit: log level changed");

@@ -1,8 +1,8 @@
-//! `/api/v1`: what the dashboard shows and does, as JSON.
+//! `/api/v1`: the data and actions of the dashboard, as JSON.
 //!
 //! Reading is plain data from the [board](super::board), or a few storage requests for an entity or the front of a
 //! poison queue. Changing sends jobs and handles poison; each change is one line in the log. The [`Guard`](super::Guard)
-//! decides who may; nothing here asks again. `docs/openapi.json` is made from the types in these files.
+//! decides on the rights; nothing here asks again. `docs/openapi.json` is made from the types in these files.
 
 mod config;
 mod entity;
@@ -35,9 +35,9 @@ use crate::ports::Stores;
 use crate::settings::Settings;
 use crate::telemetry::LogControl;
 
-/// What the API works on.
+/// Components of the API.
 pub struct ApiParts {
-    /// What operators look at.
+    /// The board of the operators.
     pub board: Arc<Board>,
     /// All settings beside the catalog.
     pub settings: Arc<Settings>,
@@ -45,14 +45,14 @@ pub struct ApiParts {
     pub stores: Stores,
     /// The configuration in force, secrets hidden.
     pub config: Arc<RwLock<Value>>,
-    /// What is logged.
+    /// Control of the log level.
     pub log: LogControl,
     /// Changes under way: waited for when the program ends.
     pub changes: TaskTracker,
 }
 
 impl ApiParts {
-    /// What applications use as well.
+    /// The client that applications use as well.
     pub(super) fn client(&self) -> Client {
         Client::new(self.stores.clone(), self.board.catalog(), self.settings.queues.clone())
     }
@@ -63,7 +63,7 @@ impl ApiParts {
     }
 }
 
-/// What the API works on, shared.
+/// The components of the API, shared.
 pub type Api = Arc<ApiParts>;
 
 /// The routes of `/api/v1`, for [`Server::bind`](super::Server::bind).

@@ -139,7 +139,7 @@ pub(crate) struct Failed {
     pub(crate) error: String,
 }
 
-/// What is done to messages.
+/// Action on messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
     Requeue,
@@ -196,7 +196,8 @@ pub(crate) async fn front(api: &Api, shown: &Shown) -> Result<Poison, Problem> {
     Ok(poison)
 }
 
-/// Does what takes a while beside the runtime: bodies come from whoever may send jobs, and leases are renewed here.
+/// Runs long computations beside the runtime: bodies come from any sender with the right to send jobs, and leases are
+/// renewed here.
 pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     let ended = tokio::task::spawn_blocking(work).await;
     ended.map_err(|error| Problem::not_yet(format!("the poison queue could not be shown: {error}")))

@@ -32,7 +32,7 @@ impl Problem {
         Self { status: StatusCode::BAD_REQUEST, error: error.into() }
     }
 
-    /// What it names is not known.
+    /// The named thing is not known.
     pub(crate) fn unknown(error: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, error: error.into() }
     }

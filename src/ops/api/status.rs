@@ -92,7 +92,7 @@ pub(crate) fn status_of(board: &Board) -> Status {
     }
 }
 
-/// The tasks of the program. Each shows by what it does that it lives.
+/// The tasks of the program. Each shows by its activity that it lives.
 fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
     let receivers = queues.iter().map(|queue| Task {
         name: format!("receiver of {}", queue.queue),

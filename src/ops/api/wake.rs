@@ -1,4 +1,4 @@
-//! The doorbell: whoever has put messages says so, and idle queues are asked at once.
+//! The doorbell: a sender of messages reports them, and idle queues are asked at once.
 
 use axum::Json;
 use axum::extract::State;

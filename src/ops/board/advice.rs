@@ -1,14 +1,14 @@
-//! What to change where a partition or queue is asked for more than it takes. Pure.
+//! Advice where a partition or queue gets more requests than its target. Pure.
 
 use crate::catalog::{Catalog, DatedRef, Form, Members, Rows, View};
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
 use crate::reconcile::footprint;
 
-/// Entities per second that one bucket should be left with: half of what a partition takes.
+/// Entities per second that one bucket should be left with: half of a partition's target.
 const ROOM: f64 = 1_000.0;
 
-/// What to change. `peak` is in entities, or requests of a queue, per second.
+/// The advised change. `peak` is in entities, or requests of a queue, per second.
 pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, partition: Option<&str>, peak: f64) -> String {
     let Some(partition) = partition else {
         let shards = buckets(peak);

@@ -1,4 +1,4 @@
-//! The board: what is told to it, and snapshots of it.
+//! The board: reports to it, and snapshots of it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -25,11 +25,11 @@ use crate::reconcile::{AuditRecord, Engine, ItemChange};
 use crate::settings::QueueSettings;
 use crate::worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard, WorkerStatus};
 
-/// What a board is made of.
+/// Components of a board.
 pub struct BoardParts {
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// What is derived.
+    /// The catalog.
     pub catalog: Arc<Catalog>,
     /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
@@ -37,22 +37,22 @@ pub struct BoardParts {
     pub readiness: Arc<dyn Readiness>,
     /// Whether the stores answer.
     pub health: Arc<dyn StoreHealth>,
-    /// What the stores answered.
+    /// Meter of the stores.
     pub meter: Arc<dyn StorageMeter>,
 }
 
-/// What there is once the worker runs.
+/// Handles on the worker, once it runs.
 #[derive(Clone)]
 pub struct Work {
     /// The worker's state.
     pub status: StatusBoard,
-    /// What does the work, for plans.
+    /// The engine, for plans.
     pub engine: Arc<Engine>,
     /// Rings at its queues.
     pub doorbell: Doorbell,
 }
 
-/// What operators look at.
+/// The data of the operators' dashboard.
 pub struct Board {
     parts: BoardParts,
     /// When the program started (monotonic).
@@ -105,7 +105,7 @@ impl Board {
         *self.work.write().unwrap_or_else(PoisonError::into_inner) = Some(work);
     }
 
-    /// What does the work; nothing while the program waits for its stores.
+    /// The engine; nothing while the program waits for its stores.
     pub fn engine(&self) -> Option<Arc<Engine>> {
         self.work().map(|work| work.engine)
     }
@@ -119,7 +119,7 @@ impl Board {
         self.work.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is derived.
+    /// The catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -132,7 +132,8 @@ impl Board {
         }
     }
 
-    /// Measures what is not told to it, for ever: sample by sample, poison by its counts, audits by their records.
+    /// Measures the figures that are not reported to it, for ever: sample by sample, poison by its counts, audits by
+    /// their records.
     pub async fn keep(&self, stores: &crate::ports::Stores, wait: impl Fn() -> Duration) {
         keep::keep(self, stores, wait).await;
     }
@@ -156,7 +157,7 @@ impl Board {
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
         let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.carries == "jobs").collect();
-        // A queue's count includes what is in flight; it is measured now and then, what is in flight is known.
+        // A queue's count includes messages in flight; it is measured now and then, the number in flight is known.
         let waiting = |queue: &&&QueueNow| queue.messages.map(|messages| messages.max(queue.in_flight as u64));
         let known = !jobs.is_empty() && jobs.iter().all(|queue| queue.messages.is_some());
         let reasons = self.parts.readiness.reasons();
@@ -200,7 +201,7 @@ impl Board {
         paces.map_or(Pace::Unknown, |paces| Pace::PerSecond(paces.iter().sum()))
     }
 
-    /// The views whose last audit left items wrong.
+    /// The views with items left wrong by their last audit.
     fn drift(&self) -> Vec<(String, u64)> {
         let catalog = self.catalog();
         let series = lock(&self.views);
@@ -250,12 +251,12 @@ impl Board {
         lock(&self.hot).now(self.slot(), &self.catalog(), most)
     }
 
-    /// What throttles and is left alone now, the longest first.
+    /// Lanes withheld now since they throttle, the longest first.
     pub fn holds(&self) -> Vec<Hold> {
         self.parts.meter.holds()
     }
 
-    /// What the requests cost.
+    /// The cost of the requests.
     pub fn costs(&self) -> Costs {
         lock(&self.costs).now()
     }
@@ -294,7 +295,7 @@ impl Board {
             .collect()
     }
 
-    /// What the last audits found, as they were kept.
+    /// Records the findings of the last audits.
     pub(super) fn audited(&self, records: &[AuditRecord]) {
         let catalog = self.catalog();
         let mut series = lock(&self.views);
@@ -394,7 +395,7 @@ impl Observer for Board {
 }
 
 impl Board {
-    /// Puts an error down to the views whose items are not as they should be because of it.
+    /// Attributes an error to the views with items out of step because of it.
     fn blame(&self, delivery: &Delivered) {
         let Some(error) = &delivery.error else { return };
         let catalog = self.catalog();

@@ -1,7 +1,7 @@
-//! What the requests cost. Pure.
+//! Cost of the requests. Pure.
 //!
-//! An estimate for judging a catalog by, not a bill: requests alone, at list prices, without what data and traffic cost.
-//! On the embedded store it is what the same requests would cost on Azure.
+//! An estimate for judging a catalog by, not a bill: requests alone, at list prices, without the cost of data and traffic.
+//! On the embedded store it is the cost of the same requests on Azure.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ pub struct ServiceCost {
     pub per_million_jobs: Option<f64>,
 }
 
-/// What is kept: what was billed, slot by slot, and what jobs cost.
+/// The billed requests, slot by slot, and the cost of jobs.
 #[derive(Debug, Default)]
 pub(super) struct CostSeries {
     samples: VecDeque<(u64, Billed)>,
@@ -61,7 +61,7 @@ impl CostSeries {
         self.billed = self.billed.plus(billed);
     }
 
-    /// What was sent until the end of a slot.
+    /// The requests sent until the end of a slot.
     pub(super) fn sampled(&mut self, ended: u64, billed: Billed) {
         self.samples.push_back((ended, billed));
         while self.samples.len() > SLOTS + 1 {

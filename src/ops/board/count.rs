@@ -1,4 +1,4 @@
-//! What the board measures, as metrics.
+//! The board's figures, as metrics.
 
 use jiff::Timestamp;
 use metrics::gauge;
@@ -15,14 +15,14 @@ pub(super) fn poison(queue: &QueueName, messages: u64) {
     gauge!(names::POISON_MESSAGES, names::QUEUE => queue.as_str().to_owned()).set(messages as f64);
 }
 
-/// What the last audit of a view left wrong.
+/// The items left wrong by the last audit of a view.
 #[expect(clippy::cast_precision_loss, reason = "2^53 items do not exist, and a time is told in seconds")]
 pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::DRIFT_ITEMS, names::VIEW => view.as_str().to_owned()).set(drift as f64);
     gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
-/// What was asked of each account in a slot, and what of it is left alone.
+/// The requests to each account in a slot, and its withheld lanes.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
 pub(super) fn accounts(accounts: &[AccountName], busiest: &[Busy], holds: &[Hold]) {
     for account in accounts {

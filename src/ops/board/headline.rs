@@ -45,7 +45,7 @@ pub struct SilentWorker {
     pub since: jiff::Timestamp,
 }
 
-/// What the headline is made of.
+/// Inputs of the headline.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Situation {
     /// Why the program does not do its work.
@@ -58,13 +58,13 @@ pub(super) struct Situation {
     pub(super) pace: Pace,
     /// Poisoned messages; `None` until measured.
     pub(super) poisoned: Option<u64>,
-    /// Views whose last audit left items wrong, and how many.
+    /// Views with items left wrong by their last audit, and how many.
     pub(super) drift: Vec<(String, u64)>,
     /// Other workers that are silent, and for how long.
     pub(super) silent: Vec<(String, Duration)>,
 }
 
-/// What is known of how long the jobs that wait may take.
+/// Estimate of how long the waiting jobs may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) enum Pace {
     /// Every job is being run: they end when they end, which may be soon or, of a backfill, late.
@@ -97,7 +97,7 @@ pub(super) fn headline(situation: &Situation) -> Headline {
     Headline { mood, text, notes: news.map(|(_, text)| text).collect() }
 }
 
-/// What the last audits left wrong. Repaired or not since: the next audit says.
+/// The items left wrong by the last audits. Repaired or not since: the next audit says.
 fn drifted(views: &[(String, u64)]) -> Option<String> {
     let items: u64 = views.iter().map(|(_, items)| items).sum();
     let noun = if items == 1 { "item" } else { "items" };

@@ -10,15 +10,15 @@ use super::{SLOT, SLOTS};
 use crate::catalog::Catalog;
 use crate::model::AccountName;
 
-/// What one partition or queue takes per second: entities of 1 KiB, messages (Azure: Storage targets).
+/// Target of one partition or queue per second: entities of 1 KiB, messages (Azure: Storage targets).
 pub const TARGET: f64 = 2_000.0;
 /// Most that are kept.
 const KEPT: usize = 256;
-/// Busy enough to be advised about: half of what it takes, or one request in a hundred refused for it.
+/// Busy enough for advice: half of its target, or one request in a hundred refused for it.
 const BUSY: f64 = 0.5;
 const REFUSED: f64 = 0.01;
 
-/// What was asked of one partition or queue for a while.
+/// Requests to one partition or queue for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
     /// The account.
@@ -77,7 +77,7 @@ struct Peak {
 }
 
 impl HotSeries {
-    /// What a slot that has ended brought.
+    /// Records the busiest of a slot that has ended.
     #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
     pub(super) fn sampled(&mut self, number: u64, busiest: Vec<Busy>) {
         self.0.retain(|_, peak| peak.seen + SLOTS as u64 > number);

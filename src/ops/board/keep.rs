@@ -1,4 +1,4 @@
-//! The task that measures what nobody tells the board.
+//! The task that measures the figures that are not reported to the board.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::model::AccountName;
 use crate::ports::{ErrorClass, Missing, Stores};
 use crate::reconcile::audit_records;
 
-/// How often it is asked what audits have found.
+/// Interval between reads of audit findings.
 const AUDITS: Duration = Duration::from_mins(1);
 /// How long after a message was poisoned its queue is counted again.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
             }
             tokio::select! {
                 biased;
-                // A message was poisoned here: what was added up meanwhile is set right, once a second at most.
+                // A message was poisoned here: the count added up meanwhile is corrected, once a second at most.
                 () = board.recount.notified() => sleep(RECOUNT_AFTER).await,
                 () = sleep(wait()) => {}
             }
@@ -53,7 +53,7 @@ pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Dura
     tokio::join!(sampling, counting, auditing);
 }
 
-/// Takes over what audits, whoever ran them, have found: one request for each account with sources.
+/// Takes over the findings of audits, of any worker: one request for each account with sources.
 async fn audits(board: &Board, stores: &Stores) {
     let catalog = board.catalog();
     let accounts: BTreeSet<AccountName> = catalog.declared().into_values().map(|(_, source)| source.account().clone()).collect();
@@ -61,7 +61,7 @@ async fn audits(board: &Board, stores: &Stores) {
         let Ok(account) = stores.account(&name) else { continue };
         match audit_records(account.tables.as_ref(), &catalog).await {
             Ok(records) => board.audited(&records),
-            // What was not migrated yet was not audited either.
+            // An account that was not migrated yet was not audited either.
             Err(error) => tracing::debug!(account = %name, %error, "what audits found cannot be read"),
         }
     }

@@ -1,5 +1,5 @@
-//! What operators look at: recent jobs, an hour of figures for every queue and storage service, what is busiest, what it
-//! costs, and a headline.
+//! The operators' data: recent jobs, an hour of figures for every queue and storage service, the busiest partitions, the
+//! cost, and a headline.
 //!
 //! ```text
 //!   worker ── delivery ended, items changed ──▶ journal (recent jobs), series (10 s slots, one hour)
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Everything is bounded: the journal by a number of jobs, a series by the number of its slots. Nothing here waits
-//! but the one task that measures. A program without HTTP has no board, and its worker tells nobody anything.
+//! but the one task that measures. A program without HTTP has no board, and its worker reports nothing.
 
 mod advice;
 #[expect(clippy::module_inception, reason = "the board itself, beside what it is made of")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::model::QueueName;
 
-/// What poison queues held when they were last asked. One that could not be asked keeps its last count.
+/// Counts of the poison queues when they were last asked. One that could not be asked keeps its last count.
 #[derive(Debug, Default)]
 pub(super) struct PoisonCounts(BTreeMap<QueueName, u64>);
 

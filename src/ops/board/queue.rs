@@ -10,7 +10,7 @@ use super::lag::Lags;
 use super::{RECENT, SLOT, SLOTS};
 use crate::worker::{Carries, Delivered, Ending, QueueStatus, ReceiverState};
 
-/// What is kept of one queue.
+/// The series of one queue.
 #[derive(Debug, Default)]
 pub(super) struct QueueSeries {
     slots: VecDeque<Slot>,
@@ -135,7 +135,7 @@ impl QueueSeries {
         }
     }
 
-    /// What the worker's status says.
+    /// Records the worker's status.
     pub(super) fn sampled(&mut self, number: u64, status: &QueueStatus) {
         let renewed = status.renewals.saturating_sub(self.renewals);
         self.renewals = status.renewals;
@@ -146,7 +146,7 @@ impl QueueSeries {
         slot.renewals += renewed;
     }
 
-    /// The slot with a number. The last one but for what is measured a moment after its slot has ended.
+    /// The slot with a number. The last one, except for figures measured a moment after their slot has ended.
     fn slot(&mut self, number: u64) -> &mut Slot {
         let before = self.slots.iter().rposition(|slot| slot.number <= number);
         let mut at = before.map_or(0, |at| if self.slots[at].number == number { at } else { at + 1 });

@@ -12,7 +12,7 @@ use crate::model::AccountName;
 use crate::telemetry::latency::Latencies;
 use crate::telemetry::trail::Billed;
 
-/// Says what is known where requests are sent.
+/// Figures of the layers around the adapters.
 pub trait StorageMeter: Send + Sync {
     /// The accounts.
     fn accounts(&self) -> Vec<AccountName>;
@@ -23,7 +23,7 @@ pub trait StorageMeter: Send + Sync {
     /// The partitions and queues that were asked for most since this was last called.
     fn busiest(&self) -> Vec<Busy>;
 
-    /// What is left alone for a while since it throttles, longest first.
+    /// Lanes withheld for a while since they throttle, longest first.
     fn holds(&self) -> Vec<Hold>;
 
     /// Everything that was sent since the program started, by how it is billed.
@@ -42,14 +42,14 @@ pub struct Hold {
     pub remaining_seconds: f64,
 }
 
-/// What one service of an account answered since the program started.
+/// Answers of one service of an account since the program started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTally {
     /// The account.
     pub account: AccountName,
     /// `table`, `queue` or `blob`.
     pub service: &'static str,
-    /// Did what was asked.
+    /// Successful requests.
     pub ok: u64,
     /// Said no: a conflict, an unmet condition, nothing there (4xx).
     pub refused: u64,
@@ -118,15 +118,15 @@ pub struct ServiceSlot {
 }
 
 type Key = (AccountName, &'static str);
-/// The last tally, and what each slot brought.
+/// The last tally, and the figures of each slot.
 type Kept = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
 
-/// What is kept of every service.
+/// The series of every service.
 #[derive(Debug, Default)]
 pub(super) struct StorageSeries(BTreeMap<Key, Kept>);
 
 impl StorageSeries {
-    /// What a slot that has ended brought.
+    /// Records the tallies of a slot that has ended.
     pub(super) fn sampled(&mut self, number: u64, tallies: Vec<ServiceTally>) {
         for tally in tallies {
             let (last, slots) = self.0.entry((tally.account.clone(), tally.service)).or_insert_with(|| (zero(&tally), VecDeque::new()));

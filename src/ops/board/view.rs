@@ -1,4 +1,4 @@
-//! What happens to the items of a view.
+//! Item changes of a view.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 use super::{RECENT, SLOT};
 use crate::reconcile::Action;
 
-/// What is kept of one view: its totals and the last minute.
+/// The figures of one view: its totals and the last minute.
 #[derive(Debug, Default)]
 pub(super) struct ViewSeries {
     totals: [u64; 3],
     slots: VecDeque<(u64, [u64; 3])>,
     last_error: Option<(Timestamp, String)>,
-    /// What the last audit left wrong, and when it ended.
+    /// The items left wrong by the last audit, and its end.
     audited: Option<(u64, Timestamp)>,
 }
 
@@ -75,7 +75,7 @@ impl ViewSeries {
         self.last_error = Some((at, error.to_owned()));
     }
 
-    /// What its last audit left wrong.
+    /// The items left wrong by its last audit.
     pub(super) fn drift(&self) -> Option<u64> {
         self.audited.map(|(drift, _)| drift)
     }

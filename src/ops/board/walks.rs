@@ -1,6 +1,6 @@
 //! Jobs about whole tables that are under way: how far each is.
 //!
-//! What is known is what this worker did a part of. A job goes on where its message says, with whichever worker gets it: one that
+//! Only jobs that this worker did a part of are known. A job goes on where its message says, with whichever worker gets it: one that
 //! was not seen here for a while goes on elsewhere, or has ended there, and is forgotten.
 
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ impl Walks {
         }
     }
 
-    /// Those under way, in the order of what they go over.
+    /// Those under way, in the order of their scopes.
     pub(super) fn now(&self, now: Timestamp) -> Vec<WalkNow> {
         let recent = |walk: &Walk| Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER;
         let mut walks: Vec<(&String, &Walk)> = self.0.iter().filter(|(_, walk)| recent(walk)).collect();

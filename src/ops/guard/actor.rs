@@ -1,4 +1,4 @@
-//! Who sent a request, for the audit lines of the log.
+//! The sender of a request, for the audit lines of the log.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,21 +9,21 @@ use super::origin;
 /// Longest text of a forwarding header that is told, in bytes.
 const CLAIM_BYTES: usize = 128;
 
-/// Who sent a request, as the connection says.
+/// The sender's address, by the connection.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::ops) struct Peer(pub(in crate::ops) IpAddr);
 
 impl Peer {
-    /// Nobody's address, where the connection does not say.
+    /// A placeholder, where the connection has no address.
     pub(super) const NOBODY: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 }
 
-/// Who asks for a change: each audit line tells of it.
+/// The originator of a change: each audit line names it.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
     /// The other end of the connection.
     pub(crate) peer: IpAddr,
-    /// For whom a proxy says that it asks. Anybody can write it.
+    /// The client that a proxy claims to ask for. Any sender can write it.
     claimed: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Actor {
         Self { peer: peer.0, claimed }
     }
 
-    /// For whom a proxy says that it asks, for a field of the log.
+    /// The client that a proxy claims to ask for, for a field of the log.
     pub(crate) fn claimed(&self) -> Option<&str> {
         self.claimed.as_deref()
     }

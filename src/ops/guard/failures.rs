@@ -12,7 +12,7 @@ const AGAIN: Duration = Duration::from_secs(6);
 /// Most addresses that are remembered. Beyond, the one that failed longest ago is forgotten.
 const ADDRESSES: usize = 4_096;
 
-/// How often each address failed lately. Nothing here keeps a right token out: whoever shares an address with a guesser (a proxy, a
+/// How often each address failed lately. Nothing here keeps a right token out: a client that shares an address with a guesser (a proxy, a
 /// sidecar, loopback) is let in as ever. That guessing is hopeless is the work of a token's length.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<BTreeMap<IpAddr, Debt>>);

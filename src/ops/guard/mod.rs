@@ -1,8 +1,9 @@
-//! Who may ask what.
+//! Access control.
 //!
 //! | | reading | changing |
 //! | --- | --- | --- |
-//! | on loopback, under a name of this machine, not through a proxy | everybody | operator's token or session, and not from another site's page |
+//! | on loopback, under a name of this machine, not through a proxy | everyone | operator's token or session, and not from another site's
+//! page |
 //! | anywhere else | a token or session | the same |
 //!
 //! There are two tokens: the operator's, and one that only reads, for scraping. A session is a cookie that `POST /login` gives for
@@ -52,7 +53,7 @@ pub struct Guard {
     sessions: Arc<Sessions>,
 }
 
-/// Who asks, for pages to show what they may do.
+/// The rights of a visitor, for pages to show the allowed actions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visitor {
     /// They have a session: their forms will be let through.
@@ -61,7 +62,7 @@ pub(crate) struct Visitor {
     pub(crate) can_sign_in: bool,
 }
 
-/// What is known of a request before it is let through.
+/// The known facts of a request before it is let through.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     method: &'a Method,
@@ -114,7 +115,7 @@ impl Guard {
         match origin::origin(headers) {
             Origin::Same => Ok(()),
             Origin::Unsaid if reads || by_token.is_some() => Ok(()),
-            // A link from elsewhere may lead here; what it leads to cannot be read by the page it is on.
+            // A link from elsewhere may lead here; the page that it is on cannot read the target.
             Origin::Other if reads => Ok(()),
             Origin::Other | Origin::Unsaid => Err(Refusal::OtherSite),
         }
@@ -134,7 +135,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Compares a token that an address sent; what it allows.
+    /// Compares a token that an address sent; returns its rights.
     fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<Rights, Refusal> {
         if let Some(rights) = given.and_then(|given| self.tokens.rights(given)) {
             return Ok(rights);
@@ -226,7 +227,7 @@ fn wants_a_page(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// What the login form sends.
+/// The fields of the login form.
 #[derive(Deserialize)]
 pub(super) struct Login {
     token: SecretString,

@@ -9,13 +9,13 @@ use axum::http::{HeaderMap, Version, header};
 pub(super) enum Origin {
     /// A page of this server.
     Same,
-    /// Another site's page, or one whose origin is hidden.
+    /// Another site's page, or one with a hidden origin.
     Other,
     /// No browser, or one that says nothing.
     Unsaid,
 }
 
-/// Where a request comes from: what the browser says by itself (`Sec-Fetch-Site`) before `Origin`.
+/// The origin of a request: by the browser's own header (`Sec-Fetch-Site`) before `Origin`.
 pub(super) fn origin(headers: &HeaderMap) -> Origin {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if headers.contains_key("sec-fetch-site") {
@@ -32,7 +32,7 @@ pub(super) fn origin(headers: &HeaderMap) -> Origin {
 }
 
 /// Whether a request names this machine as its host. Another name that leads here is how a foreign page would
-/// read what loopback lets everybody read (DNS rebinding).
+/// read the data that loopback serves without a token (DNS rebinding).
 pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST).and_then(|value| value.to_str().ok()) else { return true };
     let name = match host.strip_prefix('[') {
@@ -55,7 +55,7 @@ pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
     version < Version::HTTP_11 || ADDED_BY_PROXIES.iter().any(|name| headers.contains_key(*name))
 }
 
-/// For whom a proxy says that it asks. Anybody can write it.
+/// The client that a proxy claims to ask for. Any sender can write it.
 pub(super) fn forwarded_for(headers: &HeaderMap) -> Option<&str> {
     ["x-forwarded-for", "forwarded", "x-real-ip"].into_iter().find_map(|name| headers.get(name)?.to_str().ok())
 }

@@ -45,7 +45,8 @@ impl Sessions {
         cookie(&secret, LASTS)
     }
 
-    /// What the session allows that a request belongs to. Digests are looked up, so the time taken says nothing of secrets.
+    /// The rights of the session that a request belongs to. Digests are looked up, so the time taken says nothing of
+    /// secrets.
     pub(super) fn rights(&self, headers: &HeaderMap, now: Duration) -> Option<Rights> {
         let sessions = self.lock();
         let of = |secret: &str| sessions.get(&<[u8; 32]>::from(Sha256::digest(secret))).filter(|session| session.end > now);

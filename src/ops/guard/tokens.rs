@@ -1,9 +1,9 @@
-//! The tokens, and what each of them allows.
+//! The tokens and their rights.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-/// What a request may do.
+/// Rights of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rights {
     /// Read.
@@ -46,7 +46,7 @@ impl Tokens {
         self.bell.is_some_and(|bell| same(&bell, &Sha256::digest(given).into()))
     }
 
-    /// What a token allows; nothing where it is none of them. Both are compared always.
+    /// The rights of a token; nothing where it is none of them. Both are compared always.
     pub(super) fn rights(&self, given: &str) -> Option<Rights> {
         let given: [u8; 32] = Sha256::digest(given).into();
         let is = |expected: Option<[u8; 32]>| same(&expected.unwrap_or_default(), &given) & expected.is_some();

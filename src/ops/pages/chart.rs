@@ -17,7 +17,7 @@ const SPANS: [usize; 5] = [30, 60, 90, 180, SLOTS];
 
 /// A chart of the last hour.
 pub(super) struct Chart<'a> {
-    /// What it shows.
+    /// Its title.
     pub(super) title: &'a str,
     /// The unit of its values.
     pub(super) unit: &'a str,
@@ -33,7 +33,7 @@ impl Chart<'_> {
         let span = span(self.lines.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0));
         let (mut paths, mut keys, mut data) = (String::new(), String::new(), Vec::new());
         for (position, (name, class, values)) in self.lines.iter().enumerate() {
-            // What is nothing all the time would only hide the others on the ground line.
+            // A line that is zero all the time would only hide the others on the ground line.
             let nothing = position > 0 && values.iter().flatten().all(|value| *value <= 0.0);
             if position == 0 {
                 let _ = write!(paths, "<path class=\"area {class}\" d=\"{}\"/>", path(values, top, span, Shape::Area));

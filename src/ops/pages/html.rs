@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write};
 
 use crate::model::unprintable::is_unprintable;
 
-/// A text for a page, between tags or in a quoted attribute: what HTML means something by is escaped, and so are
+/// A text for a page, between tags or in a quoted attribute: characters with a meaning in HTML are escaped, and so are
 /// characters that turn the direction of writing, or are not seen.
 pub(super) struct Text<T>(pub(super) T);
 

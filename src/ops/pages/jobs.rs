@@ -18,7 +18,7 @@ use crate::worker::Ending;
 /// Jobs on one page.
 const PAGE: usize = 50;
 
-/// What is searched for.
+/// The search terms.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Search {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What every page has around it.
+//! The frame of every page.
 
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -24,7 +24,7 @@ pub(super) struct Page {
     pub(super) title: String,
     /// Where it is among [`PLACES`].
     pub(super) place: &'static str,
-    /// What it shows, as HTML.
+    /// Its content, as HTML.
     pub(super) body: String,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn problem(place: &'static str, problem: &Problem, visitor: Visitor) 
 }
 
 /// A table in a box of its own: `heads` are names of columns, with `n` in front where they hold numbers ("n:Lag").
-/// `about` says what it is, for those who hear it.
+/// `about` describes it, for screen readers.
 pub(super) fn table(about: &str, heads: &[&str], rows: &str) -> String {
     let heads: String = heads
         .iter()

@@ -1,9 +1,9 @@
-//! The live parts of the first page, made once for all who watch.
+//! The live parts of the first page, made once for all watchers.
 //!
 //! ```text
 //!   watcher ─┐
-//!   watcher ─┼─ every 2 s ─▶ the parts as one event: made by whoever asks first, shared by all,
-//!   watcher ─┘               and not sent again to somebody who has them
+//!   watcher ─┼─ every 2 s ─▶ the parts as one event: made by the first to ask, shared by all,
+//!   watcher ─┘               and not sent again to a watcher that has them
 //! ```
 
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ const SILENT: u32 = 7;
 /// Most pages that are told at once; others can be reloaded.
 const WATCHERS: usize = 256;
 
-/// What the watchers share.
+/// State shared by the watchers.
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) api: Api,
@@ -42,7 +42,7 @@ pub(super) struct Live {
 /// Charts, and the slot that they were made in.
 type Charts = (u64, Arc<str>);
 
-/// What was made last, and when (since the program started).
+/// The event made last, and when (since the program started).
 #[derive(Default)]
 struct Made {
     at: Option<Duration>,
@@ -102,7 +102,7 @@ impl Live {
 }
 
 impl Watcher {
-    /// What is sent next; nothing once the program ends.
+    /// The next event to send; nothing once the program ends.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         loop {
             if self.has.is_some() {

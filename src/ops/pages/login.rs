@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::layout::Page;
 use crate::ops::guard::Visitor;
 
-/// What happened before.
+/// The earlier attempt.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Before {
     #[serde(default)]

@@ -3,13 +3,13 @@
 //! ```text
 //!   GET  /  /jobs  /poison  /entity  /views  /storage  /system       pages
 //!   GET  /queues/NAME  /hour  /storage/hour                          one queue; an hour as a table
-//!   GET  /events                                the live parts of `/`, made once for all who watch
+//!   GET  /events                                the live parts of `/`, made once for all watchers
 //!   GET  /charts  /jobs/list  /storage/now      parts that a page asks for again
-//!   POST /poison/…  /entity/reconcile  /system/log   changes, then a redirect to what they changed
+//!   POST /poison/…  /entity/reconcile  /system/log   changes, then a redirect to the changed thing
 //! ```
 //!
-//! Everything a page needs comes from this server: one style sheet and one script, embedded. Whatever comes from data
-//! goes through `html::Text`: nothing else puts text into a page. What a page shows is bounded, however much there is.
+//! Everything a page needs comes from this server: one style sheet and one script, embedded. All text from data
+//! goes through `html::Text`: nothing else puts text into a page. The length of a page is bounded for any amount of data.
 
 mod change;
 mod chart;
@@ -67,7 +67,7 @@ pub fn routes(api: Api) -> Router {
         .merge(shared)
 }
 
-/// What everybody may see before showing a token: the way in, and what it looks like.
+/// Routes that need no token: the login page and its assets.
 pub(super) fn open() -> Router {
     Router::new()
         .route("/login", get(login::page))

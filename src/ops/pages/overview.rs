@@ -59,7 +59,7 @@ fn headline(status: &Status) -> String {
         Text(&status.headline.text),
         words::count(jobs, "queue"),
         words::count(status.view_count as u64, "view"),
-        // In whole minutes: what is announced must not change by itself.
+        // In whole minutes: announced text must not change by itself.
         words::lasting(std::time::Duration::from_secs(status.running_seconds / 60 * 60)),
     );
     if !status.headline.notes.is_empty() {

@@ -18,7 +18,7 @@ use crate::worker::poison::ShownBody;
 
 const REASONS: [&str; 5] = ["exhausted", "permanent", "undecodable", "expired", "foreign"];
 
-/// What is shown, and what was done before.
+/// The selection shown, and the action before.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Asked {
     #[serde(default)]
@@ -31,7 +31,7 @@ pub(super) struct Asked {
     going_on: Option<u8>,
 }
 
-/// What is meant to be done, and to what: a form's fields, in which `id` may come more than once.
+/// The requested action and its messages: a form's fields, in which `id` may come more than once.
 #[derive(Debug, Default)]
 pub(super) struct Meant {
     pub(super) what: String,

@@ -1,4 +1,4 @@
-//! The stores: requests and latency, what is asked for most, what is left alone, and what it costs.
+//! The stores: requests and latency, the busiest partitions, withheld lanes, and cost.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ pub(super) async fn page(State(api): State<Api>, Extension(visitor): Extension<V
     Page { title: "Storage".to_owned(), place: "/storage", body }.answer(visitor)
 }
 
-/// What changes on the page.
+/// The part of the page that changes.
 pub(super) async fn part(State(api): State<Api>) -> Html<String> {
     Html(now(&api.board))
 }

@@ -14,7 +14,7 @@ use super::words;
 use crate::ops::api::{Api, Status, status_of};
 use crate::ops::guard::Visitor;
 
-/// What happened before.
+/// The earlier action.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Before {
     #[serde(default)]

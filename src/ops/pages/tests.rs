@@ -1,4 +1,4 @@
-//! What every page keeps.
+//! Invariants of every page.
 
 #[test]
 fn pages_ask_nobody_else_for_anything_and_have_nothing_inline() {
