@@ -1,5 +1,5 @@
 //! The composition: parses the command line, reads the configuration, opens the stores and hands each command
-//! what it works on. The only place that names adapters.
+//! its context. The only place that names adapters.
 //!
 //! ```text
 //!   arguments ─▶ configuration ─▶ stores (adapter, observe, circuit, pace, retry) ─▶ a command ─▶ exit code
@@ -59,7 +59,7 @@ const BOARD_EVERY: Duration = Duration::from_secs(15);
 /// How long a command that was interrupted may take to end in order.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// How long one part of a walk over a table takes that somebody waits for.
+/// How long one part of a walk over a table takes in a command that a person watches.
 const WATCHED_PART: Duration = Duration::from_secs(1);
 
 /// How long changes that operators began are waited for at the end.
@@ -70,7 +70,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Where standard output or error is closed there is nobody to tell.
+            // Where standard output or error is closed there is no reader.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
         }
@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
     ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
 }
 
-/// How much is logged. A demonstration tells its story by itself: what the worker says beside it is for `-v`.
+/// How much is logged. A demonstration tells its story by itself: the worker's own log lines are for `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
     let told = matches!(cli.command, Command::Demo(_)) && verbose == 0;
@@ -89,7 +89,7 @@ fn verbosity(cli: &Cli) -> Verbosity {
 
 /// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
-    // What runs for long logs and traces as its configuration says, which is read first.
+    // A command that runs for long logs and traces as its configuration says, which is read first.
     let loaded = match &cli.command {
         Command::Run(_) => Some(load(&cli.global, out, Warnings::Said)?),
         _ => None,
@@ -137,7 +137,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             if !command.ends_in_order() {
                 return Ok(Exit::Interrupted);
             }
-            // What it has done so far it says itself; a second signal ends it at once.
+            // The command reports its own progress; a second signal ends it at once.
             parts.context.stop.cancel();
             tokio::select! {
                 biased;
@@ -179,7 +179,7 @@ async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow:
     }
 }
 
-/// What the global options ask to be loaded.
+/// The configuration request that the global options make.
 fn request(global: &Global) -> Request {
     // A variable that is set to nothing, as templates of containers do, names nothing.
     let folder = global.config.clone().filter(|folder| !folder.as_os_str().is_empty());
@@ -187,7 +187,7 @@ fn request(global: &Global) -> Request {
     Request { account_check: Some(stores::check), ..Request::of_process(folder, profile, global.set.clone()) }
 }
 
-/// Whether a command says what the configuration is warned about.
+/// Whether a command prints the warnings about the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Warnings {
     Said,
@@ -219,11 +219,11 @@ struct Parts {
     chance: Arc<dyn Chance>,
     /// The configuration in force, secrets hidden.
     config: Arc<RwLock<serde_json::Value>>,
-    /// What is logged.
+    /// Control of the log level.
     log: LogControl,
     /// Changes that operators began.
     changes: TaskTracker,
-    /// What all jobs may hold in memory, whatever catalog they run by.
+    /// Memory budget of all jobs, under any catalog.
     memory: Arc<MemoryBudget>,
 }
 
@@ -259,12 +259,12 @@ impl Parts {
         Ok(Arc::new(catalog))
     }
 
-    /// What commands about whole tables work on: they know the views that were retired as well.
+    /// The context of commands about whole tables: they know the views that were retired as well.
     async fn recorded_context(&self) -> anyhow::Result<Context> {
         Ok(Context { catalog: self.recorded_catalog().await?, ..self.context.clone() })
     }
 
-    /// Waits until no worker acknowledges jobs by an older catalog any more: what it wrote after its primary was passed would be in
+    /// Waits until no worker acknowledges jobs by an older catalog any more: its writes behind a passed primary would be in
     /// no new view. Refuses where the catalog is not the recorded one.
     async fn without_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
@@ -336,7 +336,7 @@ impl Parts {
         Arc::new(Engine::new(self.engine_parts(catalog)).within(Arc::clone(&self.memory)))
     }
 
-    /// An engine for somebody who waits: walks over tables tell often how far they are.
+    /// An engine for a command that a person watches: walks over tables report their progress often.
     fn watched_engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
         Arc::new(Engine::new(self.engine_parts(catalog)).in_parts_of(WATCHED_PART).within(Arc::clone(&self.memory)))
     }

@@ -1,4 +1,4 @@
-//! Whether the program does its work, as readiness tells it: put together from what its parts say.
+//! Readiness of the program, from the state of its parts.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
 /// lost requests.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How far the program is, and what it looks at to say so.
+/// The phase of the program, and the parts that its readiness depends on.
 pub(super) struct Condition {
     phase: Mutex<Phase>,
     shutdown: CancellationToken,

@@ -19,7 +19,7 @@ pub enum ConnectError {
     /// An account that cannot be opened.
     #[error("the accounts of the configuration cannot be opened")]
     Accounts(#[source] Box<dyn Error + Send + Sync>),
-    /// The store lacks what the catalog needs.
+    /// The store lacks tables, queues or containers of the catalog.
     #[error("the store cannot be brought up to date")]
     Migration(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -27,13 +27,15 @@ pub enum ConnectError {
 /// Reads a configuration and opens its accounts, with retries and pacing as the worker has them. Nothing is sent yet: a wrong
 /// key shows at the first request. The embedded store blocks for the disk here.
 ///
-/// What the catalog needs (tables, queues, containers) is created by `evenkeel migrate up`, by a worker, or by [`prepare_store`].
+/// The catalog's tables, queues and containers are created by `evenkeel migrate up`, by a worker, or by
+/// [`prepare_store`].
 pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     open(request).map(|(client, _)| client)
 }
 
-/// Creates what the catalog needs and is not there, as a worker does at its start (a view is not retired or replaced by it): for tests of applications, which have an embedded
-/// store of their own. Does nothing where all is there.
+/// Creates the missing tables, queues and containers of the catalog, as a worker does at its start (a view is not
+/// retired or replaced by it): for tests of applications, which have an embedded store of their own. Does nothing where
+/// all is there.
 pub async fn prepare_store(request: &Request) -> Result<(), ConnectError> {
     let (_, migrator) = open(request)?;
     migrator.up(Consent::Additions, |_| {}).await.map_err(|error| ConnectError::Migration(error.into()))

@@ -1,8 +1,9 @@
-//! The engine in force: what the worker executes by. Exchanged when the catalog grows while the program runs, and when another
+//! The engine in force, which executes the worker's jobs. Exchanged when the catalog grows while the program runs, and
+//! when another
 //! generation is recorded that the catalog fits.
 //!
-//! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. One whose engine was exchanged
-//! meanwhile is followed by a `sync` with the new one; one whose catalog is not the recorded one any more comes again.
+//! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. A run with an engine exchanged
+//! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -44,7 +45,7 @@ struct NotRecorded {
 struct TooNew;
 
 impl Current {
-    /// An engine whose catalog is the recorded one, and perhaps the first of all, by a look begun at `sent`.
+    /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
     pub(super) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = CatalogLease::new(in_force.generation, first, sent, clock);
         Self { in_force: RwLock::new(in_force), lease, met: Mutex::default() }
@@ -65,7 +66,7 @@ impl Current {
         &self.lease
     }
 
-    /// Puts another engine into force, whose catalog a look begun at `sent` found recorded.
+    /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
     pub(super) fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = next;
@@ -82,7 +83,7 @@ impl Current {
         self.engine().primary_of(job)
     }
 
-    /// Notes what a run met that the catalog is too old for, and asks for a look at the record.
+    /// Notes a generation that the catalog is too old for, and asks for a look at the record.
     fn note(&self, failure: &Failure) {
         if let Some(OutdatedCatalog { view, found, .. }) = failure.cause.downcast_ref() {
             let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +114,8 @@ fn not_recorded(recorded: u32) -> Failure {
     Failure::new(FailureClass::OutdatedCatalog, "comparing the catalog with the recorded one", NotRecorded { recorded })
 }
 
-/// What follows a run whose engine was exchanged meanwhile: the new one sees to what the old one did not know.
+/// The follow-up of a run with an engine exchanged meanwhile: the new engine handles the views that the old one did not
+/// know.
 async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result<Outcome, Failure>) -> Result<Outcome, Failure> {
     let job = match work {
         Work::Job(job @ (Job::Put(_) | Job::Delete { .. } | Job::Archive { .. } | Job::Restore { .. } | Job::Move { .. })) => job,
@@ -130,7 +132,7 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
         let sync = Work::Job(Job::Sync { primary, looks: Looks::Doubtful });
         match engine.execute(&sync, delivery).await {
             Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
-            // The run's own end counts for more than a key that somebody else has.
+            // A permanent failure of the sync (a key conflict, say) counts only where the run itself ended well.
             Err(failure) if ended.is_ok() => return Err(failure),
             Ok(_) | Err(_) => {}
         }

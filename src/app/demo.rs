@@ -51,7 +51,7 @@ async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &Cancellatio
     let board = parts.board(&condition);
     let settings = &parts.context.settings.http;
     let server = match parts.server(settings, &condition, &board, metrics.clone()).await {
-        // A demonstration is not worth a quarrel about a port that nobody asked for.
+        // A demonstration does not fail for a port that was not asked for.
         Err(ServerError::Bind { address, .. }) if address == USUAL => {
             let any = HttpSettings { listen: SocketAddr::new(settings.listen.ip(), 0), ..settings.clone() };
             parts.server(&any, &condition, &board, metrics).await?
@@ -61,7 +61,7 @@ async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &Cancellatio
     Ok(Serving { server, condition, board })
 }
 
-/// What serves beside the story.
+/// The parts that serve beside the story.
 struct Serving {
     server: Server,
     condition: Arc<Condition>,
@@ -124,7 +124,7 @@ async fn perform(
     Ok(exit)
 }
 
-/// Says what can be tried now, and serves until told to stop.
+/// Prints suggestions to try now, and serves until told to stop.
 async fn run_on(server: Server, folder: &Folder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
     let config = folder.path.display();
     out.say(format_args!("\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:", server.address()))?;
@@ -153,7 +153,7 @@ impl Folder {
     }
 
     /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
-    /// environment is left out: it is about somebody's real stores. Flags are about this run.
+    /// environment is left out: it may name real stores. Flags are about this run.
     fn configuration(&self, request: &Request) -> anyhow::Result<config::Loaded> {
         if let Some(other) = request.overrides.iter().find(|flag| !SETTABLE.iter().any(|section| flag.trim_start().starts_with(section))) {
             return Err(UsageError::new(format!(
@@ -186,7 +186,7 @@ fn quoted(path: &Path) -> anyhow::Result<String> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed lies in the folder for temporary files, which is emptied without us.
+        // The remainder lies in the folder for temporary files, which the system empties.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! What is said when a command ends with an error, and which exit code it gets.
+//! The report of a command that ends with an error, and its exit code.
 
 use std::io;
 
@@ -7,20 +7,20 @@ use crate::cli::advice::advice;
 use crate::cli::output::printable;
 use crate::cli::{Exit, Output, Tone};
 
-/// Says on standard error what failed, why, and what to do about it.
+/// Reports on standard error the failure, its causes, and the remedy.
 pub(super) fn report(error: &anyhow::Error, out: &mut Output) -> Exit {
     if closed_pipe(error) {
-        // Whoever read the results has read enough (`| head`).
+        // The reader of the results has read enough (`| head`).
         return Exit::Done;
     }
-    // Where standard error is closed as well there is nobody to tell.
+    // Where standard error is closed as well there is no reader.
     let _ = say(error, out);
     exit(error)
 }
 
 fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
     let label = out.aside_tone(Tone::Bad, "error");
-    // Messages may span lines of our own making; what came from outside was escaped where it was taken in.
+    // Messages may span lines of our own making; text from outside was escaped where it was taken in.
     out.complain(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
         out.complain(format_args!("  caused by: {}", printable(&cause.to_string())))?;

@@ -1,7 +1,7 @@
 //! The workers of one store know of each other: each writes a row of the table EvenkeelMigrations now and then, and tells which of the
 //! others have fallen silent. Times are the table service's own, so that no clock of a worker matters.
 //!
-//! Nothing rests on it but what operators are told: a worker that cannot write its row works as ever.
+//! Nothing rests on it but reports to operators: a worker that cannot write its row works as ever.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::ports::{Condition, Query, StoreError, TableOperation, TableStore, all
 const PARTITION: &str = "worker";
 /// How often a row is written, some seconds more or less.
 const EVERY: Duration = Duration::from_secs(30);
-/// A worker whose row is older than that of who looks by this hangs, or is gone: it has missed three of its turns.
+/// A worker with a row older than the observer's own by this hangs, or is gone: it has missed three of its turns.
 const SILENT: SignedDuration = SignedDuration::from_secs(120);
-/// A row that is older than this is deleted: who knows of the worker has been told.
+/// A row that is older than this is deleted: every other worker has reported it by then.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
 
 /// One worker's row, and where the others' are.
@@ -38,7 +38,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(super) async fn keep(parts: &Parts, name: &str, board: Option<&Board>, end: &CancellationToken) {
     let Some(fleet) = Fleet::of(parts, name) else { return };
     end.run_until_cancelled(fleet.watch(parts, board)).await;
-    // Whoever misses it for a while does no harm.
+    // A row that stays for a while does no harm.
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
 }
 
@@ -88,13 +88,13 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Ends in order: nobody misses this worker.
+    /// Ends in order: this worker is not reported as silent.
     async fn leave(&self) {
         self.forget(std::slice::from_ref(&self.own)).await;
     }
 }
 
-/// Which workers are silent, and which rows nobody needs any more, by the time of the own row. Pure.
+/// Which workers are silent, and which rows are no longer needed, by the time of the own row. Pure.
 fn judge(own: &EntityKey, rows: &[(EntityKey, Timestamp)]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let Some((_, now)) = rows.iter().find(|(key, _)| key == own) else { return (Vec::new(), Vec::new()) };
     let (mut silent, mut forgotten) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A run may end well only while the lease holds. All that it wrote was written before that, so less than [`TRUST`] after the look was
-//! begun, and so less than [`TRUST`] after whatever was recorded since. A backfill that begins later sees it. What no lease covers is
+//! begun, and so less than [`TRUST`] after any later record. A backfill that begins later sees it. A run without a lease is
 //! not acknowledged: its message comes again, to a worker that has the new view. No clock is compared with another.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) enum Standing {
     Outdated(u32),
 }
 
-/// What the last look at the record found.
+/// Result of the last look at the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     /// The generation in force.
@@ -95,7 +95,7 @@ impl CatalogLease {
         self.wanted.notify_one();
     }
 
-    /// Waits until somebody asks for a look.
+    /// Waits until a look is asked for.
     pub(super) async fn asked(&self) {
         self.wanted.notified().await;
     }

@@ -1,4 +1,4 @@
-//! What is known where requests are sent, as the board asks for it.
+//! Figures of the layers around the adapters, for the board.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::telemetry::trail::Billed;
 /// Most partitions and queues of one account that are told of at a time.
 const BUSIEST: usize = 32;
 
-/// What one account's adapter can be asked.
+/// Handles on the layers of one account's adapter.
 #[derive(Clone)]
 pub(super) struct Metered {
     /// The account, or the sink.
     pub(super) account: AccountName,
     /// The services that it has.
     pub(super) services: &'static [Service],
-    /// What was sent to it.
+    /// Requests sent to it.
     pub(super) counts: Arc<RequestCounts>,
-    /// What of it is left alone.
+    /// Its lanes withheld for a while.
     pub(super) pace: Arc<Pace>,
 }
 

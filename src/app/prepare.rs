@@ -33,7 +33,8 @@ pub(super) struct Prepared {
     pub(super) sent: Duration,
 }
 
-/// Applies what is pending as far as it only adds, or refuses to; returns the record that the worker's catalog now is.
+/// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
+/// now agrees with.
 pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
     let pending = migrator.pending(Consent::Additions).await?;
     if !pending.is_empty() && !settings.auto {
@@ -45,13 +46,13 @@ pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clo
     let sent = clock.monotonic();
     let record = migrator.catalog_record().await?;
     if !migrator.is_recorded(&record)? {
-        // Somebody has recorded another one meanwhile: what that means is seen by looking again.
+        // Another record was made meanwhile: the next look shows its effect.
         return Err(MigrationError::Contended(1).into());
     }
     Ok(Prepared { record, sent })
 }
 
-/// As [`prepare`], but waits for stores that do not answer, or let nobody in yet, as long as it takes. `waiting` is
+/// As [`prepare`], but waits for stores that do not answer, or refuse the credentials yet, as long as it takes. `waiting` is
 /// told for which store.
 pub(super) async fn persistently(
     migrator: &Migrator,

@@ -43,7 +43,7 @@ async fn look(parts: &Parts, current: &Current) -> Result<Gone, MigrationError> 
     Migrator::new(context.stores.clone(), &context.settings, catalog, Arc::clone(&context.clock))?.missing_tables().await
 }
 
-/// Says what has changed.
+/// Logs the changes.
 fn tell(known: &Gone, gone: &Gone) {
     for (account, table) in gone.difference(known) {
         tracing::error!(%account, %table, "declared table: it does not exist; jobs that need it wait until `evenkeel migrate up` has made it anew");

@@ -1,7 +1,7 @@
 //! Reading the configuration again while the program runs (SIGHUP).
 //!
 //! Taken over: the log level; the polling, the retries and the patience of the worker; the retries of storage requests;
-//! tables, views and archives that were added. Whatever else changed is named, and waits for a restart: queues and
+//! tables, views and archives that were added. All other changes are named, and wait for a restart: queues and
 //! accounts are opened at the start, and a view that changed or went is a migration that every worker has to follow.
 //! A configuration with a mistake changes nothing.
 
@@ -25,7 +25,7 @@ const TUNED: [&str; 6] =
 /// Keys of the catalog: taken over where it grew.
 const CATALOG: [&str; 4] = ["tables.", "views.", "archives.", "retention."];
 
-/// What a reload works on.
+/// The context of a reload.
 pub(super) struct Reload<'a> {
     pub(super) parts: &'a Parts,
     pub(super) request: &'a Request,
@@ -34,7 +34,7 @@ pub(super) struct Reload<'a> {
 }
 
 impl Reload<'_> {
-    /// Reads the configuration again and takes over what can be.
+    /// Reads the configuration again and takes over the settings that can change.
     pub(super) async fn reload(&self) {
         let loaded = match config::load(self.request) {
             Ok(loaded) => loaded,
@@ -60,7 +60,7 @@ impl Reload<'_> {
     /// Takes over a catalog that grew. Whether it is in force now.
     async fn grow(&self, loaded: &Loaded) -> bool {
         let old = self.watch.current.engine();
-        // Nothing runs by a catalog that is not the recorded one: whichever fits the record may take its place.
+        // Nothing runs by a catalog that is not the recorded one: any that fits the record may take its place.
         let drained = self.watch.current.lease().newer().is_some();
         let added = match growth(old.catalog(), &loaded.catalog) {
             Err(changed) if drained => changed,
@@ -92,7 +92,7 @@ impl Reload<'_> {
     }
 
     async fn taken_over(&self, loaded: &Loaded) -> anyhow::Result<u32> {
-        // The watch must not take this worker's own migration for somebody else's.
+        // The watch must not take this worker's own migration for another worker's.
         let _alone = self.watch.changing.lock().await;
         let context = &self.parts.context;
         let catalog = Arc::new(loaded.catalog.clone());
@@ -106,7 +106,7 @@ impl Reload<'_> {
     }
 }
 
-/// What a catalog has that another had not; what changed or is gone, where anything did. Pure.
+/// The additions of a catalog over another; the changes and removals instead, where there are any. Pure.
 fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
     let names = |catalog: &Catalog| -> BTreeMap<String, String> {
         let wide = |table| if catalog.wide.contains(table) { ", wide" } else { "" };

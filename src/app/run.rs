@@ -41,7 +41,7 @@ const TEND_AGAIN: Duration = Duration::from_mins(2);
 /// Works off the queues until told to stop, or until idle.
 pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
     let hangups = Hangups::listen();
-    // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nobody
+    // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nothing
     // reads it, and nothing would keep its memory bounded.
     let metrics = if args.no_http { None } else { Some(ops::install()?) };
     let parts = Parts::open(loaded, log)?;
@@ -91,7 +91,7 @@ fn server_error(error: ServerError) -> anyhow::Error {
     }
 }
 
-/// Says where it stores, what it receives from and where it listens.
+/// Logs the store, the queues to receive from and the address to listen on.
 fn announce(parts: &Parts, server: Option<&Server>) {
     for (account, place) in &parts.opened.places {
         tracing::info!(%account, %place, "stores in");
@@ -117,7 +117,7 @@ struct Daemon<'a> {
     hangups: tokio::sync::Mutex<Hangups>,
 }
 
-/// What a run did.
+/// Totals of a run.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Summary {
     #[serde(flatten)]
@@ -185,7 +185,7 @@ impl Daemon<'_> {
         let (mut worker, current) = self.parts.worker(prepared, self.board.as_ref())?;
         let tuning = worker.tuning();
         self.condition.working(worker.status());
-        // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops what is over.
+        // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention.
         let next = self.parts.tend(&current).await;
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
         let (board, changing) = (self.board.as_deref(), tokio::sync::Mutex::default());
@@ -251,7 +251,7 @@ impl Daemon<'_> {
 }
 
 impl Parts {
-    /// What sees to the tables by date of a catalog.
+    /// The keeper of a catalog's tables by date.
     pub(super) fn keeper<'c>(&self, catalog: &'c Catalog) -> Keeper<'c> {
         let Context { settings, stores, clock, .. } = &self.context;
         Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues)
@@ -270,7 +270,7 @@ impl Parts {
         wait
     }
 
-    /// A worker whose catalog has the recorded generations; it tells the board what it does.
+    /// A worker with a catalog of the recorded generations; it reports to the board.
     pub(super) fn worker(&self, prepared: &Prepared, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
         let (context, Prepared { record, sent }) = (&self.context, prepared);
         let mut catalog = Catalog::clone(&context.catalog);

@@ -26,9 +26,9 @@ pub(super) async fn interrupted() -> &'static str {
     }
 }
 
-/// Cancels at the first signal; ends the process at the second, whatever it is doing. Never returns.
+/// Cancels at the first signal; ends the process at the second, in any state. Never returns.
 ///
-/// Leases of what was in work then run out by themselves, as after a crash.
+/// Leases of messages in work then run out by themselves, as after a crash.
 pub(super) async fn obey(shutdown: &CancellationToken) -> std::convert::Infallible {
     let signal = interrupted().await;
     tracing::info!(signal, "told to stop: finishing what is in work; a second signal exits at once");

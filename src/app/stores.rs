@@ -30,7 +30,7 @@ pub(super) struct Opened {
     pub(super) stores: Stores,
     /// Their circuits.
     pub(super) circuits: Arc<Circuits>,
-    /// What can be asked of each.
+    /// Handles on the layers of each.
     metered: Vec<Metered>,
     /// How each tries requests again.
     retries: Vec<Arc<RwLock<Schedule>>>,
@@ -39,7 +39,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// What the stores answer, for a board.
+    /// The figures of the stores, for a board.
     pub(super) fn meter(&self) -> Meter {
         Meter(self.metered.clone())
     }

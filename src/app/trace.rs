@@ -1,4 +1,4 @@
-//! From settings to what sends spans.
+//! The span exporter, from settings.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> 
     Ok(Some(Traces::begin(options).context("setting up [traces]")?))
 }
 
-/// Reads `name=value,name=value`. What is wrong is said without the value: it may be a secret.
+/// Reads `name=value,name=value`. Errors do not contain the value: it may be a secret.
 fn headers_of(text: &str) -> anyhow::Result<HashMap<String, String>> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let pair = |pair: &str| match pair.split_once('=') {

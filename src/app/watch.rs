@@ -13,21 +13,21 @@ use crate::ops::board::Board;
 
 /// How often the record is read: often enough for a lease to outlive two reads that fail.
 const EVERY: Duration = Duration::from_secs(4);
-/// How soon again where somebody waits for it and the store fails.
+/// Delay before the next look where one is asked for and the store fails.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What the watch looks at.
+/// The context of the watch.
 pub(super) struct Watch<'a> {
     pub(super) parts: &'a Parts,
     pub(super) migrator: &'a Migrator,
     pub(super) current: &'a Current,
     pub(super) board: Option<&'a Board>,
-    /// Held by whoever changes the catalog in force, so that nobody takes its migration for somebody else's.
+    /// Held during every change of the catalog in force, so that its migration is not taken for another worker's.
     pub(super) changing: tokio::sync::Mutex<()>,
 }
 
 impl Watch<'_> {
-    /// Looks now and then, and whenever somebody asks, for ever.
+    /// Looks now and then, and on request, for ever.
     pub(super) async fn keep(&self) -> std::convert::Infallible {
         let lease = self.current.lease();
         let mut pause = EVERY;
@@ -54,7 +54,7 @@ impl Watch<'_> {
         let InForce { generation: own, engine } = self.current.in_force();
         self.tell_met().await?;
         let recorded = self.migrator.recorded_generation().await?;
-        // A record that is gone says nothing against the catalog in force; whoever writes it anew is noticed.
+        // A record that is gone says nothing against the catalog in force; a new record is noticed.
         if recorded == own || recorded == 0 {
             self.current.lease().confirm(own, sent);
             return Ok(());
@@ -81,7 +81,7 @@ impl Watch<'_> {
     pub(super) fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
         let recorded = record.generations(&catalog);
         let before = std::mem::replace(&mut catalog.generations, recorded);
-        // A record that was restored from a copy has lost count: what this worker made is not a stranger's.
+        // A record that was restored from a copy has lost count: this worker's own generations are not another's.
         for (view, generation) in before.current {
             if let Some(now) = catalog.generations.current.get_mut(&view) {
                 *now = generation.max(*now);

@@ -22,7 +22,7 @@ use crate::model::{AccountName, EntityKey, QueueName, TableName};
 use crate::ports::{Query, Stores, TableOperation};
 use crate::reconcile::EngineParts;
 
-/// Before the n-th operation somebody does something else first.
+/// Runs something else before the n-th operation.
 #[derive(Default)]
 struct Meddle {
     armed: Mutex<Option<(u64, BoxFuture<'static, ()>)>>,
@@ -51,7 +51,7 @@ struct House {
 }
 
 impl House {
-    /// An account whose employee 1 is in step with the first catalog.
+    /// An account with employee 1 in step with the first catalog.
     async fn new() -> (Self, Arc<Current>) {
         let weather = Arc::new(Meddle::default());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -115,7 +115,7 @@ impl House {
         rows.iter().map(|row| property(&row.entity)).collect()
     }
 
-    /// Fails unless the new view has just what the primaries say.
+    /// Fails unless the new view agrees with the primaries.
     async fn in_step(&self, story: &str) {
         let mails = self.of_all("Employees", |entity| entity.text("Mail").unwrap().to_owned()).await;
         let items = self.of_all("Bymail", |entity| entity.key.rk.to_string()).await;
@@ -142,7 +142,7 @@ fn put(rk: &str, mail: &str) -> Work {
     work(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
 
-/// Each changes what the new view has to say.
+/// Each changes the content of the new view.
 fn jobs() -> [Work; 4] {
     [
         put("1", "new"),
@@ -239,7 +239,7 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
     current.lease().confirm(2, house.clock.monotonic());
     current.execute(&backfill, &house.delivery(2)).await.unwrap();
 
-    // What was recorded before the job was sent is known before it is begun, however fresh the lease is.
+    // A record made before the job was sent is known before the job is begun, however fresh the lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
     let looked = async {
         current.lease().asked().await;
