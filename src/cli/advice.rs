@@ -1,10 +1,10 @@
-//! What to do about an error, where the program can know.
+//! Advice on errors, where the program can give it.
 
 use super::exit::{AbsentStore, store_error};
 use crate::migrations::MigrationError;
 use crate::ports::{ErrorClass, Missing, StoreError};
 
-/// What to do about an error, where the program can know: decided by the errors in its chain.
+/// The remedy for an error, where the program knows one: decided by the errors in its chain.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(store) = store_error(cause) {

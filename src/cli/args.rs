@@ -88,7 +88,7 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
-/// What becomes of an embedded store that is not there.
+/// Treatment of an embedded store that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnAbsentStore {
     /// The command only reads: there is nothing to read.
@@ -100,7 +100,7 @@ pub(crate) enum OnAbsentStore {
 }
 
 impl Command {
-    /// What becomes of an embedded store that is not there.
+    /// Treatment of an embedded store that does not exist.
     pub(crate) const fn absent_store(&self) -> OnAbsentStore {
         match self {
             Self::Get(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_) | Self::Audit(_) | Self::Poison(_) => OnAbsentStore::Refuse,
@@ -117,7 +117,7 @@ impl Command {
         }
     }
 
-    /// Whether it ends by itself when it is interrupted, with what it has done so far.
+    /// Whether it ends by itself when it is interrupted, and reports the part done so far.
     pub(crate) const fn ends_in_order(&self) -> bool {
         matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_))
     }

@@ -36,7 +36,7 @@ pub struct AuditArgs {
     pub queue: Option<QueueName>,
 }
 
-/// Compares the items of some tables' primaries with what they should be, here or as jobs.
+/// Compares the items of some tables' primaries with their expected state, here or as jobs.
 pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
     let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
     whole_tables::say_if_none(&tables, out)?;

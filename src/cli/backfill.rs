@@ -35,7 +35,7 @@ pub struct BackfillArgs {
     pub queue: Option<QueueName>,
 }
 
-/// What became of one table.
+/// Result for one table.
 #[derive(Debug, Serialize)]
 struct Done<'a> {
     table: &'a TableName,

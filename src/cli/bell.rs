@@ -1,7 +1,7 @@
 //! Ringing at a worker of the same configuration, where one listens: it looks at its queue at once.
 //!
-//! What is sent is no token: a key that is derived from it, and good for ringing alone. Whoever listens on the port in the worker's
-//! place learns nothing that changes anything.
+//! The request carries no token, but a key that is derived from it, and good for ringing alone. A program that listens on the port in the
+//! worker's place gains no right to change anything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::model::QueueName;
 use crate::ops::bell_key;
 use crate::settings::HttpSettings;
 
-/// How long a worker may take to answer: nobody waits for a bell.
+/// How long a worker may take to answer: no command waits for a bell.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Rings, where that can be done: without a worker, or a token, the queue is asked in its time.
@@ -37,7 +37,7 @@ async fn post(address: SocketAddr, key: &str, body: &str) -> std::io::Result<()>
         body.len()
     );
     stream.write_all(request.as_bytes()).await?;
-    // It has rung when it answers, whatever it says.
+    // It has rung when it answers, with any status.
     stream.read_exact(&mut [0; 12]).await.map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! What commands work on.
+//! The context of commands.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::settings::Settings;
 
 use super::UsageError;
 
-/// What commands work on.
+/// The context of a command.
 #[derive(Clone)]
 pub struct Context {
     /// All settings beside the catalog.
@@ -21,15 +21,15 @@ pub struct Context {
     pub catalog: Arc<Catalog>,
     /// The stores, retried and counted.
     pub stores: Stores,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Cancelled when the user wants the command to end: one that has done something says what, and ends with
+    /// Cancelled when the user wants the command to end: one that has done something reports it, and ends with
     /// [`Exit::Interrupted`](super::Exit::Interrupted).
     pub stop: CancellationToken,
 }
 
 impl Context {
-    /// The table that somebody typed: a known one in any case, else one of the account `main`, or of the
+    /// The table for a name typed by a user: a known one in any case, else one of the account `main`, or of the
     /// account before a colon (`archive:OldEmployees`).
     pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let (account, name) = match typed.split_once(':') {
@@ -48,7 +48,7 @@ impl Context {
         }
     }
 
-    /// What applications use as well.
+    /// The client that applications use as well.
     pub fn client(&self) -> Client {
         Client::new(self.stores.clone(), Arc::clone(&self.catalog), self.settings.queues.clone())
     }

@@ -13,15 +13,15 @@ use crate::worker::WorkerError;
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what was asked: 0.
+    /// Success: 0.
     Done,
     /// It did not, or not all: 1.
     Failed,
     /// The command line or the configuration is wrong; nothing was started: 2.
     Usage,
-    /// Derived data is not what it should be: 3.
+    /// Derived data differs from its expected state: 3.
     Drift,
-    /// The store cannot be reached, or does not let anybody in: 4.
+    /// The store cannot be reached, or refuses the credentials: 4.
     Unreachable,
     /// The recorded catalog is not the configured one: 5.
     Outdated,
@@ -29,7 +29,7 @@ pub enum Exit {
     Interrupted,
 }
 
-/// What the help of every command ends with.
+/// End of every command's help.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 5 another catalog is recorded, \
                               130 interrupted.";
 

@@ -1,8 +1,8 @@
-//! What the help of a command ends with.
+//! The end of a command's help.
 
 use super::exit::EXIT_CODES;
 
-/// Examples (what one types, and what it does), then the exit codes.
+/// Examples (an input and its effect), then the exit codes.
 pub(super) fn after(examples: &[(&str, &str)]) -> String {
     let mut text = String::from("Examples:\n");
     for (command, meaning) in examples {

@@ -101,7 +101,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Migrates as soon as the store answers; what was done.
+/// Migrates as soon as the store answers; the changes made.
 async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Change>, Result<(), MigrationError>) {
     let consent = if args.retire { Consent::Replacement } else { Consent::Recovery };
     let started = context.clock.monotonic();
@@ -116,7 +116,7 @@ async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &m
         }
         if !told {
             told = true;
-            // Where nobody listens it is waited for all the same.
+            // Where output is closed it is waited for all the same.
             let _ = out.say(format_args!(
                 "The store does not answer yet: waiting for it, {} s at most (--wait). {}",
                 args.wait.as_secs(),
@@ -171,7 +171,7 @@ mod tests {
     use crate::migrations::tests::{catalog, migrator, world};
     use crate::ports::{Clock as _, ErrorClass, Stores};
 
-    /// Nobody listens until a while after the start.
+    /// A store that listens only a while after the start.
     struct Starting {
         clock: SystemClock,
         takes: Duration,
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Migrates with this patience a store that takes twenty seconds to start; whether that succeeded, and what was said.
+    /// Migrates with this patience a store that takes twenty seconds to start; whether that succeeded, and the output.
     async fn migrated(wait: Duration) -> (bool, String) {
         let clock = SystemClock::new();
         let world = world(Arc::new(Starting { clock, takes: Duration::from_secs(20) }));

@@ -1,8 +1,8 @@
-//! The command line: one file per command, each with its arguments, its help and what it does.
+//! The command line: one file per command, each with its arguments, its help and its action.
 //!
-//! A command takes what it needs ([`Context`]: settings, catalog, stores, clock) and writes results to an
+//! A command takes its dependencies ([`Context`]: settings, catalog, stores, clock) and writes results to an
 //! [`Output`]. It names no adapter and reads no clock of its own, so a test runs it on any store. Errors come
-//! back as `anyhow` chains; [`Exit`] says which number they are for scripts and [`advice`] what to do about them.
+//! back as `anyhow` chains; [`Exit`] gives their exit code for scripts and [`advice`] their remedy.
 //!
 //! Results go to standard output, everything else to standard error. With `--json` a result is one JSON value,
 //! or one per line where a command lists many.

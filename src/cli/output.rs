@@ -1,6 +1,6 @@
 //! Where results go: standard output, as text for people or JSON for machines.
 //!
-//! What is only said (progress, hints, what a command is about to do) goes to standard error and is left
+//! Text beside the results (progress, hints, announcements) goes to standard error and is left
 //! out with `-q`.
 
 use std::fmt::Display;
@@ -39,7 +39,7 @@ pub enum Format {
     Json,
 }
 
-/// What a piece of text stands for; a colour on a terminal, nothing elsewhere.
+/// Meaning of a piece of text; a colour on a terminal, nothing elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// A heading.
@@ -126,7 +126,7 @@ impl Output {
         if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{}", upright(text)) }
     }
 
-    /// Complains on standard error, whatever was asked for.
+    /// Complains on standard error, also with `-q`.
     pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self.aside.writer, "{}", upright(text))
     }
@@ -141,7 +141,8 @@ impl Output {
         paint(self.aside.colour, tone, text)
     }
 
-    /// Writes rows in columns that are aligned by what they take on a terminal (a Korean letter takes two places), under a heading; nothing where there is no row.
+    /// Writes rows in columns that are aligned by their width on a terminal (a Korean letter takes two places), under a heading; nothing
+    /// where there is no row.
     pub fn columns<const N: usize>(&mut self, heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
         self.table(&heading.map(str::to_owned), &rows)
@@ -193,7 +194,8 @@ pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
 }
 
-/// Whatever is printed, and however it came there: nothing turns the direction of writing. The colours of a terminal stay.
+/// Removes characters that turn the direction of writing from all output, of any source. The colours of a terminal
+/// stay.
 fn upright(text: impl Display) -> String {
     escaped(&text.to_string(), is_format, |safe, c| safe.extend(c.escape_default()))
 }
@@ -217,7 +219,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// A writer whose text can be read afterwards.
+    /// A writer that keeps its text to be read afterwards.
     #[derive(Clone, Default)]
     pub(crate) struct Paper(Arc<Mutex<Vec<u8>>>);
 

@@ -26,7 +26,7 @@ pub struct PlanArgs {
     pub rk: Key,
 }
 
-/// Shows what reconciling a primary would do now, without doing it.
+/// Shows the plan of reconciling a primary now, without executing it.
 pub async fn plan(args: &PlanArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
     let table = context.known_table(&args.table)?;
     let primary = Primary { table: table.table, key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };

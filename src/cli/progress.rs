@@ -62,7 +62,7 @@ impl Progress {
                 let template = format!("{{spinner}} {{msg}}: {{human_pos}}{of} {things}, {{rate}}, {{elapsed}}");
                 if let Ok(style) = ProgressStyle::with_template(&template) {
                     bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
-                        // What cannot be written is not shown.
+                        // Text that cannot be written is not shown.
                         let _ = write!(text, "{:.0}/s", state.per_sec());
                     }));
                 }

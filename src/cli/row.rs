@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{Row, odata};
 
-/// What every row has, in the order in which people look for it; its properties follow in the order of their names.
+/// Fields of every row, in the order in which people look for them; its properties follow in the order of their names.
 const FIRST: [&str; 4] = ["odata.etag", "PartitionKey", "RowKey", "Timestamp"];
 
 /// A row as OData JSON.

@@ -1,4 +1,4 @@
-//! `evenkeel run`: the arguments. What it does is composed in `app`.
+//! `evenkeel run`: the arguments. Its action is composed in `app`.
 
 use std::time::Duration;
 

@@ -81,7 +81,7 @@ struct Refused<'a> {
     error: &'a str,
 }
 
-/// What became of the lines so far.
+/// Results of the lines so far.
 #[derive(Default)]
 struct Tally {
     sent: u64,
@@ -131,7 +131,8 @@ impl Submission<'_> {
         Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
     }
 
-    /// Reads, checks and sends: what is on its way is bounded, and results come in the order of the lines.
+    /// Reads, checks and sends: the number of requests on their way is bounded, and results come in the order of the
+    /// lines.
     async fn pump(
         &self,
         lines: Lines<impl AsyncBufRead + Unpin>,
@@ -144,14 +145,14 @@ impl Submission<'_> {
         let mut on_their_way = FuturesOrdered::new();
         let mut more = true;
         loop {
-            // What is on its way goes on while the next line is waited for: its writer may never send another.
+            // Requests on their way go on while the next line is waited for: its writer may never send another.
             tokio::select! {
                 biased;
                 Some((number, result)) = on_their_way.next(), if !on_their_way.is_empty() => {
                     self.tell(number, &result?, tally, progress.as_deref_mut(), out)?;
                 }
                 () = self.context.stop.cancelled(), if more => {
-                    // What is on its way is waited for and told.
+                    // Requests on their way are waited for and reported.
                     more = false;
                     tally.interrupted = true;
                 }
@@ -183,7 +184,7 @@ impl Submission<'_> {
         }
     }
 
-    /// Counts and tells what became of a line.
+    /// Counts and reports the result of a line.
     fn tell(
         &self,
         line: u64,

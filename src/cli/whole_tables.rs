@@ -1,4 +1,5 @@
-//! What commands about whole tables share: which tables are meant, the job of one, and in whose name it is done here.
+//! Common parts of commands about whole tables: the selection of tables, the job of one, and its delivery when it is
+//! run here.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use crate::model::{QueueName, TableName, ViewName};
 use crate::ports::all_tables;
 use crate::reconcile::{Delivery, audited_primaries};
 
-/// The tables whose primaries are meant: one, those of a view, or every one with views. Of a view over a range these are the one's
-/// and the many's, of a view of tables by date all that there are. Views that were retired count as well: what they derived is to go.
+/// The selected tables of primaries: one, those of a view, or every one with views. Of a view over a range these are the one's
+/// and the many's, of a view of tables by date all that there are. Views that were retired count as well: their items are to go.
 pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
     if let Some(table) = table {
         return Ok(vec![context.known_table(table)?.table]);
@@ -49,7 +50,7 @@ async fn left_of(source: &Source, context: &Context) -> anyhow::Result<BTreeSet<
             let tables = all_tables(context.stores.account(&table.account)?.tables.as_ref()).await?;
             Ok(tables.contains(&table.table).then(|| table.table.clone()).into_iter().collect())
         }
-        // Without its retention nobody knows where its footprints lie.
+        // Without its retention the place of its footprints is unknown.
         Source::Dated(dated) if context.catalog.retentions.values().any(|retention| retention.source() == *dated) => {
             there(dated, context).await
         }
@@ -104,7 +105,7 @@ pub(super) async fn submit(
     Ok(Exit::Done)
 }
 
-/// In whose name a job is done here: as if it had come from the queue that carries it.
+/// The delivery of a job run here: as if it had come from the queue that carries it.
 pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context) -> anyhow::Result<Delivery> {
     let carrier = prepared(job, queue, context)?;
     let declared = context.settings.queues.iter().find(|queue| queue.shard_names().contains(&carrier.queue));
@@ -119,7 +120,7 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
     })
 }
 
-/// How far a table is. How many primaries it has is what its last audit says, where there was one.
+/// Progress over a table. The number of its primaries is that of its last audit, where there was one.
 pub(super) async fn progress(table: &TableName, context: &Context, out: &Output) -> Progress {
     let total = if out.progress() == Showing::Nothing { None } else { audited(table, context).await };
     Progress::begin(table, "primaries", total, out, &context.clock)
@@ -127,11 +128,11 @@ pub(super) async fn progress(table: &TableName, context: &Context, out: &Output)
 
 async fn audited(table: &TableName, context: &Context) -> Option<u64> {
     let account = context.stores.account(&context.catalog.table(table)?.account).ok()?;
-    // What cannot be read is not known: the command itself will say why.
+    // A read error leaves it unknown: the command itself will report the reason.
     audited_primaries(account.tables.as_ref(), table).await.ok()?.filter(|total| *total > 0)
 }
 
-/// Says what is left to do after an interruption: nothing that was done is lost, and each table can be done by itself.
+/// Reports the remaining work after an interruption: nothing done is lost, and each table can be done by itself.
 pub(super) fn say_what_is_left(verb: &str, table: &TableName, later: &[TableName], out: &mut Output) -> anyhow::Result<()> {
     let later: Vec<&str> = later.iter().map(TableName::as_str).collect();
     let later = if later.is_empty() { String::new() } else { format!("; not begun: {}", later.join(", ")) };

@@ -1,7 +1,7 @@
 //! `evenkeel demo`: a company's people on a store of its own, told step by step and checked as it goes.
 //!
 //! Nothing here is a shortcut: jobs go through the queue, the worker of `evenkeel run` executes them, and each
-//! chapter looks at what the tables hold afterwards. At the end everything derived is computed anew from the
+//! chapter looks at the contents of the tables afterwards. At the end all derived data is computed anew from the
 //! primaries and compared. `app` sets the stage: a folder with a configuration and a store, and a worker.
 
 mod args;

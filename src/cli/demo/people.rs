@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::model::EntityKey;
 use crate::model::key::KeyError;
 
-/// Somebody who works at Contoso.
+/// A member of Contoso's staff.
 #[derive(Debug, Clone)]
 pub(super) struct Person {
     pub(super) department: String,
@@ -49,13 +49,13 @@ pub(super) fn founders() -> Vec<Person> {
     ]
 }
 
-/// Somebody whose address is Jun Cao's.
+/// A person with Jun Cao's address.
 pub(super) fn namesake() -> Person {
     let jim = Person::new("Engineering", "000302", "Jim", "Cao", false);
     Person { email: "Jun.Cao@contoso.com".to_owned(), ..jim }
 }
 
-/// Two hundred who come with another company.
+/// Two hundred people who come with another company.
 pub(super) fn acquired() -> Vec<Person> {
     const FIRST: [&str; 10] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Finn", "Gül", "Hana", "Ivo", "Jae"];
     const LAST: [&str; 20] = [

@@ -1,4 +1,4 @@
-//! Where the demonstration happens: what an application and an operator would hold in their hands.
+//! The scene of the demonstration: an application's and an operator's handles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Stage {
     /// The store.
     pub stores: Stores,
-    /// What is derived.
+    /// The catalog.
     pub catalog: Arc<Catalog>,
-    /// For a look at what a reconcile would do.
+    /// For a look at the plan of a reconcile.
     pub engine: Arc<Engine>,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The queue.
     pub queue: QueueName,

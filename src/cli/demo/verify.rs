@@ -1,4 +1,4 @@
-//! Whether derived data is what it should be, found out from scratch: every primary is read, its items are
+//! Verification of derived data from scratch: every primary is read, its items are
 //! derived anew, and compared with every derived row that exists.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::ports::{Query, Stores, all_blobs, all_rows, all_tables};
 use crate::shared::{self, Owned};
 use crate::wide;
 
-/// What a comparison found.
+/// Findings of a comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Findings {
     /// How many primaries there are.
@@ -25,7 +25,7 @@ pub(super) struct Findings {
     pub(super) right: usize,
     /// Items that should exist and do not.
     pub(super) missing: Vec<ItemAddress>,
-    /// Items whose content is not what it should be.
+    /// Items with content other than the expected one.
     pub(super) different: Vec<ItemAddress>,
     /// Derived rows that nothing derives.
     pub(super) stale: Vec<(AccountName, Site)>,
@@ -40,7 +40,7 @@ impl Findings {
     }
 }
 
-/// Compares all derived data with what it should be.
+/// Compares all derived data with its expected state.
 pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result<Findings> {
     let by_date = by_date(stores, catalog).await?;
     let of_one = catalog.views.values().map(|view| &view.source);
@@ -97,9 +97,11 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
     Ok(found)
 }
 
-/// Where an item lies, which part of what lies there it is, and whose properties: several views may keep some on one entity.
+/// The site of an item, its part of the content there, and the view of its properties: several views may keep some on
+/// one entity.
 type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
-/// Derived items: whose each is, and what it says where it is a whole row. A member names its primary; a large value is known by its name.
+/// Derived items: the owner of each, and its content where it is a whole row. A member names its primary; a large value
+/// is identified by its name.
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
 /// The items that lie in a row.

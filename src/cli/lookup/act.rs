@@ -36,7 +36,7 @@ fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// What a lookup says beside its rows.
+/// The facts of a lookup beside its rows.
 #[derive(Debug, Serialize)]
 struct Summary {
     query_class: QueryClass,

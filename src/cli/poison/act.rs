@@ -36,7 +36,7 @@ async fn list(selection: &Selection, context: &Context, out: &mut Output) -> any
     ended(selection, &found, hidden, interrupted, out)
 }
 
-/// How a command that only looks ends: what it did not see is said.
+/// End of a command that only looks: messages that it did not see are reported.
 fn ended<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], hidden: u64, interrupted: bool, out: &mut Output) -> anyhow::Result<Exit> {
     say_hidden(hidden, "shown", out)?;
     if interrupted {
@@ -103,7 +103,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     report(selection, &handled, "discarded", context, out)
 }
 
-/// Asks on the terminal; refuses where nobody is there to answer.
+/// Asks on the terminal; refuses where there is none.
 async fn confirmed(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(UsageError::new("discarding cannot be undone: add --yes where nobody can be asked").into());

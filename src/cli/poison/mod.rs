@@ -1,6 +1,6 @@
 //! `evenkeel poison`: the dead letters.
 //!
-//! `args` says what can be asked for, `show` how a poisoned message looks; `act` carries it out on each declared
+//! `args` has the arguments, `show` the display of a poisoned message; `act` carries commands out on each declared
 //! queue, or on the one that was named.
 
 mod act;

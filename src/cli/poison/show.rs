@@ -8,7 +8,7 @@ use crate::cli::output::printable;
 use crate::model::limits;
 use crate::worker::poison::{PoisonEntry, PoisonMessage, ShownBody};
 
-/// What a list says about one message, for machines: everything but the body.
+/// The entry of one message in a list, for machines: everything but the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
     let PoisonMessage { reason, error, step, op, dequeue_count, first_enqueued, poisoned, worker, queue, message_id, id, .. } =
         &entry.message;

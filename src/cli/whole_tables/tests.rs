@@ -40,7 +40,7 @@ impl Weather for Impatient {
     }
 }
 
-/// What a command needs, and what it wrote to standard output and standard error.
+/// The context of a command, and its standard output and standard error.
 struct Stage {
     weather: Arc<Impatient>,
     context: Context,

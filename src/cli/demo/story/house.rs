@@ -1,4 +1,4 @@
-//! What Contoso keeps beside its people: what is large, what is over, what only grows, and what is dropped whole.
+//! Contoso's data beside its people: large values, archives, growing tables, and tables dropped whole.
 
 use std::collections::BTreeSet;
 

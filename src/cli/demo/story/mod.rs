@@ -1,4 +1,4 @@
-//! The story: what happens at Contoso, each chapter checked against what the stores hold.
+//! The story: the events at Contoso, each chapter checked against the contents of the stores.
 
 mod house;
 mod staff;
@@ -115,7 +115,7 @@ impl Story<'_> {
         self.check(format_args!("{property} of {table}({pk:?}, {rk:?}) {wanted}"), holds)
     }
 
-    /// Shows what a poison message says.
+    /// Shows the content of a poison message.
     fn quote(&mut self, poison: Option<&Value>) -> anyhow::Result<()> {
         let Some(poison) = poison else { return Ok(()) };
         let words = |name: &str| printable(poison[name].as_str().unwrap_or("?"));
@@ -158,7 +158,7 @@ impl Story<'_> {
         Ok(found)
     }
 
-    /// The poison message whose body contains a text.
+    /// The poison message with a text in its body.
     async fn poison(&self, part: &str) -> anyhow::Result<Option<Value>> {
         Ok(self.poisoned().await?.into_iter().find(|poison| {
             let text = poison["body"].as_str().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What happens to Contoso's people: copies, lists, groups, properties of others, archives, messages that cannot succeed.
+//! The chapters about Contoso's people: copies, lists, groups, properties of others, archives, messages that cannot
+//! succeed.
 
 use std::collections::BTreeMap;
 
