@@ -41,7 +41,7 @@ impl LatencyCounts {
 }
 
 impl Latencies {
-    /// What came after an earlier snapshot.
+    /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))

@@ -6,7 +6,7 @@
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
-/// Beginnings of the modules whose lines the process can have, beside its own.
+/// Beginnings of the modules that the process can have lines of, beside its own.
 const LIBRARIES: [&str; 9] = ["azure_", "reqwest", "hyper", "h2", "rustls", "opentelemetry", "axum", "tokio", "tower"];
 
 /// Of a module that does not exist so much is told.
@@ -20,7 +20,7 @@ const SHOWN_CHARACTERS: usize = 60;
 pub struct LevelsError {
     /// The text.
     text: String,
-    /// What is wrong with it.
+    /// The problem.
     problem: String,
 }
 
@@ -42,7 +42,7 @@ fn problem(directive: &str) -> Result<(), String> {
     if is_level(directive) {
         return Ok(());
     }
-    // What stands before a span is a module; of `a[b{c=d}]=info` the last sign separates the level.
+    // The text before a span is a module; of `a[b{c=d}]=info` the last sign separates the level.
     let (target, level) = match directive.rsplit_once('=') {
         Some((target, level)) if !level.contains(']') => (target, Some(level.trim())),
         _ => (directive, None),

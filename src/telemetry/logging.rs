@@ -1,8 +1,9 @@
 //! Logs, on standard error: for people on a terminal, one JSON object per line elsewhere.
 //!
 //! The level comes from `-v` and `-q`, else from `EVENKEEL_LOG`, else from `RUST_LOG`, else it is `info`.
-//! Lines of changes that somebody made ([`AUDIT`]) are written whatever the level is. Whatever is asked for, nothing below `INFO` is ever logged from the storage client and the HTTP stack:
-//! at `DEBUG` they print `Authorization` headers and URLs with SAS tokens.
+//! Audit lines ([`AUDIT`]) are written at every level. Regardless of the requested level, nothing below `INFO` is ever
+//! logged from the storage client and the HTTP stack: at `DEBUG` they print `Authorization` headers and URLs with SAS
+//! tokens.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ use tracing_subscriber::{Layer, Registry};
 /// `hyper_rustls`; `h2` prints header frames.)
 const SECRETIVE: [&str; 5] = ["azure_", "reqwest", "hyper", "h2", "rustls"];
 
-/// The target of lines that tell of a change that somebody made over HTTP, or by a signal. No level silences them.
+/// The target of audit lines: changes made over HTTP, or by a signal. No level silences them.
 pub const AUDIT: &str = "evenkeel::audit";
 
 /// How much the command line asked for.
@@ -34,7 +35,7 @@ pub struct Verbosity {
     pub quiet: u8,
 }
 
-/// What the environment asked for.
+/// Requested levels in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogEnvironment {
     /// `EVENKEEL_LOG`
@@ -64,7 +65,7 @@ pub enum LoggingError {
         variable: &'static str,
         /// Its text.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         #[source]
         cause: ParseError,
     },
@@ -77,7 +78,7 @@ pub enum LoggingError {
     /// The subscriber is gone.
     #[error("the log level cannot be changed any more")]
     Gone(#[source] reload::Error),
-    /// Somebody else has set up logging in this process.
+    /// Other code has set up logging in this process.
     #[error("logging is set up already")]
     Already(#[source] TryInitError),
 }
@@ -93,14 +94,15 @@ impl LogEnvironment {
 /// Longest filter that is taken at run time, in bytes.
 const FILTER_BYTES: usize = 512;
 
-/// Changes what is logged while the program runs.
+/// Changes the log level while the program runs.
 #[derive(Clone)]
 pub struct LogControl(Arc<Control>);
 
 struct Control {
     apply: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
     now: Mutex<String>,
-    /// What flags and environment asked for at the start, where they did: that wins over the configuration.
+    /// The level requested by flags and environment at the start, where there was one: that wins over the
+    /// configuration.
     asked: bool,
 }
 
@@ -140,7 +142,7 @@ impl LogControl {
 
 /// Sets up logging for the whole process. Call once, in `main`.
 ///
-/// `traces` are what spans are sent by, where they are.
+/// `traces` exports the spans, where configured.
 pub fn init(verbosity: Verbosity, traces: Option<&Traces>) -> Result<LogControl, LoggingError> {
     let environment = LogEnvironment::read();
     let filter = filter(verbosity, &environment)?;
@@ -191,7 +193,7 @@ fn harmless(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= Level::INFO || !(secretive(metadata.target()) || metadata.module_path().is_some_and(secretive))
 }
 
-/// Whether a line tells of a change that somebody made.
+/// Whether a line is an audit line.
 fn is_audit(metadata: &Metadata<'_>) -> bool {
     metadata.target() == AUDIT && *metadata.level() <= Level::INFO
 }
@@ -318,7 +320,7 @@ mod tests {
         assert!(cause.starts_with("\"evenkeel=loud\" is no level") && cause.contains("\"loud\""), "{cause}");
         let error = filter(Verbosity::default(), &environment(None, Some("mine=loud"))).unwrap_err();
         assert!(error.to_string().starts_with("RUST_LOG is \"mine=loud\""), "{error}");
-        // Other programs read it too: what it says of their modules is no mistake.
+        // Other programs read it too: directives about their modules are no mistake.
         assert!(filter(Verbosity::default(), &environment(None, Some("mine=debug,info"))).is_ok());
     }
 

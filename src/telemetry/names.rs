@@ -22,7 +22,7 @@ pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
 pub const QUEUE_OLDEST_AGE: &str = "evenkeel_queue_oldest_age_seconds";
 /// When the queue was last asked for messages and answered, as Unix time; 0 for never. Labels: [`QUEUE`].
 pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
-/// Requests for messages whose answer was lost. Labels: [`QUEUE`].
+/// Requests for messages with a lost answer. Labels: [`QUEUE`].
 pub const UNANSWERED_POLLS_TOTAL: &str = "evenkeel_unanswered_polls_total";
 /// Leases that were renewed, or not. Labels: [`QUEUE`], [`OUTCOME`].
 pub const LEASE_RENEWALS_TOTAL: &str = "evenkeel_lease_renewals_total";
@@ -72,12 +72,12 @@ pub const MEMORY_WAITING: &str = "evenkeel_memory_waiting_jobs";
 
 /// The queue's name, or its shard's.
 pub const QUEUE: &str = "queue";
-/// What was done: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
+/// The operation: a job's `op`, or a storage operation (`insert_entity`, `get_messages`). Jobs that cannot be
 /// decoded are `unknown`.
 pub const OP: &str = "op";
 /// How it ended. Jobs: `done`, `skipped`; poisoned: `permanent`, `exhausted`, `undecodable`, `expired`; released for
 /// another try: `transient`, `timeout`, `panic`, `interrupted` (drain, or a lease that could not be renewed);
-/// `lost`: somebody else has the message. Renewals: `renewed`, `lost`, `failed`.
+/// `lost`: another receiver has the message. Renewals: `renewed`, `lost`, `failed`.
 pub const OUTCOME: &str = "outcome";
 /// Why a message was poisoned: one of [`POISON_REASONS`].
 pub const REASON: &str = "reason";
@@ -90,7 +90,7 @@ pub const SERVICE: &str = "service";
 /// [`OK`]; else the HTTP status of the answer (`503`), or the error's class where there was no answer
 /// (`refused`), or [`CANCELLED`].
 pub const STATUS: &str = "status";
-/// A value of [`STATUS`]: the service did what was asked.
+/// A value of [`STATUS`]: the service executed the request.
 pub const OK: &str = "ok";
 /// A value of [`STATUS`]: the caller did not wait for the answer (a job's timeout, a drain).
 pub const CANCELLED: &str = "cancelled";
@@ -107,7 +107,7 @@ pub const SHARE: &str = "share";
 /// The values of [`REASON`].
 pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Only rises.
@@ -123,13 +123,13 @@ pub enum Kind {
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Its unit.
     pub unit: Unit,
     /// Its labels.
     pub labels: &'static [&'static str],
-    /// What it says, for people.
+    /// Its description, for people.
     pub description: &'static str,
 }
 

@@ -18,7 +18,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Spans are made: somebody receives them.
+/// Whether spans are made: there is a receiver.
 static ON: AtomicBool = AtomicBool::new(false);
 /// How long an export may take, and the last one at the end of the program.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ impl Traces {
         Ok(Self(provider))
     }
 
-    /// What turns this program's spans into those that are sent.
+    /// The layer that exports this program's spans.
     pub(super) fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -91,7 +91,7 @@ pub fn on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Puts a job's span under the one that its message names (W3C `traceparent`). What cannot be read is ignored.
+/// Puts a job's span under the one that its message names (W3C `traceparent`). An unreadable one is ignored.
 pub fn follow(span: &Span, traceparent: Option<&str>) {
     if on()
         && let Some(parent) = traceparent.and_then(parse)

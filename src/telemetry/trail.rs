@@ -1,4 +1,4 @@
-//! What one job asks of the stores, step by step.
+//! The requests of one job to the stores, step by step.
 //!
 //! The worker opens a trail around a delivery; the adapters' innermost layer notes each request on the trail of the
 //! task that sends it. Neither knows the other. A request that several jobs share is a step of each, and counted with
@@ -17,9 +17,9 @@ tokio::task_local! {
 /// Whether steps are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeping {
-    /// Somebody will look at them.
+    /// They will be shown.
     Kept,
-    /// Nobody will: nothing is noted.
+    /// They will not be shown: nothing is noted.
     Unkept,
 }
 
@@ -30,7 +30,7 @@ pub struct Trail {
     pub steps: Vec<Step>,
     /// How many there were in all.
     pub requests: u32,
-    /// What they are billed as.
+    /// How they are billed.
     pub billed: Billed,
 }
 
@@ -60,11 +60,11 @@ pub enum Bill {
     BlobWrite,
     /// A read of Blob storage.
     BlobRead,
-    /// Not at all: deletes of blobs, and whatever is asked of a search service.
+    /// Not at all: deletes of blobs, and all requests to a search service.
     Free,
 }
 
-/// Requests by what they are billed as.
+/// Requests by how they are billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billed {
     /// Transactions of Table storage.
@@ -100,7 +100,7 @@ impl Billed {
         }
     }
 
-    /// What came after an earlier count.
+    /// The difference to an earlier count.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -118,7 +118,7 @@ pub async fn scope<F: Future>(keeping: Keeping, future: F) -> F::Output {
     TRAIL.scope(RefCell::new(trail), future).await
 }
 
-/// What was noted so far on the trail of this task; empty where there is none.
+/// Takes the trail of this task so far; empty where there is none.
 pub fn take() -> Trail {
     TRAIL.try_with(|trail| trail.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default()
 }
@@ -128,7 +128,7 @@ pub fn note(bill: Bill, step: impl FnOnce() -> Step) {
     put(Some(bill), step);
 }
 
-/// Notes what a request that is counted elsewhere did for this task.
+/// Notes the effect for this task of a request that is counted elsewhere.
 pub fn share(step: impl FnOnce() -> Step) {
     put(None, step);
 }
