@@ -3,7 +3,7 @@
 //! Derived data (archives, secondary indexes, copies) is declared; a small message on a queue says that an
 //! entity changed or should be moved; the worker brings every copy back in step with its primary.
 //!
-//! Dependencies point one way: [`model`] knows nothing; [`ports`] name what the outside can do in terms of
+//! Dependencies point one way: [`model`] knows nothing; [`ports`] describe the outside in terms of
 //! the model; `patterns`, `shared` and `reconcile` decide; `worker` drives; `adapters` do I/O; only `app` sees all.
 
 pub mod adapters;

@@ -14,7 +14,7 @@ pub enum MigrationError {
     /// The store did not do its part.
     #[error("{doing}")]
     Store {
-        /// What was being done, in words.
+        /// The step that failed, in words.
         doing: String,
         /// Why it failed.
         #[source]
@@ -28,17 +28,17 @@ pub enum MigrationError {
     File {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A row of EvenkeelMigrations is not what this program writes.
+    /// A row of EvenkeelMigrations in a form that this program does not write.
     #[error("the row {row} of EvenkeelMigrations in account {account} cannot be read: {problem}; was it written by a newer evenkeel?")]
     Record {
         /// The account.
         account: String,
         /// The row's key.
         row: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A view kept its name and got another source.
@@ -47,7 +47,7 @@ pub enum MigrationError {
     /// A source is spelled otherwise than it was.
     #[error(transparent)]
     SourceRespelled(Box<SourceRespelled>),
-    /// Views would be retired or replaced, and nobody has said that they may be.
+    /// Views would be retired or replaced, without consent.
     #[error(
         "the recorded catalog is not the configured one, and to record this one would retire or replace views:{}\n\
          `evenkeel migrate up --retire` does so; where the configuration is an old one, or another application's ([migrate] owner), \
@@ -82,9 +82,9 @@ fn listed(changes: &[ViewChange]) -> String {
 pub struct SourceChanged {
     /// The view.
     pub view: ViewName,
-    /// What was recorded.
+    /// The recorded source.
     pub recorded: Source,
-    /// What the catalog says now.
+    /// The source that the catalog declares now.
     pub declared: Source,
 }
 
@@ -108,7 +108,7 @@ impl MigrationError {
         move |source| Self::Store { doing, source: Box::new(source) }
     }
 
-    /// How long to wait for what the service still deletes; nothing where it is something else.
+    /// How long to wait for a deletion in progress on the service; nothing for any other error.
     pub(super) fn asks_to_wait(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.takes_its_time(),

@@ -1,4 +1,5 @@
-//! The indexes of search services that views write to. Their owner makes them: what they lack is told, and not mended.
+//! The indexes of search services that views write to. Their owner makes them: missing fields are reported, and not
+//! mended.
 
 use std::fmt;
 
@@ -17,12 +18,12 @@ pub struct IndexLack {
     pub sink: AccountName,
     /// The index.
     pub index: CollectionName,
-    /// What is wrong with it.
+    /// The problem.
     #[serde(flatten)]
     pub lack: Lack,
 }
 
-/// What is wrong with an index.
+/// A problem of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "lack", rename_all = "snake_case")]
 pub enum Lack {
@@ -41,7 +42,7 @@ pub enum Lack {
 }
 
 impl Migrator {
-    /// What the indexes of the catalog's views lack. Reads only, one request for each.
+    /// The problems of the indexes of the catalog's views. Reads only, one request for each.
     pub async fn indexes(&self) -> Vec<IndexLack> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {

@@ -1,4 +1,4 @@
-//! What must be there before a worker may run, and which catalog the data was made by.
+//! Prerequisites of a worker in the stores, and the record of the catalog that the data was made by.
 //!
 //! Three things, in this order, each safe to repeat and safe to do by several processes at once:
 //!
@@ -18,7 +18,7 @@
 //! catalog's number. So two migrations at once are one after the other, and a worker that sees a number
 //! above its own knows that the data may hold items it has never heard of.
 //!
-//! Nothing but what adds goes without saying: what retires a view, or replaces its definition, waits for somebody's [`Consent`],
+//! Only additions need no consent: a change that retires a view, or replaces its definition, waits for [`Consent`],
 //! since it may be a stale configuration that asks for it. Each view has an owner, and a catalog speaks of its owner's alone.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What settings and catalog ask for: pure.
+//! Requirements of settings and catalog: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::model::{AccountName, ContainerName, QueueName, TableName};
 use crate::settings::{QueueSettings, Settings};
 use crate::shared::spilled;
 
-/// What must be there.
+/// Requirements on the stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The accounts in which each numbered migration has something to do, by its number. Those that hold
@@ -21,12 +21,12 @@ pub struct Needs {
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
     /// Queues by account: jobs (every shard), poison, rechecks.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
-    /// Containers by account: archives, lists in blobs, large values and what is staged for them.
+    /// Containers by account: archives, lists in blobs, large values and their staging.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
 }
 
 impl Needs {
-    /// What these settings and this catalog ask for.
+    /// The requirements of these settings and this catalog.
     pub fn of(settings: &Settings, catalog: &Catalog, migrations: &[Migration]) -> Self {
         let mut needs = Self::default();
         let sources: BTreeSet<AccountName> = catalog

@@ -19,7 +19,7 @@ pub struct Migration {
     pub number: String,
     /// `control_tables`
     pub name: String,
-    /// What it is for, in words.
+    /// Its purpose, in words.
     pub description: String,
     /// The tables it creates.
     pub tables: Vec<ControlTable>,

@@ -1,4 +1,4 @@
-//! What is left to do: pure, from what is needed and what is there.
+//! Pending changes: pure, from the requirements and the state of the stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +28,7 @@ pub enum Change {
         number: String,
         /// Its name.
         name: String,
-        /// What it is for.
+        /// Its purpose.
         description: String,
     },
     /// Create a declared table.
@@ -63,7 +63,7 @@ pub struct ViewChange {
     pub view: ViewName,
     /// Its generation from now on, or its last one.
     pub generation: u32,
-    /// What happened to it.
+    /// Kind of change to it.
     pub action: ViewAction,
     /// Its source.
     #[serde(serialize_with = "source")]
@@ -83,7 +83,7 @@ fn source<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok,
     serializer.collect_str(source)
 }
 
-/// What happened to a view since the last migration.
+/// Kind of change to a view since the last migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ViewAction {
@@ -101,31 +101,31 @@ pub enum ViewAction {
     Overtaken,
 }
 
-/// What a migration may do without being asked further; each includes those before it.
+/// Changes that a migration may make without asking; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consent {
-    /// Create what is missing, and record views that are new: what workers do by themselves.
+    /// Create missing things, and record views that are new: workers do so by themselves.
     Additions,
-    /// Also number views anew whose items are of a later generation than the record says: `migrate up`.
+    /// Also number views anew where their items are of a later generation than the record says: `migrate up`.
     Recovery,
     /// Also retire views, replace their definitions, and take them from another owner: `migrate up --retire`.
     Replacement,
 }
 
 impl ViewAction {
-    /// What has to be consented to.
+    /// The consent that it needs.
     pub const fn needs(self) -> Consent {
         match self {
             Self::New => Consent::Additions,
             Self::Overtaken => Consent::Recovery,
-            // A view that comes back was retired by somebody: a stale worker must not undo that.
+            // A view that comes back was retired deliberately: a stale worker must not undo that.
             Self::Changed | Self::Restored | Self::Retired | Self::Claimed => Consent::Replacement,
         }
     }
 }
 
 impl Change {
-    /// What has to be consented to.
+    /// The consent that it needs.
     pub const fn needs(&self) -> Consent {
         match self {
             Self::CreateRecord { .. }
@@ -155,7 +155,7 @@ pub(super) fn plan(
     for migration in migrations {
         for account in needs.numbered.get(&migration.number).into_iter().flatten() {
             let recorded = state.applied.iter().any(|applied| applied.account == *account && applied.number == migration.number);
-            // A control table that somebody has deleted is missed by every job, and only this creates it again.
+            // A deleted control table is missed by every job, and only this creates it again.
             let there = state.tables.get(account);
             let whole = migration.tables.iter().all(|table| there.is_some_and(|there| there.contains(&table.name)));
             if !recorded || !whole {
@@ -220,7 +220,7 @@ struct Declared {
     definition: String,
 }
 
-/// What the record of the catalog lacks.
+/// Changes of views missing in the record of the catalog.
 pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &CatalogOwner) -> Result<Vec<ViewChange>, MigrationError> {
     respelled(record, catalog)?;
     let met = |view: &ViewName| record.met.get(view).copied().unwrap_or(0);
@@ -231,7 +231,7 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
             None => (0, ViewAction::New),
             Some(recorded) if recorded.source != source => {
                 // Footprints of the old source's primaries name this view; at a later generation of another source
-                // nobody would ever look at them again.
+                // no pass would ever look at them again.
                 let (view, recorded, declared) = (name.clone(), recorded.source.clone(), source);
                 return Err(MigrationError::SourceChanged(Box::new(SourceChanged { view, recorded, declared })));
             }
@@ -290,7 +290,7 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
     Ok(())
 }
 
-/// What stands for a definition in the record: a definition may be longer than a property.
+/// The form of a definition in the record: a definition may be longer than a property.
 pub(super) fn hash(definition: &str) -> String {
     hex::encode(Sha256::digest(definition))
 }

@@ -56,7 +56,7 @@ impl CatalogRecord {
         Ok(plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
     }
 
-    /// What a catalog needs to know of the record: the generations of its own views, and which are gone.
+    /// The part of the record that a catalog needs: the generations of its own views, and which are gone.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
         let mut generations = Generations::default();
         for (name, view) in &self.views {

@@ -89,13 +89,13 @@ pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(key("time", "now")?).with("AskedAt", moment(now)))
 }
 
-/// What is merged into the row of a generation that was met.
+/// The properties merged into the row of a generation that was met.
 pub(super) fn met(view: &ViewName, generation: u32, now: Timestamp) -> Result<Entity, MigrationError> {
     let entity = Entity::new(key(CATALOG, format!("{MET}{view}"))?);
     Ok(entity.with("Generation", number(generation)).with("RecordedAt", moment(now)))
 }
 
-/// What is merged into a view's row.
+/// The properties merged into a view's row.
 pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
         .with("Generation", number(change.generation))
@@ -110,14 +110,14 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         entity = entity.with("Followers", serde_json::json!(followers).to_string());
     }
     if let Some(definition) = &change.definition {
-        // For people; the hash is what is compared. A quarter of the limit is always short enough in UTF-16 units.
+        // For people; only the hash is compared. A quarter of the limit is always short enough in UTF-16 units.
         let shown: String = definition.chars().take(limits::STRING_UTF16_UNITS / 4).collect();
         entity = entity.with("Hash", plan::hash(definition)).with("Definition", shown);
     }
     Ok(entity)
 }
 
-/// What a row of the record says.
+/// A row of the record, by kind.
 pub(super) enum Recorded {
     /// A migration that was applied.
     Applied(AppliedMigration),

@@ -1,4 +1,4 @@
-//! What is there: read from the stores.
+//! The state of the stores, as read from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{CatalogRecord, MigrationError, Needs};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Filter, QueueName, TableName};
 use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore, all_rows, all_tables};
 
-/// What is there.
+/// The state of the stores.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     /// The accounts that have a table EvenkeelMigrations.

@@ -65,7 +65,7 @@ pub(crate) fn world(weather: Arc<dyn Weather>) -> SimWorld {
     SimWorld::new(AccountName::main(), Arc::new(Noon), weather)
 }
 
-/// Migrates; what was done.
+/// Migrates; returns the changes made.
 pub(crate) async fn up(migrator: &Migrator) -> Vec<Change> {
     let mut done = Vec::new();
     migrator.up(Consent::Replacement, |change| done.push(change.clone())).await.unwrap();
@@ -293,7 +293,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
             "record view byuser of Logins%Y%m%d, generation 1",
         ]
     );
-    // Somebody is dropping a table: only a view that changes makes one anew.
+    // A table that is being dropped: only a view that changes makes one anew.
     world.account().tables.delete_table(&TableName::new("ByUser20261119").unwrap()).await.unwrap();
     assert_eq!(up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await, []);
 

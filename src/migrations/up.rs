@@ -1,4 +1,4 @@
-//! Carrying out what is left to do.
+//! Carries out pending changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 
 /// How often a migration that lost a race to another one looks again.
 const ROUNDS: u32 = 10;
-/// How often what the service still deletes is waited for: ten minutes of 40 s each.
+/// How often a deletion in progress on the service is waited for: ten minutes of 40 s each.
 const WAITS: u32 = 15;
 
 /// Compares stores with settings and catalog, and brings them up to date.
@@ -28,7 +28,7 @@ pub struct Migrator {
     owner: CatalogOwner,
 }
 
-/// What was done and what is left to do.
+/// Applied migrations and pending changes.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     /// Numbered migrations that were applied.
@@ -37,9 +37,9 @@ pub struct Status {
     pub generation: u32,
     /// The views of the record, by name.
     pub views: BTreeMap<ViewName, RecordedView>,
-    /// What is left to do, in order.
+    /// The pending changes, in order.
     pub pending: Vec<Change>,
-    /// What indexes of search services lack, which no migration mends; empty where nobody has looked
+    /// Problems of indexes of search services, which no migration mends; empty where they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexLack>,
@@ -53,7 +53,7 @@ impl Migrator {
         Ok(Self { stores, clock, migrations, needs, catalog, owner: settings.migrate.owner.clone() })
     }
 
-    /// What was done and what is left to do. Reads only.
+    /// Applied migrations and pending changes. Reads only.
     pub async fn status(&self) -> Result<Status, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;
         let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
@@ -70,7 +70,8 @@ impl Migrator {
         Ok(missing)
     }
 
-    /// What is left to do and may be done with this consent; an error where views would be retired or replaced without it. Reads only.
+    /// The pending changes that may be made with this consent; an error where views would be retired or replaced
+    /// without it. Reads only.
     pub async fn pending(&self, consent: Consent) -> Result<Vec<Change>, MigrationError> {
         consented(self.status().await?.pending, consent)
     }
@@ -89,7 +90,7 @@ impl Migrator {
         Ok(super::TRUST.saturating_sub(self.recorded_for().await?.unwrap_or_default()))
     }
 
-    /// Does what is left to do, as far as there is consent, and tells each change when it is done. Where a view would be retired
+    /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
     /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
     pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Change)) -> Result<(), MigrationError> {
         for _ in 0..ROUNDS {
@@ -154,7 +155,7 @@ impl Migrator {
         Ok(true)
     }
 
-    /// Carries out a change, and waits where the service still deletes what had the name before.
+    /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
     async fn carry_out(&self, change: &Change) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
             let Err(error) = self.try_to_carry_out(change).await else { return Ok(()) };
@@ -232,7 +233,7 @@ impl Migrator {
     }
 }
 
-/// What of the pending changes may be done; an error where views would be retired or replaced without consent. Pure.
+/// The pending changes that may be made; an error where views would be retired or replaced without consent. Pure.
 fn consented(mut pending: Vec<Change>, consent: Consent) -> Result<Vec<Change>, MigrationError> {
     let replaces = |change: &Change| match change {
         Change::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),

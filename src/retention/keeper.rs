@@ -1,4 +1,4 @@
-//! Creating tables ahead, and queueing the drop of those whose time is over.
+//! Creates tables ahead, and queues the drop of those past their retention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub enum KeeperError {
     /// A store.
     #[error("{doing}")]
     Store {
-        /// What was being done.
+        /// The step that failed.
         doing: String,
         /// Why it failed.
         #[source]
@@ -53,7 +53,7 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// A keeper; drops go to the first queue that carries them. What views are gone is told by the catalog's generations.
+    /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
     pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &[QueueSettings]) -> Self {
         let carries = |queue: &&QueueSettings| queue.allow.as_ref().is_none_or(|allow| allow.contains(DROP));
         let queue = queues.iter().find(carries);
@@ -102,7 +102,7 @@ impl<'c> Keeper<'c> {
         created
     }
 
-    /// Creates a table and before it what follows it: a job could do nothing where that is not there.
+    /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
             if let Err(source) = self.stores.account(&table.account)?.tables.create_table(&table.table).await {

@@ -5,8 +5,8 @@
 //!                                                                       └▶ drop     a drop_table job for each that is over
 //! ```
 //!
-//! Dropping a table is one request, however many rows it has, where deleting them would be a request for every hundred. What
-//! it keeps: a table that no pattern has is never dropped, and a name is not used again, since names follow the date.
+//! Dropping a table is one request, however many rows it has, where deleting them would be a request for every hundred. The
+//! invariant: a table that no pattern has is never dropped, and a name is not used again, since names follow the date.
 //! Every worker does this; twice is harmless, since a table is created or dropped once.
 
 mod keeper;

@@ -1,4 +1,4 @@
-//! What is to be created and dropped: pure.
+//! Tables to create and to drop: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::{Followers, Retention, TableRef};
 use crate::model::{AccountName, TableName};
 
-/// How long after its period has ended a table that follows none is left over for sure: until then a worker whose clock is slow may
+/// How long after its period has ended a table that follows none is left over for sure: until then a worker with a slow clock may
 /// be about to create the one that it is to follow.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 /// The tables that there are, by account.
 pub(super) type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
-/// What is to be done about the tables of a retention.
+/// The changes to the tables of a retention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Plan {
-    /// Tables to create: each with what follows it, in this order.
+    /// Tables to create: each with those that follow it, in this order.
     pub(super) create: Vec<Vec<TableRef>>,
-    /// Tables to drop, with what follows them. One that is there no more may have left that behind.
+    /// Tables to drop, with those that follow them. One that is there no more may have left those behind.
     pub(super) drop: BTreeSet<TableName>,
 }
 

@@ -1,4 +1,4 @@
-//! What the configuration says, as values that cannot be wrong.
+//! The configuration, as values that cannot be wrong.
 //!
 //! `config` reads files, the environment and flags into these; everything else only sees these. No I/O,
 //! no text formats, no secrets in `Debug`.
@@ -118,7 +118,7 @@ pub struct WorkerSettings {
     /// How long after a disturbed pass dropped items are looked at again. At least `job_timeout` + 15 minutes:
     /// the service accepts a request for 15 minutes after it was signed.
     pub recheck_after: Duration,
-    /// Transient failures are retried this long after the message was first enqueued, whatever their count.
+    /// Transient failures are retried this long after the message was first enqueued, for any number of attempts.
     pub give_up_after: Duration,
     /// How long running jobs may take to end after SIGTERM before they are released.
     pub drain: Duration,
@@ -135,7 +135,7 @@ pub struct WorkerSettings {
 pub struct Backoff {
     /// Shortest wait.
     pub min: Duration,
-    /// What doubles.
+    /// The wait that doubles.
     pub base: Duration,
     /// Longest wait.
     pub max: Duration,
@@ -212,18 +212,18 @@ pub struct HttpSettings {
     pub token: Option<SecretString>,
     /// Reads only: for scraping and looking.
     pub read_token: Option<SecretString>,
-    /// Who reads without a token on loopback. On any other address nobody does.
+    /// Clients that may read without a token on loopback. On any other address none may.
     pub open_reads: OpenReads,
 }
 
-/// Who reads without a token on loopback.
+/// Clients that may read without a token on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenReads {
-    /// Whoever connects from this machine, but through no proxy that shows itself.
+    /// Those that connect from this machine, but through no proxy that shows itself.
     Direct,
-    /// Whoever connects from this machine, through a proxy too: it asks who they are.
+    /// Those that connect from this machine, through a proxy too: the proxy authenticates its users.
     Proxied,
-    /// Nobody.
+    /// None.
     Never,
 }
 
@@ -234,14 +234,14 @@ pub struct MigrateSettings {
     pub auto: bool,
     /// Owner of the views that are recorded: those of other owners are never retired.
     pub owner: CatalogOwner,
-    /// How long a worker whose catalog is not the recorded one waits for a record that fits, before it exits.
+    /// How long a worker with a catalog other than the recorded one waits for a record that fits, before it exits.
     pub outdated_exit_after: Duration,
 }
 
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
-    /// What is logged where neither flags nor the environment say: a level, or levels by module.
+    /// Log level where neither flags nor the environment set one: a level, or levels by module.
     pub level: String,
 }
 
@@ -266,7 +266,7 @@ impl Backoff {
 }
 
 impl PollInterval {
-    /// Of queues whose messages are late by design and wait for nobody: an eighth as often.
+    /// For queues of messages that are late by design, with no waiting caller: an eighth as often.
     #[must_use]
     pub fn of_rechecks(self) -> Self {
         Self { max: self.max.saturating_mul(RECHECKS).min(RECHECKS_MOST).max(self.max), ..self }

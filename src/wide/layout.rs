@@ -9,8 +9,8 @@ use crate::model::{EdmValue, Entity, limits, odata};
 /// The properties of one row.
 pub(super) type Properties = BTreeMap<String, EdmValue>;
 
-/// Bytes of a row that are kept for its keys, its Timestamp and what says which row it is: keys of 1,024 bytes each, whose
-/// characters JSON may double or Azure count twice, and a token of 11 characters for each of 99 rows.
+/// Bytes of a row that are kept for its keys, its Timestamp and the mark of its position: keys of 1,024 bytes each, with
+/// characters that JSON may double or Azure count twice, and a token of 11 characters for each of 99 rows.
 const ROW_RESERVE: usize = 8_192;
 /// Properties of a row beside the one that says which row it is, or how many there are.
 const ROW_PROPERTIES: usize = limits::PROPERTIES - 1;
@@ -21,7 +21,7 @@ pub enum WideError {
     /// A property that no row can hold.
     #[error(transparent)]
     Property(#[from] EntityError),
-    /// Over what one transaction can write.
+    /// Over the capacity of one transaction.
     #[error(
         "the entity takes {rows} rows and about {bytes} bytes; one entity group transaction, which writes all of a wide entity, takes 100 rows and 4,194,304 bytes (4 MiB): move large properties into blobs, or divide the entity"
     )]
@@ -39,7 +39,7 @@ pub enum WideError {
     InTheWay(String),
 }
 
-/// What a property takes of a row: bytes as JSON, and bytes as Azure counts them.
+/// The share of a row that a property takes: bytes as JSON, and bytes as Azure counts them.
 #[derive(Clone, Copy)]
 struct Size {
     json: usize,
@@ -79,9 +79,10 @@ impl Filling {
 
 /// Lays an entity over rows, the first of which is its own. `held` are its rows as they are, without evenkeel's marks.
 ///
-/// What one row can hold lies in one row. Beyond that every property stays in its row, those that do not change before
-/// those that do; what is new, or does not fit any more, goes where there is room first. Rows at the end that are empty
-/// go, and what has shrunk to half a row returns into one. Where gaps cost too much, all is laid anew.
+/// An entity that one row can hold lies in one row. Beyond that every property stays in its row, those that do not
+/// change before those that do; properties that are new, or do not fit any more, go where there is room first. Rows at
+/// the end that are empty go, and an entity that has shrunk to half a row returns into one. Where gaps cost too much,
+/// all is laid anew.
 pub(super) fn lay(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, WideError> {
     entity.check_properties()?;
     match arrange(entity, held) {
@@ -103,7 +104,7 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
         at_home.into_iter().partition(|(name, value)| held[home[name.as_str()]].get(*name) == Some(*value));
 
     let mut rows: Vec<Filling> = (0..held.len().max(1)).map(|_| Filling::empty()).collect();
-    // What evenkeel says of the whole is in its first row.
+    // evenkeel's own properties of the whole are in its first row.
     for (name, value) in own {
         rows[0].add(name, value, sizes[name.as_str()]);
     }

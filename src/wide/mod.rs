@@ -7,13 +7,13 @@
 //! ```
 //!
 //! All of it is written in one entity group transaction, and **the first row goes with every write**: its ETag is the
-//! version of the whole, which is what a footprint settles at, what `if_match` names and what an archived copy rests on.
+//! version of the whole, which a footprint settles at, `if_match` names and an archived copy rests on.
 //! The other rows are written only where they change, each under its own ETag; a property keeps its row while it fits.
 //!
 //! A reader asks for the first row, and where that tells of others for those, by one range. The two answers may be of two
 //! versions. A token is new at every write of its row, so that tokens that agree prove one version; where they do not, the
-//! first row is read once more: at the ETag it had, nothing was written in between, and whoever wrote a row by hand is
-//! believed.
+//! first row is read once more: at the ETag it had, nothing was written in between, and a row written by hand is
+//! accepted.
 //!
 //! An entity that one row can hold has no trace of all this.
 

@@ -5,7 +5,7 @@ use super::rows::Rows;
 use crate::model::{EntityKey, TableName};
 use crate::ports::{Query, StoreError, TableStore};
 
-/// Readings after which it is given up: somebody writes the entity all the time.
+/// Readings after which it is given up: the entity is written all the time.
 const READINGS: u32 = 5;
 
 /// Why an entity could not be read.

@@ -3,7 +3,7 @@
 use crate::model::key::KeyError;
 use crate::model::{Comparison, EntityKey, Filter, Key, limits};
 
-/// What stands between the row key of an entity and the number of one of its further rows.
+/// Separator between the row key of an entity and the number of one of its further rows.
 const MARK: char = '~';
 
 /// A row key that another entity's further row could have.
@@ -35,8 +35,8 @@ pub(super) fn number(first: &Key, rk: &Key) -> Option<usize> {
     ((1..limits::TRANSACTION_OPERATIONS).contains(&number) && number.to_string() == digits).then_some(number)
 }
 
-/// The range that has all further rows of an entity, and next to nothing else: `~` sorts behind whatever is usual in a
-/// key, so that a range from `rk` on would have every entity whose row key begins with this one's.
+/// The range that has all further rows of an entity, and next to nothing else: `~` sorts behind the usual characters of
+/// a key, so that a range from `rk` on would have every entity with a row key that begins with this one's.
 pub(super) fn range(key: &EntityKey) -> Filter {
     let end = |op, digit: char| Filter::compare("RowKey", op, format!("{}{MARK}{digit}", key.rk));
     Filter::partition(&key.pk).and(end(Comparison::GreaterOrEqual, '1').and(end(Comparison::Less, ':')))

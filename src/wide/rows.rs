@@ -17,7 +17,7 @@ pub const ROW_PROPERTY: &str = "ek_row";
 pub struct Rows {
     /// The row under the entity's own key.
     pub(super) first: Option<Row>,
-    /// The others by their numbers, and what is left of such.
+    /// The others by their numbers, and the remainder of such.
     pub(super) further: BTreeMap<usize, Row>,
     /// Requests that it took to read them.
     pub(super) requests: u64,
@@ -50,7 +50,7 @@ impl Rows {
         Some(row)
     }
 
-    /// What each row says, without evenkeel's marks.
+    /// The properties of each row, without evenkeel's marks.
     fn contents(&self) -> Vec<Properties> {
         let Some(first) = &self.first else { return Vec::new() };
         let further = (1..=self.expected().len()).map(|number| self.further.get(&number));
@@ -111,23 +111,23 @@ impl Rows {
     }
 }
 
-/// Whether a row is a further row of some entity, by its mark: for whoever does not know whether its table is wide.
+/// Whether a row is a further row of some entity, by its mark: for callers that do not know whether its table is wide.
 pub fn is_continuation_of_any(row: &Row) -> bool {
     row.entity.get(ROW_PROPERTY).is_some() && row_key::is_continuation(&row.entity.key.rk)
 }
 
-/// Makes one row of another: what is the same is not sent, unless something has to go.
+/// Makes one row of another: unchanged properties are not sent, unless something has to go.
 fn change(held: &Entity, row: Entity, condition: Condition) -> TableOperation {
     let changed = row.properties.iter().filter(|(name, value)| held.properties.get(*name) != Some(*value));
     let changed: Properties = changed.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // What is written for its new ETag alone is written whole.
+    // A row written for its new ETag alone is written whole.
     if changed.is_empty() || held.properties.keys().any(|name| !row.properties.contains_key(name)) {
         return TableOperation::Replace(row, condition);
     }
     TableOperation::Merge(Entity { key: row.key, properties: changed }, condition)
 }
 
-/// The tokens that a first row tells of. What is no list tells of none.
+/// The tokens that a first row tells of. A text that is no list tells of none.
 fn expected(first: &Entity) -> Vec<String> {
     first.text(ROWS_PROPERTY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
@@ -137,8 +137,8 @@ fn unmarked(row: &Entity) -> Properties {
     row.properties.iter().filter(|(name, _)| !marks.contains(&name.as_str())).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The entities of a wide table, from all its rows: each joined, in the order of their keys. For whoever has read the
-/// whole table; rows that no first row tells of are nobody's.
+/// The entities of a wide table, from all its rows: each joined, in the order of their keys. For callers that have read the
+/// whole table; rows that no first row tells of belong to no entity.
 pub fn whole(rows: impl IntoIterator<Item = Row>) -> Vec<Row> {
     let (further, first): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row_key::is_continuation(&row.entity.key.rk));
     let mut entities: BTreeMap<EntityKey, Rows> =
