@@ -1,7 +1,7 @@
 //! Counts and times the requests that are really sent: the layer closest to the adapter, below retries and below
 //! withheld requests.
 //!
-//! One call of a port is counted as one request. That is what the services bill, but for blobs over 16 MiB
+//! One call of a port is counted as one request. The services bill the same, except for blobs over 16 MiB
 //! (read and written in several requests) and copies that have to be waited for.
 
 use std::collections::BTreeMap;

@@ -130,7 +130,7 @@ impl CatalogLease {
         }
     }
 
-    /// How long until no worker acknowledges by an older catalog any more; nothing where that is so.
+    /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
     pub(super) fn older_ones_for(&self) -> Option<Duration> {
         let Found { generation, since, .. } = *self.found.borrow();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());

@@ -16,15 +16,15 @@ use crate::model::Key;
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// What all commands understand.
+    /// Options of all commands.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What all commands understand.
+/// Options of all commands.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
@@ -52,7 +52,7 @@ pub struct Global {
     pub quiet: u8,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Work off the queues until told to stop

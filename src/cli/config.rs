@@ -13,7 +13,7 @@ pub struct ConfigArgs {
     pub action: ConfigAction,
 }
 
-/// What to do.
+/// The subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
     /// Report every mistake at once, each with file, line, key and what was expected; opens no store

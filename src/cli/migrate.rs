@@ -20,7 +20,7 @@ pub struct MigrateArgs {
     pub action: MigrateAction,
 }
 
-/// What to do.
+/// The subcommands of `migrate`.
 #[derive(Debug, Subcommand)]
 pub enum MigrateAction {
     /// Show what was applied and what is pending; changes nothing

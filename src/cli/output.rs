@@ -194,8 +194,8 @@ pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
 }
 
-/// Removes characters that turn the direction of writing from all output, of any source. The colours of a terminal
-/// stay.
+/// Makes all output safe to print, regardless of its source: characters that turn the direction of writing are shown as
+/// escapes. The colours of a terminal stay.
 fn upright(text: impl Display) -> String {
     escaped(&text.to_string(), is_format, |safe, c| safe.extend(c.escape_default()))
 }

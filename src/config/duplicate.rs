@@ -21,7 +21,7 @@ impl<'a> Lines<'a> {
         Self(text.lines().collect())
     }
 
-    /// The earlier declaration that a line (from 1) repeats; nothing where none is found.
+    /// The earlier declaration that a line (from 1) repeats; `None` where none is found.
     pub(super) fn again(&self, line: usize) -> Option<Again> {
         let at = line.checked_sub(1).filter(|at| *at < self.0.len())?;
         let header = (0..=at).rev().find(|at| table(self.0[*at]).is_some());

@@ -9,7 +9,7 @@ use super::origin::Origin;
 /// One mistake, or one warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Where: a file, an environment variable or a flag. Nothing where it is about the whole.
+    /// Where: a file, an environment variable or a flag. `None` where it is about the whole.
     pub file: Option<String>,
     /// The line of the file, from 1.
     pub line: Option<usize>,

@@ -81,7 +81,7 @@ pub(super) struct ViewDraft<'a, T = TableName> {
     pub(super) name: ViewName,
     pub(super) source: T,
     pub(super) when: Option<Condition>,
-    /// Where the rows lie that it makes; nothing where it makes none.
+    /// Where the rows lie that it makes; `None` where it makes none.
     pub(super) rows: Option<RowsDraft<T>>,
     pub(super) kind: KindDraft,
     pub(super) on_conflict: Option<OnConflict>,

@@ -136,7 +136,7 @@ pub(super) struct RecordedNumber {
     etag: ETag,
 }
 
-/// The catalog's number and the ETag of its row; nothing where none is recorded.
+/// The catalog's number and the ETag of its row; `None` where none is recorded.
 pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<RecordedNumber>, MigrationError> {
     let account = AccountName::main();
     let row = match main.get(&rows::table()?, &rows::generation_key()?, None).await {

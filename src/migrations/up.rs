@@ -128,7 +128,7 @@ impl Migrator {
         Ok(state::recorded_number(main.as_ref()).await?.map_or(0, |number| number.generation))
     }
 
-    /// How long ago the catalog's number was recorded, by the clock of the table service alone; nothing where none is. Three requests.
+    /// How long ago the catalog's number was recorded, by the clock of the table service alone; `None` where none is. Three requests.
     pub async fn recorded_for(&self) -> Result<Option<Duration>, MigrationError> {
         let main = self.account(&AccountName::main())?.tables.as_ref();
         let doing = || MigrationError::store("asking the table service for the time");

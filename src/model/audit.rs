@@ -66,7 +66,7 @@ impl AuditCursor {
     }
 }
 
-/// What an `audit` goes through, in order.
+/// Parts of an `audit`, in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditPart {

@@ -58,7 +58,7 @@ pub struct BackfillCursor {
     pub seal: Option<String>,
 }
 
-/// What a `backfill` goes through, in order.
+/// Parts of a `backfill`, in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackfillPart {

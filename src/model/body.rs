@@ -95,7 +95,7 @@ impl<'m> RawBody<'m> {
         extent
     }
 
-    /// Its first bytes, at most `most`; nothing where they are no text. Compressed content is expanded no further.
+    /// Its first bytes, at most `most`; `None` where they are no text. Compressed content is expanded no further.
     fn beginning(&self, most: usize) -> Option<Excerpt> {
         let bytes = match self {
             Self::Text(text) => return Some(beginning(text, most)),

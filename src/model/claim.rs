@@ -97,7 +97,7 @@ impl Claim {
         Member(texts.map(str::to_owned).into_iter().chain([values]).collect())
     }
 
-    /// Reads a member; nothing where it is no claim.
+    /// Reads a member; `None` where it is no claim.
     pub fn of(member: &Member) -> Option<Self> {
         let [one_pk, one_rk, account, table, pk, from, before, values] = member.0.as_slice() else { return None };
         let reach = Reach {

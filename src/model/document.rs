@@ -215,7 +215,7 @@ pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> 
     }
 }
 
-/// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. Nothing where a
+/// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. `None` where a
 /// property is missing or empty.
 pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, RenderError> {
     let mut text = String::new();

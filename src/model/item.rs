@@ -196,12 +196,12 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads the owner of a row; nothing where the row is not derived.
+    /// Reads the owner of a row; `None` where the row is not derived.
     pub fn of(entity: &Entity) -> Option<Self> {
         Self::said(entity.text(VIEW_PROPERTY)?, entity.text(SOURCE_PROPERTY)?)
     }
 
-    /// Reads the owner of a blob; nothing where the blob is not derived.
+    /// Reads the owner of a blob; `None` where the blob is not derived.
     pub fn of_blob(metadata: &BTreeMap<String, String>) -> Option<Self> {
         Self::said(metadata.get(VIEW_PROPERTY)?, metadata.get(SOURCE_PROPERTY)?)
     }

@@ -187,7 +187,7 @@ impl Job {
         }
     }
 
-    /// The key of the primary that the job is about; nothing where it is about many.
+    /// The key of the primary that the job is about; `None` where it is about many.
     pub const fn key(&self) -> Option<&EntityKey> {
         match self {
             Self::Sync { primary, .. } | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),

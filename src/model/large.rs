@@ -43,7 +43,7 @@ const FILE_PROPERTY_BYTES: usize = 128;
 /// The pointer that an entity has in place of a value in a blob.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer {
-    /// Its container; nothing where it is a file beside its entity's document, in the same shared folder.
+    /// Its container; `None` where it is a file beside its entity's document, in the same shared folder.
     pub container: Option<ContainerName>,
     /// Its name.
     pub name: BlobName,
@@ -113,7 +113,7 @@ impl Pointer {
         Ok(Self { container: None, name, bytes, sha256, content_type: None })
     }
 
-    /// The pointer that a value is; nothing where it is a value of its own.
+    /// The pointer that a value is; `None` where it is a value of its own.
     pub fn of(value: &EdmValue) -> Option<Self> {
         let named = |text: &&str| text.contains("\"$blob\"") || text.contains("\"$file\"");
         let text = value.as_str().filter(|text| text.starts_with('{')).filter(named)?;

@@ -59,7 +59,7 @@ impl LogPath {
     }
 }
 
-/// The name of a blob of an hour's folder; nothing where it would be no name.
+/// The name of a blob of an hour's folder; `None` where it would be no name.
 pub fn name(folder: &str, number: u32) -> Option<BlobName> {
     BlobName::new(format!("{folder}/{number:06}.jsonl")).ok()
 }

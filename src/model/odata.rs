@@ -273,7 +273,7 @@ fn decode_value(name: &str, annotation: Option<&str>, json: &Value) -> Result<Ed
     })
 }
 
-/// An integer token is Int32 (and nothing where it does not fit: the service would round it); any other number is Double.
+/// An integer token is Int32 (and `None` where it does not fit: the service would round it); any other number is Double.
 fn decode_number(number: &Number) -> Option<EdmValue> {
     match number.as_i64() {
         Some(integer) => i32::try_from(integer).ok().map(EdmValue::Int32),

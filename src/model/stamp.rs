@@ -37,7 +37,7 @@ impl JobDigest {
     /// Hex digits: 128 bits.
     const DIGITS: usize = 32;
 
-    /// Of a job as its message says it; nothing where that has no `id`.
+    /// Of a job as its message says it; `None` where that has no `id`.
     pub fn of(object: &Map<String, Value>) -> Option<Self> {
         object.get("id")?.as_str()?;
         let mut fields: Vec<(&String, &Value)> = object.iter().filter(|(name, _)| !BESIDE.contains(&name.as_str())).collect();

@@ -31,7 +31,7 @@ pub(super) fn claim(of: &Deriving<'_>, range: &DenormalizeRange) -> Result<Optio
     Ok(Some(claim))
 }
 
-/// The first row key and the one behind the last; nothing where the primary has no range.
+/// The first row key and the one behind the last; `None` where the primary has no range.
 fn ends(of: &Deriving<'_>, rows: &RangeRows) -> Result<Option<(Key, Option<Key>)>, Box<DeriveError>> {
     let first = || Key::new("").ok();
     Ok(match rows {

@@ -201,7 +201,7 @@ pub(super) struct Deriving<'a> {
 }
 
 impl Deriving<'_> {
-    /// The key of the row that the item lies in; nothing where the primary has none.
+    /// The key of the row that the item lies in; `None` where the primary has none.
     fn key(&self, rows: &Rows<'_>) -> Result<Option<EntityKey>, Box<DeriveError>> {
         let render = |part, template: &Template| template.render(self.entity).map_err(|source| self.unrendered(part, source));
         let (pk, rk) = (render("partition_key", rows.partition_key)?, render("row_key", rows.row_key)?);

@@ -23,7 +23,7 @@ pub fn excess(entity: &Entity) -> usize {
 }
 
 /// The properties that go out of a row to make room for `excess` more: half of those that can, those that are first by name. Views
-/// need those in `kept`, and a value in a blob of its own stays a pointer. Nothing where all that can go is not enough.
+/// need those in `kept`, and a value in a blob of its own stays a pointer. `None` where all that can go is not enough.
 pub fn outgoing(row: &Entity, kept: &BTreeSet<String>, excess: usize) -> Option<BTreeMap<String, EdmValue>> {
     let can = |(name, value): &(&String, &EdmValue)| !kept.contains(*name) && Pointer::of(value).is_none();
     let able: Vec<(&String, &EdmValue)> = row.user_properties().filter(can).collect();

@@ -40,7 +40,7 @@ pub struct BackfillPass {
 }
 
 impl Engine {
-    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. Nothing where the table has no views.
+    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
     pub async fn backfill(&self, backfill: &Backfill, delivery: &Delivery) -> Result<Option<BackfillPass>, Failure> {
         let source = source(self, &backfill.scope)?;
         if !self.catalog.has_views(source) && self.catalog.ranges_over(source).next().is_none() {

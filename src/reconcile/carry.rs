@@ -102,14 +102,14 @@ struct Run<'e> {
     engine: &'e Engine,
     delivery: &'e Delivery,
     carry: &'e Carry,
-    /// The view; nothing where it says nothing to this table any more.
+    /// The view; `None` where it says nothing to this table any more.
     view: Option<&'e View>,
     target: TableRef,
 }
 
 /// Decision for one entity.
 struct Decided {
-    /// Nothing where it is no business of this job.
+    /// `None` where it is no business of this job.
     write: Option<TableOperation>,
     /// The holder of the entity, where the claim of this job is in vain.
     holder: Option<EntityKey>,
@@ -145,7 +145,7 @@ impl Run<'_> {
         Err(permanent(format!("carrying what {} says (view {})", primary(&self.carry.one), view.name), cause))
     }
 
-    /// A page of the range; nothing where its table is gone, as the view is.
+    /// A page of the range; `None` where its table is gone, as the view is.
     async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
         let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
         let query = Query { filter: Some(self.carry.reach.filter()), select: None, top: Some(PAGE), continuation };

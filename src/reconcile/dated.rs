@@ -69,7 +69,7 @@ struct Want<'e> {
 }
 
 impl<'e> Want<'e> {
-    /// The missing table that work about a table failed for; nothing where the reason was another.
+    /// The missing table that work about a table failed for; `None` where the reason was another.
     fn of(engine: &'e Engine, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
         let (source, retention) = dated(engine, table).filter(|(source, retention)| goes(engine, retention, source, &missing))?;

@@ -114,7 +114,7 @@ impl Engine {
         Self { memory, ..self }
     }
 
-    /// The primary that a job is about, its table spelled as declared; nothing where the catalog does not
+    /// The primary that a job is about, its table spelled as declared; `None` where the catalog does not
     /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         let table = match job {

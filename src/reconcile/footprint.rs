@@ -142,13 +142,13 @@ pub fn key(primary: &Primary) -> EntityKey {
     EntityKey { pk, rk: primary.key.rk.clone() }
 }
 
-/// Of the entity that records a footprint, the contenders alone; nothing where it has none, or has no room for them.
+/// Of the entity that records a footprint, the contenders alone; `None` where it has none, or has no room for them.
 pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     entity.properties.retain(|name, _| name == CONTENDERS);
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary with its footprint here, in the partitions of this table; nothing where the partition key is a hash,
+/// The key of the primary with its footprint here, in the partitions of this table; `None` where the partition key is a hash,
 /// or may be one.
 pub fn owner(table: &TableName, footprint: &EntityKey) -> Option<EntityKey> {
     let pk = footprint.pk.as_str().strip_prefix(table.as_str())?.strip_prefix('~')?;

@@ -64,7 +64,7 @@ pub(super) fn bytes_of(operation: &TableOperation) -> usize {
 }
 
 impl<'e> Pass<'e> {
-    /// The primary, by its operations, and own-partition items, as many as one transaction takes. Nothing where a
+    /// The primary, by its operations, and own-partition items, as many as one transaction takes. `None` where a
     /// document differs from the plan's view of it.
     pub(super) async fn group(&mut self, own: Vec<TableOperation>, plan: &Plan) -> Result<Option<Group<'e>>, Failure> {
         let mut group = Group::of(own);

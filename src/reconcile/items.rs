@@ -60,7 +60,7 @@ impl<'p> Deed<'p> {
         plan.writes.iter().map(Self::Write).chain(drops).collect()
     }
 
-    /// The conditional operation that does it to a row; nothing where it is about a part of one, or a blob.
+    /// The conditional operation that does it to a row; `None` where it is about a part of one, or a blob.
     pub(super) fn operation(self) -> Option<TableOperation> {
         match self {
             Self::Write(write) => write.operation(),

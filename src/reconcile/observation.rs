@@ -22,7 +22,7 @@ use crate::wide::Rows;
 pub(super) struct Observation {
     /// The footprint; empty where there is none.
     pub(super) footprint: Footprint,
-    /// Its ETag; nothing where there is none.
+    /// Its ETag; `None` where there is none.
     pub(super) etag: Option<ETag>,
     /// When it was last written, by the store's clock.
     pub(super) written: Option<EdmDateTime>,

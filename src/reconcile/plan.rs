@@ -28,9 +28,9 @@ pub(super) enum Look {
     Homeless,
     /// Another owner's.
     Taken {
-        /// Its ETag or token; nothing where it cannot be written over.
+        /// Its ETag or token; `None` where it cannot be written over.
         etag: Option<ETag>,
-        /// Its owner; nothing where evenkeel did not write it.
+        /// Its owner; `None` where evenkeel did not write it.
         owner: Option<Owner>,
     },
     /// A document of a sink that some pass has announced to write: an old request may still change it, so its content now proves nothing.
@@ -171,7 +171,7 @@ pub(super) struct Write {
 pub(super) struct Taken {
     /// The key.
     pub(super) address: ItemAddress,
-    /// The holder; nothing where evenkeel did not write the row.
+    /// The holder; `None` where evenkeel did not write the row.
     pub(super) owner: Option<Owner>,
 }
 

@@ -173,7 +173,8 @@ async fn decided(
     })
 }
 
-/// The staged blob is gone because an earlier delivery took it, and a later job has written the entity since.
+/// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
+/// the entity since.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored.and_then(|row| Stamp::of(&row.entity)).is_some_and(|written| written.enqueued >= delivery.stamp.enqueued);
     let taken = delivery.dequeue_count > 1 && later;

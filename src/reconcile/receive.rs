@@ -51,7 +51,7 @@ impl Engine {
         Ok(claims.into_iter().filter(here).filter_map(|claim| self.within_its_view(view, claim)).collect())
     }
 
-    /// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. Nothing where it is
+    /// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
     /// about none.
     fn within_its_view(&self, view: &ViewName, mut claim: Claim) -> Option<Claim> {
         let (_, set) = self.catalog.views.get(view)?.sets()?;

@@ -68,7 +68,7 @@ fn count(number: u64) -> EdmValue {
     EdmValue::Int64(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// How many primaries a table had at the end of its last audit; nothing where there was none.
+/// How many primaries a table had at the end of its last audit; `None` where there was none.
 pub async fn audited_primaries(tables: &dyn TableStore, source: &TableName) -> Result<Option<u64>, StoreError> {
     let of_source = Filter::compare("PartitionKey", Comparison::Equal, source.as_str());
     let query = Query { filter: Some(of_source), select: Some(vec!["Primaries".to_owned()]), top: Some(1), continuation: None };

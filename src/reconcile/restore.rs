@@ -11,7 +11,7 @@
 //! In every overlap of the two, one of the deletions fails: an entity is never gone from both places.
 //!
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
-//! same: it is back, and its job says what it lacks.
+//! same: it is back, and its job names the missing key.
 
 use super::commit::{Change, Commit};
 use super::engine::Engine;

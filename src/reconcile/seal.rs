@@ -85,7 +85,7 @@ fn place() -> Result<(TableName, EntityKey), Box<dyn std::error::Error + Send + 
     Ok((TableName::new(MIGRATIONS)?, EntityKey::new("secret", "cursors")?))
 }
 
-/// The text of the secret; nothing where there is none. Its table is made where migrations have not come by yet.
+/// The text of the secret; `None` where there is none. Its table is made where migrations have not come by yet.
 async fn find(tables: &dyn TableStore, table: &TableName, key: &EntityKey) -> Result<Option<String>, StoreError> {
     match tables.get(table, key, None).await {
         Ok(row) => Ok(row.map(|row| match row.entity.get("Secret") {

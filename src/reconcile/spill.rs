@@ -153,7 +153,7 @@ impl Pass<'_> {
         entity.get(property).and_then(Pointer::of).filter(|pointer| pointer.is_of(&self.folder))
     }
 
-    /// Reads the properties that have left a row. Nothing where the blob is gone.
+    /// Reads the properties that have left a row. `None` where the blob is gone.
     async fn read_spilled(&self, pointer: Pointer) -> Result<Option<Spilled>, Failure> {
         let Some((_, large)) = self.engine.catalog.large_values_of(self.source) else { return Ok(None) };
         let Some(container) = &pointer.container else { return Ok(None) };

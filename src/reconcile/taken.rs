@@ -1,6 +1,6 @@
 //! Key conflicts: keys held by another primary.
 //!
-//! An item whose key does not contain its primary's whole key can meet another primary's. The owner that the
+//! An item with a key that lacks a part of its primary's key can meet another primary's. The owner that the
 //! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
 //! (`contenders`), so that it queues their syncs when it gives the key up.
 

@@ -170,7 +170,7 @@ impl Pass<'_> {
         Ok(change.with_texts(&texts))
     }
 
-    /// Where this primary's large values come from, for its new owner; nothing where it can have none.
+    /// Where this primary's large values come from, for its new owner; `None` where it can have none.
     pub(super) fn origin(&self) -> Option<Origin> {
         let (_, shelf) = self.engine.catalog.shelf_of(self.source)?;
         Some(Origin { shelf, folder: self.folder.clone() })
@@ -206,7 +206,7 @@ impl Pass<'_> {
     }
 
     /// Copies the large values of an entity that moves here, before its row is written: they are listed in the footprint, and
-    /// everything else that follows from the row waits until the source has let go. Nothing where a race was lost.
+    /// everything else that follows from the row waits until the source has let go. `None` where a race was lost.
     pub(super) async fn values_first(&mut self, seen: &Observation, entity: Option<&Entity>) -> Result<Option<Announced>, Failure> {
         if self.supplies.is_empty() {
             return Ok(Some(Announced(None)));
@@ -256,7 +256,7 @@ impl Pass<'_> {
         self.values_last(Announced(announced)).await
     }
 
-    /// Copies missing values again. Nothing where the row is gone, or points to other values.
+    /// Copies missing values again. `None` where the row is gone, or points to other values.
     async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
         loop {
             self.next_round()?;
@@ -321,7 +321,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Uploads the values that the primary is to point to. Nothing where a race was lost.
+    /// Uploads the values that the primary is to point to. `None` where a race was lost.
     pub(super) async fn upload_values(&mut self, plan: &Plan) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
         let mut written = BTreeMap::new();
         let mut again = false;
@@ -413,7 +413,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The version of a blob that is to be carried elsewhere. Nothing where it is gone.
+    /// The version of a blob that is to be carried elsewhere. `None` where it is gone.
     async fn version(&self, account: &AccountName, (container, name): (&ContainerName, &BlobName)) -> Result<Option<Staged>, Failure> {
         let found = self.target(account)?.blobs.properties(container, name).await;
         let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;

@@ -29,7 +29,7 @@ pub struct Waits {
 #[derive(Debug)]
 pub(super) struct SharePart(Option<(Arc<[AtomicBool; MemoryShare::ALL.len()]>, MemoryShare)>);
 
-/// Marks that this run takes a part of a share. Nothing where it has one already: it must not wait for another.
+/// Marks that this run takes a part of a share. `None` where it has one already: it must not wait for another.
 pub(super) fn part_of(share: MemoryShare) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else { return Some(SharePart(None)) };
     let had = shares[share as usize].swap(true, Ordering::SeqCst);

@@ -43,7 +43,7 @@ pub enum KeeperError {
 }
 
 impl KeeperError {
-    /// How long to wait for the name of a table that is still being deleted; nothing where it is something else.
+    /// How long to wait for the name of a table that is still being deleted; `None` where it is something else.
     pub fn takes_its_time(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.takes_its_time(),

@@ -58,7 +58,7 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// The description by a view; nothing where it makes no lists.
+    /// The description by a view; `None` where it makes no lists.
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
         let (property, figures) = match view.form() {

@@ -41,7 +41,7 @@ pub fn owner_property(view: &ViewName) -> String {
 }
 
 impl Owned {
-    /// The properties that a view has set on an entity; nothing where it has set none.
+    /// The properties that a view has set on an entity; `None` where it has set none.
     pub fn read(site: &Site, entity: &Entity, view: &ViewName) -> Result<Option<Self>, Nonsense> {
         let name = owner_property(view);
         let wrong = |problem: String| Nonsense { site: site.clone(), problem: format!("{name} {problem}") };

@@ -38,7 +38,7 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// The location that a row names; nothing where it holds its list itself, or none.
+    /// The location that a row names; `None` where it holds its list itself, or none.
     pub fn of(site: &Site, entity: &Entity) -> Result<Option<Self>, Nonsense> {
         let Some(blob) = entity.get(BLOB) else { return Ok(None) };
         let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
@@ -66,7 +66,7 @@ pub fn pointing(
     Ok(entity.with(BLOB, format!("{container}/{name}")))
 }
 
-/// The row that holds its list itself again; nothing where there is no member left.
+/// The row that holds its list itself again; `None` where there is no member left.
 pub fn returned(catalog: &Catalog, site: &Site, entity: Entity, list: &BlockedList) -> Result<Option<Entity>, Nonsense> {
     if list.count() == 0 {
         return Ok(None);
@@ -77,7 +77,7 @@ pub fn returned(catalog: &Catalog, site: &Site, entity: Entity, list: &BlockedLi
     Ok(Some(entity))
 }
 
-/// The list that a row holds, as one that can lie in a blob; nothing where it holds none.
+/// The list that a row holds, as one that can lie in a blob; `None` where it holds none.
 pub fn moved_out(catalog: &Catalog, site: &Site, entity: &Entity) -> Result<Option<BlockedList>, Nonsense> {
     let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
     let (Some(view), Some(description)) = (view, Description::read(entity)) else { return Ok(None) };

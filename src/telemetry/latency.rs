@@ -47,7 +47,7 @@ impl Latencies {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
     }
 
-    /// The time within which this share was answered, told at most a quarter too high; nothing where nothing was.
+    /// The time within which this share was answered, told at most a quarter too high; `None` where nothing was.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.0.iter().sum();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count")]

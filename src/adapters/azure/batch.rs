@@ -62,7 +62,7 @@ pub(super) fn outcome(answer: &Answer, count: usize) -> Outcome {
     Outcome::Done(parts.into_iter().map(etag).collect())
 }
 
-/// The parts of the change set. Nothing where one is cut off.
+/// The parts of the change set. `None` where one is cut off.
 fn parts(body: &str) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     // Everything up to the first boundary describes the change set, and everything after the last closes it.

@@ -88,7 +88,7 @@ impl AzureBlobs {
         answer: &Answer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
-        // Its bytes are not there yet, or never will be, whatever its stated length.
+        // Its bytes are not there yet, or never will be, at any stated length.
         let unfinished = match copy_of(answer) {
             Copying::None | Copying::Done => None,
             Copying::Pending => Some((ErrorClass::Transient { retry_after: None }, "a copy onto the blob is still under way")),

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// Reads `Fri, 20 Nov 2026 15:00:00 GMT`. Nothing where it is not that, or lies outside the years that a
+/// Reads `Fri, 20 Nov 2026 15:00:00 GMT`. `None` where it is not that, or lies outside the years that a
 /// [`Timestamp`] has.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let zoned = jiff::fmt::rfc2822::parse(text.trim()).ok()?;

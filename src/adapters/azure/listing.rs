@@ -7,7 +7,7 @@ use super::xml;
 use crate::model::{BlobName, ETag};
 use crate::ports::{BlobItem, BlobPage};
 
-/// Reads a page. Nothing where it is cut off or is none. Names that this program would refuse to write are
+/// Reads a page. `None` where it is cut off or is none. Names that this program would refuse to write are
 /// left out.
 pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
     let text = std::str::from_utf8(body).ok()?;

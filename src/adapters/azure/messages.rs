@@ -66,7 +66,7 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     bytes.windows(mark.len()).position(|window| window == mark)
 }
 
-/// One message; nothing where not even its id can be read.
+/// One message; `None` where not even its id can be read.
 fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
     let lossy = String::from_utf8_lossy(bytes);
     let (fields, mut problem) = match std::str::from_utf8(bytes) {

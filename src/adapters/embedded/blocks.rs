@@ -89,7 +89,7 @@ pub(super) fn commit(
     slot.set(writing, stamp, parts.iter().map(|part| part.length).sum(), false)
 }
 
-/// The blocks of a blob. Nothing where it does not exist.
+/// The blocks of a blob. `None` where it does not exist.
 pub(super) fn list(connection: &Connection, place: &Place) -> Result<Option<BlockList>, Fault> {
     let slot = place.slot(connection)?;
     slot.needs_blocks()?;

@@ -49,7 +49,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Reads both texts. Nothing where this file never gave them.
+    /// Reads both texts. `None` where this file never gave them.
     pub(super) fn parse(identity: u64, id: &str, receipt: &str) -> Option<Self> {
         let (of_file, row) = Uuid::parse_str(id).ok()?.as_u64_pair();
         let number = u64::from_str_radix(receipt, 16).ok()?;

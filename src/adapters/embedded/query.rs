@@ -82,7 +82,7 @@ struct From {
     row: Option<(String, String)>,
 }
 
-/// Cuts off the part that earlier pages have read. Nothing where that is all.
+/// Cuts off the part that earlier pages have read. `None` where that is all.
 fn resume(range: KeyRange, continuation: Option<&Continuation>) -> Option<From> {
     let at = continuation.map(|at| (at.next_partition_key.clone(), at.next_row_key.clone().unwrap_or_default()));
     match (range, at) {

@@ -53,7 +53,7 @@ pub(super) fn entity_etag(stamp: i64) -> Result<ETag, Fault> {
     ETag::new(format!("W/\"datetime'{text}'\"")).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
-/// The stamp that an entity's ETag stands for. Nothing where no store gave such an ETag, so that it matches nothing.
+/// The stamp that an entity's ETag stands for. `None` where no store gave such an ETag, so that it matches nothing.
 pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
     let text = etag.as_str().strip_prefix("W/\"datetime'")?.strip_suffix("'\"")?.replace("%3A", ":");
     let stamp = EdmDateTime::parse(&text).ok()?.ticks();

@@ -19,7 +19,7 @@ use super::writer::{Writer, Writing};
 #[derive(Clone, Default)]
 pub struct Options {
     /// Makes pages of queries and listings randomly short or empty while still carrying a continuation, as the
-    /// service may at any time. For tests of continuations; nothing where absent.
+    /// service may at any time. For tests of continuations; `None` where absent.
     pub short_pages: Option<Arc<dyn Chance>>,
 }
 

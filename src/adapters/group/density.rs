@@ -1,4 +1,4 @@
-//! Which partitions are worth a range: what earlier ranges found in them. Pure, and bounded.
+//! Which partitions are worth a range: the results of earlier ranges in them. Pure, and bounded.
 
 use std::collections::BTreeMap;
 

@@ -82,7 +82,7 @@ impl Verdict {
     }
 }
 
-/// The service's answer for each document; nothing where that cannot be read.
+/// The service's answer for each document; `None` where that cannot be read.
 pub(super) fn verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let verdict = |value: &Value| {

@@ -14,7 +14,7 @@ pub struct PoisonArgs {
     pub action: PoisonAction,
 }
 
-/// What to do.
+/// The subcommands of `poison`.
 #[derive(Debug, Subcommand)]
 pub enum PoisonAction {
     /// List poisoned messages: when, why, and what they were about
@@ -60,7 +60,7 @@ pub struct Selection {
     pub ids: Vec<String>,
 }
 
-/// What to delete.
+/// Arguments of `poison discard`.
 #[derive(Debug, Clone, Args)]
 pub struct Discard {
     /// Which messages

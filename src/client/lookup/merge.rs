@@ -12,7 +12,7 @@ use crate::ports::StoreError;
 pub(super) struct Found {
     /// The rows, in order.
     pub(super) rows: Vec<Row>,
-    /// Where each range stands; nothing where all have ended.
+    /// Where each range stands; `None` where all have ended.
     pub(super) positions: Option<Vec<Position>>,
     /// Requests sent.
     pub(super) requests: u64,
@@ -45,7 +45,7 @@ impl<'a> Merge<'a> {
         Ok(self.cursors[least].take())
     }
 
-    /// Where each range stands; nothing where all have ended.
+    /// Where each range stands; `None` where all have ended.
     pub(super) fn positions(&self) -> Option<Vec<Position>> {
         let positions: Vec<Position> = self.cursors.iter().map(Cursor::position).collect();
         positions.iter().any(|position| !position.ended).then_some(positions)

@@ -8,7 +8,7 @@ pub const INVERTED_TICKS_DIGITS: usize = 19;
 /// 9999-12-31T23:59:59.9999999Z in ticks of 100 ns, .NET's `DateTime.MaxValue`.
 const MAX_TICKS: i64 = 3_155_378_975_999_999_999;
 
-/// A number in decimal with zeros on its left, so that texts of one width sort as numbers do. Nothing where it does not fit.
+/// A number in decimal with zeros on its left, so that texts of one width sort as numbers do. `None` where it does not fit.
 pub fn pad(number: u64, width: usize) -> Option<String> {
     let text = format!("{number:0width$}");
     (text.len() == width).then_some(text)

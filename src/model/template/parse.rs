@@ -75,7 +75,7 @@ impl Template {
         Parser { text, at: 0, of: Of::Text }.template()
     }
 
-    /// The property that the template is, whole and unfiltered; nothing where it is anything else.
+    /// The property that the template is, whole and unfiltered; `None` where it is anything else.
     pub fn bare_property(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [Part::Field(field)] if field.filters.is_empty() => Some(&field.property),

@@ -19,7 +19,7 @@ pub enum Crowding {
 }
 
 impl Template {
-    /// Says where this template, as a partition key, sends every new row to one partition; nothing where its first field varies or is
+    /// Says where this template, as a partition key, sends every new row to one partition; `None` where its first field varies or is
     /// spread by `hash` or `bucket`.
     ///
     /// It looks at the template alone: a plain `{RowKey}` may be a counter, and one department may have every employee.

@@ -25,7 +25,7 @@ pub struct Busy {
     pub account: AccountName,
     /// The table or queue.
     pub name: String,
-    /// The partition; nothing where it is a queue.
+    /// The partition; `None` where it is a queue.
     pub partition: Option<String>,
     /// Entities or messages.
     pub entities: u64,

@@ -28,7 +28,7 @@ impl Lags {
         }
     }
 
-    /// The bound below which this share lies, in seconds; nothing where nothing was added.
+    /// The bound below which this share lies, in seconds; `None` where nothing was added.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let counts = self.0.as_ref()?;
         let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();

@@ -24,7 +24,7 @@ struct Debt {
 }
 
 impl Failures {
-    /// How long an address has to wait before it may be wrong again; nothing where it may at once.
+    /// How long an address has to wait before it may be wrong again; `None` where it may at once.
     pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
         let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = debts.get(&address)?.paid_off.saturating_sub(now);

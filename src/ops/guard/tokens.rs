@@ -46,7 +46,7 @@ impl Tokens {
         self.bell.is_some_and(|bell| same(&bell, &Sha256::digest(given).into()))
     }
 
-    /// The rights of a token; nothing where it is none of them. Both are compared always.
+    /// The rights of a token; `None` where it is none of them. Both are compared always.
     pub(super) fn rights(&self, given: &str) -> Option<Rights> {
         let given: [u8; 32] = Sha256::digest(given).into();
         let is = |expected: Option<[u8; 32]>| same(&expected.unwrap_or_default(), &given) & expected.is_some();

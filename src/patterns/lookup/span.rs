@@ -78,7 +78,7 @@ impl KeyRange {
         }
     }
 
-    /// The query's filter: comparisons of PartitionKey and RowKey joined with `and`. Nothing where it is the whole table.
+    /// The query's filter: comparisons of PartitionKey and RowKey joined with `and`. `None` where it is the whole table.
     pub fn filter(&self) -> Option<Filter> {
         both(self.partitions.filter("PartitionKey"), self.rows.filter("RowKey"))
     }
@@ -105,7 +105,7 @@ impl KeyRange {
     }
 }
 
-/// A key behind every key that begins with a prefix, as near as there is one; nothing where there is none.
+/// A key behind every key that begins with a prefix, as near as there is one; `None` where there is none.
 ///
 /// The last character is raised to the next that is legal in keys. Where the service's order (UTF-16) and ours
 /// (UTF-8) differ, from U+D800 on, an earlier character is raised instead, which lets in keys without the prefix.

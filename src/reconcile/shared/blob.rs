@@ -186,7 +186,7 @@ impl Place<'_> {
         }
     }
 
-    /// Marks the list as being moved elsewhere, so that no writer changes it any more. Nothing where another writer was
+    /// Marks the list as being moved elsewhere, so that no writer changes it any more. `None` where another writer was
     /// faster, or may have been.
     pub(in crate::reconcile) async fn mark_moved(&self, read: &Read) -> Result<Option<ETag>, Failure> {
         let mut metadata = item::metadata(&shared_source_text(read.list.source()), read.list.view());

@@ -271,7 +271,7 @@ impl<'e> Document<'e> {
         Err(lost_race(format!("bringing {} up to date", self.site), ROUNDS))
     }
 
-    /// The row brought up to date with its list; nothing where it is already.
+    /// The row brought up to date with its list; `None` where it is already.
     pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &Read) -> Result<Option<Entity>, Failure> {
         let place = (&elsewhere.container, &elsewhere.name);
         let entity = spilled::pointing(self.catalog, &self.site, row.entity.clone(), &read.list, place);

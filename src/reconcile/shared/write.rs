@@ -80,11 +80,11 @@ pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError
     cause.downcast_ref().or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
 }
 
-/// The write of changes to a row, for a transaction.
+/// How the changes of a row are written: in a transaction, or by themselves.
 pub(in crate::reconcile) enum Prepared {
     /// One operation does.
     Together {
-        /// The conditional operation; nothing where all is so already.
+        /// The conditional operation; `None` where all is so already.
         operation: Option<TableOperation>,
         /// How each change ends with it.
         ended: Vec<Ended>,
@@ -182,7 +182,7 @@ impl<'e> Document<'e> {
         Err(lost_race(format!("reading {}", self.site), ROUNDS))
     }
 
-    /// A row that holds these lists itself, brought up to date with them; nothing where it is already.
+    /// A row that holds these lists itself, brought up to date with them; `None` where it is already.
     pub(super) fn restated(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<Option<Entity>, Failure> {
         let members = addresses.iter().filter(|address| matches!(address.part, Some(Part::Member(_))));
         for view in members.map(|address| &address.view).collect::<BTreeSet<_>>() {
@@ -301,7 +301,7 @@ impl<'e> Document<'e> {
     }
 }
 
-/// Changes up to the first that makes a member, and those after it; nothing where none is left.
+/// Changes up to the first that makes a member, and those after it; `None` where none is left.
 fn first_member(changes: &[Change]) -> Option<(&[Change], &[Change])> {
     let first = changes.iter().position(|change| change.write.token().is_some())?;
     Some(changes.split_at(first + 1)).filter(|(_, rest)| !rest.is_empty())
@@ -315,7 +315,7 @@ pub(super) fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
     ended.iter().map(answer).collect()
 }
 
-/// The operation that makes a document so; nothing where it is so already. A merge sends changed properties only, where nothing is taken
+/// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
 /// away.
 pub(in crate::reconcile) fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
     let at = |row: &Row| Condition::Matches(row.etag.clone());

@@ -18,7 +18,7 @@ pub(super) struct Head {
 /// The head's entry for a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its id; nothing where the list was written in one request.
+    /// Its id; `None` where the list was written in one request.
     pub(super) id: Option<u128>,
     pub(super) bytes: u64,
     pub(super) members: u64,

@@ -183,7 +183,7 @@ impl BlockedList {
         Ok(())
     }
 
-    /// A member's token; nothing where there is no such member.
+    /// A member's token; `None` where there is no such member.
     pub fn token(&self, member: &Member) -> Result<Option<&ETag>, String> {
         let slot = &self.slots[self.slot_of(member)];
         let block = slot.block.as_ref().ok_or_else(|| format!("the block from {} on was not read", slot.from))?;

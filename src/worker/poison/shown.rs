@@ -52,7 +52,7 @@ impl ShownBody {
     }
 }
 
-/// JSON with indentation; nothing where that takes more than `most` bytes.
+/// JSON with indentation; `None` where that takes more than `most` bytes.
 fn indented(value: &Value, most: usize) -> Option<String> {
     let mut bounded = Bounded { bytes: Vec::new(), most };
     serde_json::to_writer_pretty(&mut bounded, value).ok()?;

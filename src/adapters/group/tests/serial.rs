@@ -55,7 +55,7 @@ struct Event {
     at: Option<String>,
     value: i32,
     called: u64,
-    /// Nothing where it may still take effect.
+    /// `None` where it may still take effect.
     answered: Option<u64>,
     outcome: Outcome,
 }
