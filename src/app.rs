@@ -1,4 +1,4 @@
-//! The composition: parses the command line, reads the configuration, opens the stores and hands each command
+//! The composition: parses the command line, reads the configuration, opens the stores and gives each command
 //! its context. The only place that names adapters.
 //!
 //! ```text
@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
     ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
 }
 
-/// How much is logged. A demonstration tells its story by itself: the worker's own log lines are for `-v`.
+/// The log level. A demonstration prints its own progress: the worker's log lines are for `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
     let told = matches!(cli.command, Command::Demo(_)) && verbose == 0;

@@ -11,7 +11,7 @@
 //! A file that may be too large for memory is identified by its mark: inode, time and length. It is written piece by piece, under the lock
 //! from the first to the last, and never changed; a new mark is a time two seconds later.
 //!
-//! Work is done on threads of their own, since file systems wait. A caller that goes away does not stop it: a write that
+//! Work is done on threads of their own, since file systems wait. A dropped caller does not stop it: a write that
 //! has begun ends, under its lock and its condition.
 
 use std::fs::{self, OpenOptions};

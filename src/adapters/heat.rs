@@ -17,7 +17,7 @@ const LANES: usize = 8_192;
 /// A lane is remembered by name from this many requests on, or once it throttled.
 const NAMED: u32 = 8;
 
-/// Counts by lane, from the first snapshot on.
+/// Counts by lane, from the first look on.
 #[derive(Debug, Default)]
 pub struct Heat {
     watched: AtomicBool,

@@ -43,7 +43,7 @@ pub struct Worn {
 pub enum Grouping {
     /// They are: each costs its way to the service and back.
     Together,
-    /// Each goes by itself: the store is in this process, and groups its writes to the disk.
+    /// Each is sent on its own: the store is in this process, and groups its writes to the disk.
     Apart,
 }
 

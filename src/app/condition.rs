@@ -13,7 +13,7 @@ use crate::ops::{NotReady, Readiness};
 use crate::ports::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
 
-/// A queue that failed to answer for longer than this is told of. Shorter than any alert, longer than a few
+/// A queue that failed to answer for longer than this is reported. Shorter than any alert, longer than a few
 /// lost requests.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -77,7 +77,7 @@ impl Condition {
         match queue.state {
             ReceiverState::Draining => Some(NotReady::Draining),
             ReceiverState::Stopped => Some(NotReady::Starting),
-            // The open circuit is told of by itself.
+            // The open circuit breaker is reported separately.
             ReceiverState::PausedByStore => None,
             ReceiverState::Unheard => Some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),
             ReceiverState::Receiving => silent.then_some(NotReady::NoSuccessfulPoll { queue: queue.queue, last: queue.last_poll }),

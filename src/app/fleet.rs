@@ -53,7 +53,7 @@ impl<'a> Fleet<'a> {
         })
     }
 
-    /// Writes the own row and looks at the others', for ever.
+    /// Periodically writes the own row and looks at the others'; never returns.
     async fn watch(&self, parts: &Parts, board: Option<&Board>) {
         loop {
             match self.beat().await {
@@ -64,7 +64,7 @@ impl<'a> Fleet<'a> {
                         board.silent(silent);
                     }
                 }
-                // A store that does not answer is told of by its circuit.
+                // A store that does not answer is reported by its circuit breaker.
                 Err(error) => tracing::debug!(error = cause::chain(&error), "other workers: cannot be looked at"),
             }
             tokio::time::sleep(parts.chance.jittered(EVERY)).await;

@@ -11,7 +11,7 @@ use crate::ops::board::{Busy, Hold, ServiceTally, StorageMeter};
 use crate::ports::Service;
 use crate::telemetry::trail::Billed;
 
-/// Most partitions and queues of one account that are told of at a time.
+/// Most partitions and queues of one account in one report.
 const BUSIEST: usize = 32;
 
 /// Handles on the layers of one account's adapter.

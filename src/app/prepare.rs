@@ -52,7 +52,7 @@ pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clo
     Ok(Prepared { record, sent })
 }
 
-/// As [`prepare`], but waits for stores that do not answer, or refuse the credentials yet, as long as it takes. `waiting` is
+/// As [`prepare`], but waits for stores that do not answer, or still refuse the credentials, as long as it takes. `waiting` is
 /// told for which store.
 pub(super) async fn persistently(
     migrator: &Migrator,

@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(12);
 /// Declared tables that are gone.
 type Gone = BTreeSet<(AccountName, TableName)>;
 
-/// Looks now and then, for ever.
+/// Looks periodically; never returns.
 pub(super) async fn watch(parts: &Parts, current: &Current, condition: &Condition) -> std::convert::Infallible {
     let mut known = Gone::new();
     loop {
@@ -30,7 +30,7 @@ pub(super) async fn watch(parts: &Parts, current: &Current, condition: &Conditio
                 condition.missing(gone.clone());
                 known = gone;
             }
-            // A store that does not answer is told of by its circuit.
+            // A store that does not answer is reported by its circuit breaker.
             Err(error) => tracing::debug!(%error, "declared tables: cannot be listed; what was seen last stands"),
         }
         tokio::time::sleep(parts.chance.jittered(EVERY)).await;

@@ -1,6 +1,6 @@
 //! Reading the configuration again while the program runs (SIGHUP).
 //!
-//! Taken over: the log level; the polling, the retries and the patience of the worker; the retries of storage requests;
+//! Taken over: the log level; the polling, the retries and the timeouts of the worker; the retries of storage requests;
 //! tables, views and archives that were added. All other changes are named, and wait for a restart: queues and
 //! accounts are opened at the start, and a view that changed or went is a migration that every worker has to follow.
 //! A configuration with a mistake changes nothing.

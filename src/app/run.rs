@@ -172,7 +172,7 @@ impl Daemon<'_> {
         Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
     }
 
-    /// Sees to the tables by date every hour, for the first time after this wait.
+    /// Maintains the tables by date every hour, for the first time after this wait.
     async fn tend_on(&self, current: &Current, mut wait: Duration) -> std::convert::Infallible {
         loop {
             tokio::time::sleep(wait.mul_f64(self.parts.chance.between(1.0, 1.2))).await;
@@ -257,7 +257,7 @@ impl Parts {
         Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues)
     }
 
-    /// Sees to the tables by date, once, by the catalog in force; when they are to be seen to again.
+    /// Maintains the tables by date, once, by the catalog in force; returns when to do so again.
     async fn tend(&self, current: &Current) -> Duration {
         let engine = current.engine();
         let Err(error) = self.keeper(engine.catalog()).tend().await else { return TEND_EVERY };

@@ -52,7 +52,7 @@ impl Hangups {
         }
     }
 
-    /// The next one; for ever where none can be listened for.
+    /// The next one; never returns where none can be listened for.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         if let Some(signal) = &mut self.signal

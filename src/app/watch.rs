@@ -27,7 +27,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Looks now and then, and on request, for ever.
+    /// Looks periodically, and on request; never returns.
     pub(super) async fn keep(&self) -> std::convert::Infallible {
         let lease = self.current.lease();
         let mut pause = EVERY;

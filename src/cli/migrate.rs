@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Migrates with this patience a store that takes twenty seconds to start; whether that succeeded, and the output.
+    /// Migrates with this timeout a store that takes twenty seconds to start; whether that succeeded, and the output.
     async fn migrated(wait: Duration) -> (bool, String) {
         let clock = SystemClock::new();
         let world = world(Arc::new(Starting { clock, takes: Duration::from_secs(20) }));

@@ -75,7 +75,7 @@ impl Output {
         }
     }
 
-    /// Writers of one's own, without colour.
+    /// Given writers, without colour.
     pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
         let plain = |writer| Stream { writer, colour: false };
         Self { out: plain(out), aside: plain(aside), format, quiet: false, verbose: false, progress: Showing::Nothing }

@@ -264,7 +264,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Each text of a list, read; every mistake is told at its place.
+    /// Each text of a list, read; every mistake is reported at its place.
     pub(super) fn each<T>(&self, key: &'static str, mut read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>> {
         let read = self.texts(key)?.into_iter().map(|(text, origin)| match read(text) {
             Ok(value) => Some(value),

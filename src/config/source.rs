@@ -54,7 +54,7 @@ impl Values {
         }
         let (table, errors) = DeTable::parse_recoverable(text);
         let lines = Lines::of(text);
-        // The header of a table that is declared twice: its keys are twice there, too, and that is told once.
+        // The header of a table that is declared twice: its keys are twice there, too, and that is reported once.
         let mut twice = None;
         for error in errors {
             let origin = reader.origin(&error.span().unwrap_or(0..0));

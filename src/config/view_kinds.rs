@@ -25,7 +25,7 @@ pub(super) fn index_entity(section: &Section<'_>) -> Option<KindDraft> {
         section.error("on_conflict", "a list takes every primary, so there are no conflicts; expected no such key");
     }
     let store = store(section);
-    // A list in the primary's own partition tells by itself which one that is.
+    // A list in the primary's own partition identifies that partition.
     let member = member(section, if store == Some(Store::Partition) { &["RowKey"][..] } else { &["PartitionKey", "RowKey"] });
     let property = section.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
     store?;

@@ -16,7 +16,7 @@
 //!
 //! The invariant: the record changes in one entity group transaction, conditional on the ETag of the
 //! catalog's number. So two migrations at once are one after the other, and a worker that sees a number
-//! above its own knows that the data may hold items it has never heard of.
+//! above its own knows that the data may hold items unknown to it.
 //!
 //! Only additions need no consent: a change that retires a view, or replaces its definition, waits for [`Consent`],
 //! since it may be a stale configuration that asks for it. Each view has an owner, and a catalog speaks of its owner's alone.

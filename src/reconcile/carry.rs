@@ -6,7 +6,7 @@
 //!   each entity's own pass:             read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
 //! ```
 //!
-//! An entity that is there when the carry comes by is written by it; one that appears later reads the claim by itself. Every
+//! An entity that is there when the carry comes by is written by it; one that appears later reads the claim in its own pass. Every
 //! entity is written, also one that says the same already: a writer with an older claim then finds another ETag, and
 //! fails. A claim that changes meanwhile queues a carry of its own.
 //!
@@ -109,7 +109,7 @@ struct Run<'e> {
 
 /// Decision for one entity.
 struct Decided {
-    /// `None` where it is no business of this job.
+    /// `None` where it is not in the scope of this job.
     write: Option<TableOperation>,
     /// The holder of the entity, where the claim of this job is in vain.
     holder: Option<EntityKey>,
@@ -213,7 +213,7 @@ impl Run<'_> {
         let received = self.engine.received(view, &self.target, &row.entity, claims)?;
         received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
         let in_vain = received.others.contains(&self.carry.one);
-        // An entity without a claim is written all the same, so that a writer with an older claim fails.
+        // An entity without a claim is written nevertheless, so that a writer with an older claim fails.
         let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), Condition::Matches(row.etag.clone()));
         let write = operation(Becomes::Entity(received.entity), Some(row), &row.entity.key).unwrap_or_else(nothing);
         Ok(Decided { write: Some(write), holder: received.of.filter(|_| in_vain) })

@@ -2,7 +2,7 @@
 //!
 //! They are kept in the footprint of the primary that has the key. Its footprint is written, at its ETag, by every pass that lets an
 //! item go: so a contender that was added while the footprint listed the item is seen by that pass, and one that comes later finds the
-//! item unlisted and looks again. Nothing of it is believed beyond a sync of the contender, which does no harm.
+//! item unlisted and looks again. Nothing in it is trusted beyond queueing a sync of the contender, which does no harm.
 
 use serde::{Deserialize, Serialize};
 

@@ -93,7 +93,7 @@ impl<'e> Want<'e> {
     }
 }
 
-/// Ends work that has failed, where that was for want of a table by date, or of one that follows it.
+/// Handles a failure for a missing table by date, or a missing one that follows it.
 pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
     let (tables, without) = subjects(work);
     // Transient failures were explained before.

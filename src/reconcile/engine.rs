@@ -272,7 +272,7 @@ impl Execute for Engine {
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         match work {
             Work::Job(job) => self.look_again(job, delivery).await,
-            // One that never comes to its end would be queued and given up for ever.
+            // One that never ends would be queued and given up again and again.
             Work::Recheck(_) => Ok(()),
         }
     }

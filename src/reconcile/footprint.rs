@@ -209,7 +209,7 @@ impl Footprint {
         if self.contenders.is_empty() {
             return Ok(entity);
         }
-        // A primary must not suffer from the wants of others.
+        // A primary must not suffer from its contenders.
         let contended = entity.clone().with(CONTENDERS, self.contenders.text());
         Ok(if contended.check().is_ok() { contended } else { entity })
     }

@@ -127,7 +127,7 @@ pub(super) struct Situation<'a> {
 /// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
-    /// Nothing to do, not even to close: everything is as this state wants it.
+    /// Nothing to do, not even to close: everything is as it should be in this state.
     pub(super) settled: bool,
     /// An old write may be under way, as the situation had it.
     pub(super) disturbed: bool,
@@ -262,7 +262,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         Some(look) => look.clone(),
         None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
     };
-    // Rows of this primary that a view made which does not want them any more, by where they lie.
+    // Rows of this primary that a view no longer wants, by site.
     let mut left: BTreeMap<(&AccountName, &Site), &ItemAddress> = BTreeMap::new();
     for address in own.keys().filter(|address| address.part.is_none() && address.site.row().is_some()) {
         if !wanted.contains_key(*address) && !situation.underived.contains_key(&address.view) {

@@ -73,7 +73,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
                 if let (End::Mine, Some(row)) = (&end, &seen.row) {
                     pass.bring_again(&seen, row, staging).await?;
                 }
-                // A crash may have left an earlier state of this primary half derived: see to it in any case.
+                // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
                 pass.settle_from(&seen).await?;
                 return match end {
                     End::Mine => Ok(Outcome::Done(pass.summary)),

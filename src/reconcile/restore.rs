@@ -106,7 +106,7 @@ pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, del
         let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
             Ok(false) => continue,
             Ok(true) => None,
-            // A key that it wants is taken. Where it was written all the same it is back, and leaves the archive.
+            // A key that it wants is taken. Where it was written nevertheless it is back, and leaves the archive.
             Err(failure) if failure.class == FailureClass::Permanent => {
                 let seen = source.observe().await?;
                 if !seen.row.as_ref().is_some_and(|row| delivery.stamp.is_on(&row.entity)) {

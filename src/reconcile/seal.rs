@@ -1,4 +1,4 @@
-//! Seals on cursors: a cursor is believed where a worker wrote it into this very message.
+//! Seals on cursors: a cursor is trusted where a worker wrote it into this very message.
 //!
 //! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
 //! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
@@ -27,7 +27,7 @@ const STEP: &str = "reading the secret that cursors are sealed with";
 struct Unreadable;
 
 impl Engine {
-    /// The job, with its cursor as far as it is to be believed.
+    /// The job, with the trusted part of its cursor.
     pub(super) async fn believed(&self, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
         let mut job = job.clone();
         let op = job.op();

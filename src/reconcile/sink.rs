@@ -53,7 +53,7 @@ impl<'e> Pass<'e> {
     }
 
     /// Looks at a document. Under an announced write the content read would prove nothing: it is not asked. (A
-    /// comparison asks all the same.)
+    /// comparison asks nevertheless.)
     pub(super) async fn look_at_document(
         &self,
         footprint: &Footprint,

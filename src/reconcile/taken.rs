@@ -66,7 +66,7 @@ impl Pass<'_> {
                 }
             } else if self.depth == 0 && !self.still_wants(owner, address).await? {
                 // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
-                // at all the same. Other failures to bring the owner in step are its own job's matter,
+                // at nevertheless. Other failures to bring the owner in step are its own job's matter,
                 // unless the store is at fault.
                 let met = address.met(&owner.view);
                 match self.engine.nested(&owner.primary, Some(met), self.delivery, self.depth + 1).await {
@@ -79,7 +79,7 @@ impl Pass<'_> {
                 let met = address.met(&owner.view);
                 freed |= match self.enlist(owner, &met, &self.primary).await? {
                     Enlisted::Done => false,
-                    // Given up meanwhile perhaps. One that never was listed keeps its key all the same.
+                    // It may have been given up meanwhile. One that was never listed keeps its key nevertheless.
                     Enlisted::Unlisted => self.unlisted.insert(met),
                     Enlisted::Lost => true,
                 };
@@ -100,7 +100,7 @@ impl Pass<'_> {
         let step = || format!("adding {contender} to those that wait for {item}");
         let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;
         let Some(row) = row else { return Ok(Enlisted::Unlisted) };
-        // One that cannot be read is a matter of its owner's jobs.
+        // An unreadable one is left to its owner's jobs.
         let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity) else { return Ok(Enlisted::Done) };
         if !footprint.items.contains_key(item) {
             return Ok(Enlisted::Unlisted);

@@ -13,7 +13,7 @@ use crate::settings::QueueSettings;
 /// The operation of the jobs that it queues.
 const DROP: &str = "drop_table";
 
-/// Sees to the tables of every retention.
+/// Maintains the tables of every retention.
 pub struct Keeper<'c> {
     catalog: &'c Catalog,
     stores: Stores,
@@ -61,7 +61,8 @@ impl<'c> Keeper<'c> {
         Self { catalog, stores, clock, queue }
     }
 
-    /// Sees to the tables of every retention once. One that fails does not hold up the others; the first failure is told.
+    /// Maintains the tables of every retention once. One that fails does not hold up the others; the first failure is
+    /// returned.
     pub async fn tend(&self) -> Result<(), KeeperError> {
         let mut there = There::new();
         let mut first = Ok(());

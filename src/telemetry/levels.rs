@@ -9,7 +9,7 @@ use tracing_subscriber::filter::EnvFilter;
 /// Beginnings of the modules that the process can have lines of, beside its own.
 const LIBRARIES: [&str; 9] = ["azure_", "reqwest", "hyper", "h2", "rustls", "opentelemetry", "axum", "tokio", "tower"];
 
-/// Of a module that does not exist so much is told.
+/// Longest part of an unknown module's name in a message.
 const SHOWN_CHARACTERS: usize = 60;
 
 /// A text that says no levels.

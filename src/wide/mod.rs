@@ -10,7 +10,7 @@
 //! version of the whole, which a footprint settles at, `if_match` names and an archived copy rests on.
 //! The other rows are written only where they change, each under its own ETag; a property keeps its row while it fits.
 //!
-//! A reader asks for the first row, and where that tells of others for those, by one range. The two answers may be of two
+//! A reader asks for the first row, and where that lists further rows for those, by one range. The two answers may be of two
 //! versions. A token is new at every write of its row, so that tokens that agree prove one version; where they do not, the
 //! first row is read once more: at the ETag it had, nothing was written in between, and a row written by hand is
 //! accepted.

@@ -29,7 +29,7 @@ impl Rows {
         self.requests
     }
 
-    /// The tokens of the further rows that the first row tells of.
+    /// The tokens of the further rows that the first row lists.
     pub(super) fn expected(&self) -> Vec<String> {
         self.first.as_ref().map(|row| expected(&row.entity)).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ fn change(held: &Entity, row: Entity, condition: Condition) -> TableOperation {
     TableOperation::Merge(Entity { key: row.key, properties: changed }, condition)
 }
 
-/// The tokens that a first row tells of. A text that is no list tells of none.
+/// The tokens that a first row lists. A text that is no list has none.
 fn expected(first: &Entity) -> Vec<String> {
     first.text(ROWS_PROPERTY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
@@ -138,7 +138,7 @@ fn unmarked(row: &Entity) -> Properties {
 }
 
 /// The entities of a wide table, from all its rows: each joined, in the order of their keys. For callers that have read the
-/// whole table; rows that no first row tells of belong to no entity.
+/// whole table; rows that no first row lists belong to no entity.
 pub fn whole(rows: impl IntoIterator<Item = Row>) -> Vec<Row> {
     let (further, first): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row_key::is_continuation(&row.entity.key.rk));
     let mut entities: BTreeMap<EntityKey, Rows> =

@@ -16,7 +16,7 @@ const LEAST: Duration = Duration::from_millis(500);
 /// Age at which a window with too few results is begun anew: its beginning is out of date by then.
 const MOST: Duration = Duration::from_secs(30);
 
-/// Adapts the slots that a queue's receivers share, for ever.
+/// Adapts the slots that a queue's receivers share, until dropped.
 pub(crate) async fn adapt(sources: &[Arc<Source>], memory: u64, clock: &dyn Clock) {
     let Some(slots) = sources.first().map(|source| source.slots.clone()) else { return };
     let mut controller = Controller::new(memory);

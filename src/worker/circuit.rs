@@ -46,7 +46,7 @@ impl Circuit {
         self.open.until(Vec::is_empty).await;
     }
 
-    /// Waits until an open circuit closes; for ever where none is open.
+    /// Waits until an open circuit breaker closes; never returns where none is open.
     pub(crate) async fn closes(&self) {
         if self.open.look(Vec::is_empty) {
             pending::<()>().await;
@@ -54,7 +54,7 @@ impl Circuit {
         self.open.until(Vec::is_empty).await;
     }
 
-    /// Watches over the circuits, for ever.
+    /// Watches the circuit breakers; never returns.
     pub(crate) async fn watch(&self, chance: &dyn Chance) {
         loop {
             tokio::select! {

@@ -23,7 +23,7 @@ pub struct Doorbell {
 pub(crate) enum Wait {
     /// This long, regardless of the bell: the store asked for it, or failed.
     For(Duration),
-    /// So long, or until the bell rings; it is heard only after the second.
+    /// So long, or until the bell rings; it has an effect only after the second.
     OrBell(Duration, Duration),
 }
 

@@ -19,11 +19,11 @@ use crate::ports::Message;
 use crate::reconcile::{ItemChange, Outcome};
 use crate::telemetry::trail::{self, Trail};
 
-/// Most changes that are told of one delivery: a footprint holds a thousand items.
+/// Most changes reported of one delivery: a footprint holds a thousand items.
 const CHANGES: usize = 64;
-/// Longest error that is told, in bytes.
+/// Longest error reported, in bytes.
 const ERROR_BYTES: usize = 1_024;
-/// Longest message id, client's id or step that is told, in bytes.
+/// Longest message id, client's id or step reported, in bytes.
 const TEXT_BYTES: usize = 256;
 
 /// Observer of the worker, called from inside its tasks: must neither wait nor fail. Without an observer, no reports

@@ -258,14 +258,14 @@ impl Worker {
         }
     }
 
-    /// Creates the queues that are missing. A worker that is to run for ever waits for its store.
+    /// Creates the queues that are missing. A worker without a scheduled end waits for its store.
     async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
         let needed = self.sources.iter().flat_map(|source| [&source.queue, &source.poison].map(|queue| (&source.account, queue, source)));
         let needed: BTreeMap<_, _> = needed.map(|(account, queue, source)| ((account, queue), source)).collect();
         for ((_, queue), source) in needed {
             while let Err(error) = source.queues.create_queue(queue).await {
                 // A queue under deletion (409 QueueBeingDeleted) is waited for in every mode. Refused credentials are waited
-                // for like an outage by a worker that runs for ever: a person puts them right.
+                // for like an outage by a worker without a scheduled end: an operator corrects them.
                 let is_waited_for = match mode {
                     Mode::Forever => error.class.is_transient() || error.class == ErrorClass::Unauthorised,
                     Mode::UntilIdle { .. } => error.class.takes_its_time().is_some(),

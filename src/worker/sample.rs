@@ -17,7 +17,7 @@ use crate::ports::{Chance, Clock, StoreError};
 /// How often.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// Measures the backlog of every queue, for ever.
+/// Measures the backlog of every queue periodically; never returns.
 pub(crate) async fn sample(sources: &[Arc<Source>], clock: &dyn Clock, chance: &dyn Chance) {
     loop {
         for source in sources {

@@ -19,7 +19,7 @@ use crate::planted::{Bug, planted};
 pub(crate) enum Folding {
     /// A plain sync: one run does for all.
     Folds,
-    /// Anything else runs by itself.
+    /// Any other job has a run of its own.
     Alone,
 }
 

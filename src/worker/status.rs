@@ -80,7 +80,7 @@ pub enum ReceiverState {
     Draining,
 }
 
-/// Hands out snapshots, also while the worker runs.
+/// Source of snapshots, also while the worker runs.
 #[derive(Debug, Clone)]
 pub struct StatusBoard {
     queues: Arc<[Arc<QueueBoard>]>,

@@ -29,7 +29,7 @@ pub const CHATTY_LOG_TARGETS: [&str; 8] =
 /// Why there is no connection to be had with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The HTTP client could not be set up, which is a matter of this machine's certificates.
+    /// The HTTP client could not be set up, because of this machine's certificates.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
     /// The shared access signature cannot be taken apart.

@@ -1,6 +1,6 @@
 //! Reads a page of messages, one message at a time: a defect of one stays with that one.
 //!
-//! A page that cannot be read as a whole has hidden and counted its messages all the same, so every id and
+//! A page that cannot be read as a whole has hidden and counted its messages nevertheless, so every id and
 //! receipt in it that can be saved is.
 
 use jiff::Timestamp;

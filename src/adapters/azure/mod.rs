@@ -14,13 +14,13 @@
 //! ```
 //!
 //! - [`settings`]: an account, its credential and its endpoints; [`connection_string`] reads one.
-//! - `transport`: one pooled HTTP client for the three services; hands the answer past the library.
+//! - `transport`: one pooled HTTP client for the three services; passes the answer around the library.
 //! - `amend`: amendments to requests beyond the library's means, made before they are signed; `ascii`: bodies
 //!   that an emulator does not destroy.
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](crate::ports::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
-//! Invariants: nothing is sent twice (retrying is a decorator's business); nothing that breaks a limit is
+//! Invariants: nothing is sent twice (retries are a decorator's task); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
 //! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
 //! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.

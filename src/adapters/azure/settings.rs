@@ -173,7 +173,7 @@ impl Endpoints {
         })
     }
 
-    /// Whether all of them belong to a cloud of Azure, and not to an emulator or a name of one's own.
+    /// Whether all of them belong to a cloud of Azure, and not to an emulator or a custom name.
     pub(super) fn are_azure(&self) -> bool {
         const CLOUDS: [&str; 5] =
             [".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net", ".core.cloudapi.de", ".storage.azure.net"];

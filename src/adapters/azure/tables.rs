@@ -36,7 +36,7 @@ const fn write_of(operation: &TableOperation) -> Operation {
     Operation::write(operation.name(), absent)
 }
 
-/// Minimal metadata names the types that JSON does not tell by itself, and ETags; the full metadata that the
+/// Minimal metadata names the types that JSON does not express, and ETags; the full metadata that the
 /// library asks for names addresses as well, and is twice as long. Writes get JSON for their errors, too.
 fn json() -> Amendment {
     Amendment::default().header("accept", "application/json;odata=minimalmetadata").header("dataserviceversion", "3.0")

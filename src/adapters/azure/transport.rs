@@ -37,7 +37,7 @@ pub(super) async fn take<T>(call: impl Future<Output = azure_core::Result<T>> + 
         Ok(_) => Err(Fault::Lost("the client library finished without an answer".to_owned())),
         Err(error) => match error.into_downcast::<Taken>() {
             Ok(taken) => taken.0,
-            // Composing or signing failed. The library's text may quote the request, so only its kind is told.
+            // Composing or signing failed. The library's text may quote the request, so only its kind is reported.
             Err(other) => Err(Fault::Unsent(format!("the client library could not compose the request ({})", kind_name(other.kind())))),
         },
     }

@@ -23,7 +23,7 @@ pub(super) enum Admission {
     Withheld(Duration),
 }
 
-/// A change that is worth a line in the log.
+/// A change to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
     /// The circuit opened.

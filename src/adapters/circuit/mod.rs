@@ -11,7 +11,7 @@
 //!
 //! Failures are refused connections, errors of the service and missing answers. Throttling counts only once
 //! three partitions, queues or containers throttle: **one throttled partition never opens a circuit**, however
-//! long it lasts (that is [`pace`](super::pace)'s business). Any answer in between starts the count again.
+//! long it lasts (that is handled by [`pace`](super::pace)). Any answer in between starts the count again.
 //!
 //! The worker asks [`StoreHealth`](crate::ports::StoreHealth) and receives nothing while a circuit is open,
 //! so an outage takes no deliveries from the messages' dequeue counts. Trials keep programs without a worker

@@ -125,7 +125,7 @@ fn check_visibility(duration: Duration) -> Result<Duration, Fault> {
     check_hidden(duration)
 }
 
-/// How long a message may live: at least a second, and longer than it is hidden at first. Nothing means for ever.
+/// How long a message may live: at least a second, and longer than it is hidden at first. `None` means without a limit.
 fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, Fault> {
     let Ttl::After(lifetime) = ttl else { return Ok(None) };
     if lifetime.is_zero() {

@@ -1,6 +1,6 @@
 //! Reclaims the contents of deleted tables, queues and containers.
 //!
-//! Dropping one is a matter of one row, regardless of its contents: its number is never given again, so its contents are
+//! Dropping one deletes one row, regardless of its contents: its number is never given again, so its contents are
 //! invisible at once. They are deleted later in slices between the writer's batches, so that dropping a table of
 //! millions of rows delays no request.
 

@@ -4,7 +4,7 @@
 //! a bound, executes each inside its own savepoint, and commits once: a request that fails undoes only its own
 //! work, and no caller is answered before the commit has. While one commit syncs, the next batch gathers by itself.
 //!
-//! A caller that goes away does no harm: a request that has not begun is dropped, one that has is committed with
+//! A dropped caller does no harm: a request that has not begun is dropped, one that has is committed with
 //! its batch and its answer thrown away. A request that panics is undone and answered as a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

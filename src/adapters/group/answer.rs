@@ -40,6 +40,6 @@ pub(super) async fn awaited<T>(request: impl Future<Output = T>, given_up: impl 
 
 /// Tells a caller.
 pub(super) fn tell<T>(answer: Answer<T>, paid: Paid, result: Result<T, StoreError>) {
-    // One that has gone away needs no answer.
+    // A dropped caller needs no answer.
     drop(answer.send(Answered { result, paid }));
 }

@@ -18,7 +18,7 @@
 //! - A request of unknown outcome (no answer, throttled) leaves everything in it with an unknown outcome: all are told.
 //! - No two transactions under way share a row, also where they are callers' own. Writes of one row stay in order.
 //! - A read is sent after it was asked for.
-//! - A caller that goes away before its write has left takes it along. One that goes away later leaves it in a request
+//! - A caller dropped before its write was sent withdraws it. One dropped later leaves it in a request
 //!   that is under way, as ever; a request without a waiting caller is dropped.
 
 mod answer;

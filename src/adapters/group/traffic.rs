@@ -1,4 +1,4 @@
-//! Departures: each is a task of its own, so that a caller that goes away, or is not polled, delays no other.
+//! Departures: each is a task of its own, so that a caller that is dropped, or is not polled, delays no other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -59,7 +59,7 @@ impl<C: Carrier> Traffic<C> {
         }
     }
 
-    /// Begins a departure. It loads after everything that is ready has run: requests added in the same breath, as by
+    /// Begins a departure. It loads after everything that is ready has run: requests added at the same time, as by
     /// a batch of jobs that begin together, leave together although nothing was under way.
     fn depart(self: &Arc<Self>, place: Place) {
         let departure = Departure { traffic: Arc::downgrade(self), place, state: State::Boarding };
@@ -161,7 +161,8 @@ impl<C: Carrier> Drop for Departure<C> {
         let Some(lane) = lanes.get_mut(&self.place) else { return };
         let (left, opens) = match &self.state {
             State::Idle => (None, false),
-            // Never run: the runtime is going away, and another would fare no better. Waiting callers are told.
+            // Never run: the runtime is shutting down, and another task would not run either. Waiting callers are
+            // answered.
             State::Boarding => (Some(lane.close()), false),
             State::UnderWay { rows, overdue } => {
                 lane.land(rows, *overdue);

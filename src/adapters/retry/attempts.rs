@@ -99,7 +99,7 @@ impl Ended<bool> {
     }
 }
 
-/// The attempts so far. The driver of the attempts hands nothing from the operation to the waits, so both
+/// The attempts so far. The driver of the attempts passes nothing from the operation to the waits, so both
 /// share this.
 #[derive(Default)]
 struct Course(Mutex<Failures>);

@@ -35,7 +35,7 @@ pub struct SearchService {
 /// Why a search service cannot be reached at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
-    /// The HTTP client could not be set up, which is a matter of this machine's certificates.
+    /// The HTTP client could not be set up, because of this machine's certificates.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
     /// The key has characters that no header can carry.

@@ -34,7 +34,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The next row, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
-    /// that wants ten does not pay for the page that follows.
+    /// that wants ten does not request the next page.
     pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<Row>, StoreError> {
         if let Some((last, _)) = self.last.take() {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];

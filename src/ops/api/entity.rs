@@ -104,7 +104,7 @@ pub(super) async fn by_query(
 pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(TableRef, Primary), Problem> {
     let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
     let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
-    // Only tables of the catalog: others are none of evenkeel's business.
+    // Only tables of the catalog: evenkeel does not read others.
     let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
         let known: Vec<String> = api.board.catalog().tables.values().map(ToString::to_string).collect();
         Problem::unknown(format!("the catalog does not know the table {name}; it knows {}", known.join(", ")))

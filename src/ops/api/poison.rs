@@ -238,7 +238,7 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: Change, acto
         return Err(Problem::unusable("say which messages: ids, or all"));
     }
     let filter = PoisonFilter { ids: selection.ids.clone(), reason: reason(selection.reason.as_deref())? };
-    // Found before anything is begun: a mistake is told at once.
+    // Found before anything is begun: a mistake is reported at once.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
     let mut under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });

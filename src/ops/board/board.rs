@@ -132,7 +132,7 @@ impl Board {
         }
     }
 
-    /// Measures the figures that are not reported to it, for ever: sample by sample, poison by its counts, audits by
+    /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by
     /// their records.
     pub async fn keep(&self, stores: &crate::ports::Stores, wait: impl Fn() -> Duration) {
         keep::keep(self, stores, wait).await;

@@ -15,7 +15,7 @@ const AUDITS: Duration = Duration::from_mins(1);
 /// How long after a message was poisoned its queue is counted again.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
 
-/// Samples every slot when it has ended, and counts poison after every wait, and asks for audits every minute, for ever.
+/// Samples every slot when it has ended, counts poison after every wait, and reads audits every minute; never returns.
 pub(super) async fn keep(board: &Board, stores: &Stores, wait: impl Fn() -> Duration) {
     let sampling = async {
         let mut slot = board.slot();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The first bound, in milliseconds; each next one is larger by the factor √2, so a quantile is told at most 42% too high.
+/// The first bound, in milliseconds; each next one is larger by the factor √2, so a quantile is at most 42% too high.
 const FIRST_MS: f64 = 1.0;
 /// Buckets: up to 2^25 ms, over nine hours. A job is given up after six.
 const BUCKETS: usize = 51;

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 
 use super::origin;
 
-/// Longest text of a forwarding header that is told, in bytes.
+/// Longest text of a forwarding header that is logged, in bytes.
 const CLAIM_BYTES: usize = 128;
 
 /// The sender's address, by the connection.

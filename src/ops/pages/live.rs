@@ -23,7 +23,7 @@ use super::overview::sections;
 use crate::ops::api::{Api, status_of};
 use crate::ops::board::SLOT;
 
-/// How often the page is told.
+/// Interval between events to a page.
 const EVERY: Duration = Duration::from_secs(2);
 /// After this many times without news a watcher is sent a comment, so that a connection that is gone is noticed.
 const SILENT: u32 = 7;

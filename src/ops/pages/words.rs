@@ -24,7 +24,7 @@ pub(super) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// US dollars, with as many digits as they are worth.
+/// US dollars, with as many digits as are significant.
 pub(super) fn dollars(dollars: f64) -> String {
     match dollars {
         none if none <= 0.0 => "$0".to_owned(),

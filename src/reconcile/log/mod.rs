@@ -8,8 +8,8 @@
 //!                                               the blob ended there: append there, so that it cannot happen
 //! ```
 //!
-//! The length is read first: an append that arrives after it is seen in its place, or, where the place is taken next, loses or wins
-//! under the record's eyes, which keeps every place until one of them is settled.
+//! The length is read first: an append that arrives after that is seen in its place, or, where the place is taken next,
+//! loses or wins while the record names it; the record keeps every place until one of them is settled.
 //!
 //! An append names its position, so that of two at one position one fails; a record names the position before the
 //! append, and where the appends that it travels with begin. A later delivery therefore knows whether a line is

@@ -89,7 +89,7 @@ pub(in crate::reconcile) enum Prepared {
         /// How each change ends with it.
         ended: Vec<Ended>,
     },
-    /// The list lies in a blob, or is about to: it is changed by itself.
+    /// The list lies in a blob, or is about to: it is changed in a write of its own.
     Apart,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A service shows the first 32 messages without hiding them, and that is how a short queue is read. A longer one is got page by
 //! page, each message hidden for as short a time as the whole may take, and shown again at the end: an end that comes early, too.
-//! Were the program to die, all would reappear by itself.
+//! After a crash all reappear when their visibility timeout ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -242,7 +242,7 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Makes messages visible at once; one that fails reappears by itself.
+    /// Makes messages visible at once; one that fails reappears when its visibility timeout ends.
     pub(super) async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
         let messages: Vec<&Message> = messages.collect();
         stream::iter(messages)
