@@ -264,8 +264,8 @@ impl Parts {
         Ok(Context { catalog: self.recorded_catalog().await?, ..self.context.clone() })
     }
 
-    /// Waits until no worker acknowledges jobs by an older catalog any more: its writes behind a passed primary would be in
-    /// no new view. Refuses where the catalog is not the recorded one.
+    /// Waits until no worker acknowledges jobs by an older catalog any more: a primary that such a worker writes after
+    /// it was passed would be missing in a new view. Refuses where the catalog is not the recorded one.
     async fn without_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
         let record = migrator.catalog_record().await?;

@@ -98,7 +98,7 @@ impl Heat {
     }
 }
 
-/// Hash of the lane of a partition or queue; nothing for all other targets.
+/// Hash of the lane of a partition or queue; `None` for all other targets.
 fn hash(target: &Target<'_>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match target {

@@ -1,6 +1,5 @@
 //! The engine in force, which executes the worker's jobs. Exchanged when the catalog grows while the program runs, and
-//! when another
-//! generation is recorded that the catalog fits.
+//! when another generation is recorded that the catalog fits.
 //!
 //! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. A run with an engine exchanged
 //! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again.

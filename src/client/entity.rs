@@ -18,8 +18,8 @@ pub struct Whole {
 
 impl Client {
     /// One entity of a known table, resolved: the rows of a wide one joined, properties that have left its row put
-    /// back, the content of blobs in the
-    /// place of properties that point there, the pieces of a list put together. `None` where it does not exist.
+    /// back, the content of blobs in the place of properties that point there, the pieces of a list put together.
+    /// `None` where it does not exist.
     ///
     /// One request, and one more for an entity of several rows, and for each blob.
     ///

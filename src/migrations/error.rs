@@ -108,7 +108,7 @@ impl MigrationError {
         move |source| Self::Store { doing, source: Box::new(source) }
     }
 
-    /// How long to wait for a deletion in progress on the service; nothing for any other error.
+    /// How long to wait for a deletion in progress on the service; `None` for any other error.
     pub(super) fn asks_to_wait(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.takes_its_time(),

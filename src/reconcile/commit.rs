@@ -227,9 +227,9 @@ impl Pass<'_> {
         Err(storage(format!("writing the primary {} and its items in the same partition", self.primary), error))
     }
 
-    /// It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag. Then no run may be
-    /// there to derive what follows from it. And it may arrive just after the looks and before the primary is read, which have
-    /// then missed the items that it inserts.
+    /// It may still arrive: an insert of the primary at any time, anything else while the primary is at its ETag. By
+    /// then there may be no run to derive its items. And it may arrive just after the looks and before the primary is
+    /// read, so that the looks have missed the items that it inserts.
     const fn without_answer(&mut self) -> Commit {
         self.may_have_written = true;
         self.unanswered = true;

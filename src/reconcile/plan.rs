@@ -115,7 +115,7 @@ pub(super) struct Situation<'a> {
     pub(super) referred: &'a BTreeSet<Site>,
     /// Views that cannot derive their items from this state: their items stay as they are, and listed.
     pub(super) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
-    /// Whether an old write may be under way: the footprint was changed by another pass, or an insert of an
+    /// Whether an old write may be under way: the footprint had another pass's open announcement, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
     /// Now.

@@ -59,7 +59,7 @@ impl<P: Passenger> Lane<P> {
         true
     }
 
-    /// Takes the requests that leave together, oldest first. Nothing where all pending ones wait for taken rows: then
+    /// Takes the requests that leave together, oldest first. Empty where all pending ones wait for taken rows: then
     /// the holder of these rows opens the lane when it lands.
     pub(super) fn load(&mut self) -> Vec<P> {
         self.boarding = false;

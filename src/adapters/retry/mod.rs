@@ -9,20 +9,20 @@
 //! | get, query, list, peek, count, properties | repeated | – |
 //! | create table, queue, container | repeated | exists: created |
 //! | delete table, queue, container | repeated | gone, or 409 (being deleted): deleted |
-//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced. The first attempt may have
-//! deleted it, and a present one may have been created since |
+//! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced (1) |
 //! | delete entity or blob unconditionally | surfaced | (could delete one that was created since) |
 //! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |
 //! | insert-or-replace, insert-or-merge | surfaced | (could overwrite a newer write) |
 //! | put message | repeated | a duplicate message: at-least-once, and jobs bear it |
-//! | get messages | surfaced | (the messages are hidden and counted, and come again after its visibility timeout: the worker asks for
-//! fewer) |
+//! | get messages | surfaced | (hidden and counted, the messages come again after their visibility timeout: the worker asks for fewer) |
 //! | update message | surfaced | (the new pop receipt is unknown, so the lease is) |
 //! | delete message | repeated | `LeaseLost`: deleted, unless the service says that its receipt is another one |
 //! | put block | repeated | the same block once more |
 //! | put blob or block list, copy blob, all unconditionally | repeated | the same content once more |
 //! | write documents of a sink | surfaced | (could overwrite a newer write: nothing but the footprint knows) |
 //! | put blob or block list, copy blob, all under a condition, append, set metadata | surfaced | (409 or 412 would hide an own success) |
+//!
+//! (1) The first attempt may have deleted it, and the present one may have been created since.
 //!
 //! An error that ends a request after one of its attempts went unanswered stays `Ambiguous` for any answer to the last
 //! attempt (403, 409, 412, 413, …), unless that said that the thing is gone, or nothing but a read was asked. Everything else

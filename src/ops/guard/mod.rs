@@ -2,8 +2,7 @@
 //!
 //! | | reading | changing |
 //! | --- | --- | --- |
-//! | on loopback, under a name of this machine, not through a proxy | everyone | operator's token or session, and not from another site's
-//! page |
+//! | on loopback, under a name of this machine, not through a proxy | everyone | operator's token or session, not from another site's page |
 //! | anywhere else | a token or session | the same |
 //!
 //! There are two tokens: the operator's, and one that only reads, for scraping. A session is a cookie that `POST /login` gives for

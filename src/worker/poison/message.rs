@@ -162,8 +162,7 @@ impl PoisonMessage {
     }
 
     /// The forged part of it; `None` where a worker of these queues can have written it. It leads to no other queue
-    /// than its own, and
-    /// to no other blob than its own body's.
+    /// than its own, and to no other blob than its own body's.
     pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
         if !queues.contains(&self.queue) {
             return Some(format!("it names the queue {}, which is not this poison queue's", self.queue));

@@ -27,8 +27,8 @@ pub(super) enum Action {
 /// How far a walk is.
 #[derive(Default)]
 struct Walk {
-    /// When the first page was got, by the queue's clock: messages put later are not selected. A requeued job with a
-    /// persistent cause is back within a moment, and a walk that took it along would never end.
+    /// When the first page was got, by the queue's clock: messages put later are not selected. A requeued job with a cause
+    /// not yet mended is back within a moment, and a walk that took it along would never end.
     began: Option<Timestamp>,
     /// Messages got so far.
     seen: BTreeSet<String>,
