@@ -32,7 +32,7 @@ pub struct Global {
     /// the built-in defaults where there is no such folder
     #[arg(long, global = true, value_name = "DIR", env = "EVENKEEL_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
-    /// Profile whose file is laid over default.toml
+    /// Profile: NAME.toml is laid over default.toml
     #[arg(long, global = true, value_name = "NAME", env = "EVENKEEL_PROFILE", hide_env_values = true)]
     pub profile: Option<String>,
     /// Setting that wins over files and environment, for example worker.lease=90s; may be repeated
@@ -57,7 +57,7 @@ pub struct Global {
 pub enum Command {
     /// Work off the queues until told to stop
     Run(run::RunArgs),
-    /// Show what evenkeel does, on a store of its own
+    /// Demonstrate evenkeel on a store of its own
     Demo(demo::DemoArgs),
     /// Put jobs on a queue, each checked first
     Submit(submit::SubmitArgs),
@@ -67,17 +67,17 @@ pub enum Command {
     Lookup(lookup::LookupArgs),
     /// Print the lines of a log archive that lie in a range of time
     Logs(logs::LogsArgs),
-    /// Show what reconciling an entity would do now, without doing it
+    /// Show the plan of reconciling an entity now, without executing it
     Plan(plan::PlanArgs),
-    /// Compare every item with what it should be; exit code 3 where something is wrong
+    /// Compare every item with its expected state; exit code 3 on drift
     Audit(audit::AuditArgs),
     /// Bring every primary in step, with a look at each of its items
     Backfill(backfill::BackfillArgs),
     /// List, show, requeue and discard messages that will not be tried again
     Poison(poison::PoisonArgs),
-    /// Create what the stores lack, and record the catalog
+    /// Create missing tables, queues and containers, and record the catalog
     Migrate(migrate::MigrateArgs),
-    /// Check the configuration, or show what is in force
+    /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
     /// Print the JSON Schema of a job
     Schema(schema::SchemaArgs),

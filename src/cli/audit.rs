@@ -22,10 +22,10 @@ pub struct AuditArgs {
     /// The table of the primaries, in any case
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
-    /// The view whose items are meant; the others of its source are compared as well, but not told
+    /// The view of the items to report; the others of its source are compared as well, but not reported
     #[arg(long, value_name = "VIEW")]
     pub view: Option<ViewName>,
-    /// Mend what is wrong
+    /// Mend the mismatches found
     #[arg(long)]
     pub repair: bool,
     /// Put jobs on a queue, for the workers, instead of doing it here

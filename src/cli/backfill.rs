@@ -23,7 +23,7 @@ pub struct BackfillArgs {
     /// The table of the primaries, in any case
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
-    /// The view whose source's primaries are meant
+    /// The view; the primaries of its source are brought in step
     #[arg(long, value_name = "VIEW")]
     pub view: Option<ViewName>,
     /// Put jobs on a queue, for the workers, instead of doing it here

@@ -8,7 +8,7 @@ use crate::config::{self, Request};
 /// Arguments of `config`.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     pub action: ConfigAction,
 }
@@ -16,7 +16,7 @@ pub struct ConfigArgs {
 /// The subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
-    /// Report every mistake at once, each with file, line, key and what was expected; opens no store
+    /// Report every mistake at once, each with file, line, key and the expected input; opens no store
     #[command(after_help = help::after(&[
         ("evenkeel config check", "exit code 2 where anything is wrong"),
         ("evenkeel --profile production config check --json", "the same for machines, of another profile"),

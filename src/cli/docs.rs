@@ -17,9 +17,9 @@ pub struct DocsArgs {
 /// Which part.
 #[derive(Debug, Subcommand)]
 pub enum DocsPart {
-    /// The help of every command, as Markdown: what docs/cli.md ends with
+    /// The help of every command, as Markdown: the second part of docs/cli.md
     Cli,
-    /// The OpenAPI document: what docs/openapi.json is
+    /// The OpenAPI document: docs/openapi.json
     Openapi,
 }
 

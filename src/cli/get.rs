@@ -35,7 +35,7 @@ pub struct GetArgs {
     /// Replace properties that point to a blob by the blob's content, and join the pieces of lists and the rows of wide entities
     #[arg(long)]
     pub resolve: bool,
-    /// Write the value of this property alone, as it is, to --out: also what is too large for memory
+    /// Write the value of this property alone, as it is, to --out: also one that is too large for memory
     #[arg(long, value_name = "NAME", requires = "out", conflicts_with = "resolve")]
     pub property: Option<String>,
     /// The file that the property's value is written to; - for the standard output

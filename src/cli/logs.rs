@@ -23,7 +23,7 @@ const PIECE: u64 = 4 << 20;
     ("evenkeel logs sign_ins --from 2026-11-20 --to 2026-11-21 | jq -r .RowKey", "of a day, as JSON lines for another program"),
 ]))]
 pub struct LogsArgs {
-    /// The archive, one whose target is an append blob
+    /// The archive, one with an append blob as its target
     #[arg(value_name = "ARCHIVE")]
     pub archive: String,
     /// The first moment, such as 2026-11-20T15:00:00Z or 2026-11-20 (its midnight, UTC)

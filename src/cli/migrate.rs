@@ -15,7 +15,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     pub action: MigrateAction,
 }
@@ -23,7 +23,7 @@ pub struct MigrateArgs {
 /// The subcommands of `migrate`.
 #[derive(Debug, Subcommand)]
 pub enum MigrateAction {
-    /// Show what was applied and what is pending; changes nothing
+    /// Show applied and pending migrations; changes nothing
     #[command(after_help = help::after(&[
         ("evenkeel migrate status", "what was applied, and what `migrate up` would do"),
         ("evenkeel migrate status --json | jq '.pending | length'", "how much is pending, for a script"),
@@ -42,7 +42,8 @@ pub enum MigrateAction {
 /// Arguments of `migrate up`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct UpArgs {
-    /// Also retire views that the catalog no longer has, and replace what changed: without it, nothing is done where that is pending
+    /// Also retire views that the catalog no longer has, and replace changed ones: without it, nothing is done where
+    /// that is pending
     #[arg(long)]
     pub retire: bool,
     /// How long a store that does not answer is waited for: "0s" for not at all

@@ -22,10 +22,10 @@ pub struct Audit {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditCursor {
-    /// What is gone through at present.
+    /// The part in progress.
     #[serde(default)]
     pub part: AuditPart,
-    /// Of the derived rows: the view whose target is gone through at present.
+    /// Of the derived rows: the view of the target in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<String>,
     /// Where the next page begins: the service's continuation token, its partition key part.
@@ -37,19 +37,20 @@ pub struct AuditCursor {
     /// Primaries looked at so far, absent ones with a footprint included.
     #[serde(default)]
     pub primaries: u64,
-    /// Derived rows whose owners were asked for so far.
+    /// Derived rows checked against their owners so far.
     #[serde(default)]
     pub rows: u64,
-    /// What was mended so far.
+    /// Items mended so far.
     #[serde(default)]
     pub repaired: u64,
-    /// Primaries that could not be looked at or mended, whose own `sync` jobs were queued instead.
+    /// Primaries that could not be looked at or mended; a `sync` job of each was queued instead.
     #[serde(default)]
     pub failed: u64,
     /// Items found wrong so far and not mended, by view; views without any are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drift: BTreeMap<String, u64>,
-    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }

@@ -38,7 +38,7 @@ impl fmt::Display for BackfillScope {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackfillCursor {
-    /// What is gone through at present.
+    /// The part in progress.
     #[serde(default)]
     pub part: BackfillPart,
     /// Where the next page of it begins: the service's continuation token, its partition key part.
@@ -50,10 +50,11 @@ pub struct BackfillCursor {
     /// Primaries brought in step so far.
     #[serde(default)]
     pub done: u64,
-    /// Primaries that could not be, whose own `sync` jobs were queued instead.
+    /// Primaries that could not be; a `sync` job of each was queued instead.
     #[serde(default)]
     pub failed: u64,
-    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }

@@ -34,7 +34,7 @@ pub struct CarryCursor {
     /// Entities seen to so far.
     #[serde(default)]
     pub done: u64,
-    /// Entities that could not be written, whose own `sync` jobs were queued instead.
+    /// Entities that could not be written; a `sync` job of each was queued instead.
     #[serde(default)]
     pub failed: u64,
     /// Entities that belong to another one as well, which keeps them.
@@ -43,7 +43,8 @@ pub struct CarryCursor {
     /// One that does: its keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<(String, String)>,
-    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }

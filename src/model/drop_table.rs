@@ -33,7 +33,8 @@ pub struct DropTableCursor {
     /// Complete archives of the table that this job has found behind it: each has a folder of its own.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub complete: u32,
-    /// The worker's seal on all that, and on the message that carries it: what anybody else wrote is not believed.
+    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }

@@ -17,7 +17,7 @@ pub struct LookupArgs {
     /// The view, or an archive: its entities are found by their own keys
     #[arg(value_name = "VIEW")]
     pub view: ViewName,
-    /// What is looked for: Property=value, Property>=value, Property<value, or Property^=prefix
+    /// Terms: Property=value, Property>=value, Property<value, or Property^=prefix
     #[arg(value_name = "TERM", required = true)]
     pub terms: Vec<String>,
     /// Of a view of tables by date: which of them

@@ -9,7 +9,7 @@ use crate::worker::poison::Reason;
 /// Arguments of `poison`.
 #[derive(Debug, Args)]
 pub struct PoisonArgs {
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     pub action: PoisonAction,
 }
@@ -17,7 +17,7 @@ pub struct PoisonArgs {
 /// The subcommands of `poison`.
 #[derive(Debug, Subcommand)]
 pub enum PoisonAction {
-    /// List poisoned messages: when, why, and what they were about
+    /// List poisoned messages: time, reason, and subject
     #[command(after_help = help::after(&[
         ("evenkeel poison list", "of every queue, oldest first"),
         ("evenkeel poison list --queue evenkeel-jobs --reason exhausted --json", "one JSON value per message"),

@@ -21,7 +21,8 @@ pub(super) struct SyncFields {
     pub(super) pk: String,
     /// The primary's RowKey.
     pub(super) rk: String,
-    /// Look at every item, also where the primary has not changed: finds and mends what somebody else changed or deleted.
+    /// Look at every item, also where the primary has not changed: finds and mends items that another program changed
+    /// or deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) thorough: bool,
 }
@@ -118,10 +119,10 @@ pub(super) struct RestoreFields {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "backfill")]
 pub(super) struct BackfillFields {
-    /// The table whose primaries are brought in step.
+    /// The table of the primaries to bring in step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) table: Option<String>,
-    /// The view whose source's primaries are brought in step.
+    /// The view; the primaries of its source are brought in step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) view: Option<String>,
     /// How far it has come; written by workers.
@@ -133,9 +134,9 @@ pub(super) struct BackfillFields {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "audit")]
 pub(super) struct AuditFields {
-    /// The table whose primaries' items are compared.
+    /// The table of the primaries whose items are compared.
     pub(super) table: String,
-    /// Mend what is wrong.
+    /// Mend the mismatches found.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) repair: bool,
     /// How far it has come; written by workers.

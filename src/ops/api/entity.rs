@@ -13,7 +13,7 @@ use crate::model::{EntityKey, TableName, odata};
 use crate::reconcile::PlanReport;
 use crate::reconcile::footprint::{self, Footprint, Settled};
 
-/// What there is to know of one entity.
+/// Report on one entity.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "entity")]
 pub(crate) struct EntityReport {
@@ -25,14 +25,14 @@ pub(crate) struct EntityReport {
     pub(crate) rk: String,
     /// The entity as OData JSON; null where it does not exist.
     pub(crate) primary: Option<Map<String, Value>>,
-    /// What is recorded of its items; null where nothing is.
+    /// The footprint; null where there is none.
     pub(crate) footprint: Option<FootprintReport>,
-    /// What reconciling it would do now.
+    /// The plan of reconciling it now.
     #[schemars(with = "Map<String, Value>")]
     pub(crate) plan: PlanReport,
 }
 
-/// What is recorded of a primary's items.
+/// The footprint of a primary.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "footprint")]
 pub(crate) struct FootprintReport {

@@ -9,7 +9,7 @@ use super::{Api, Problem};
 use crate::ops::guard::Actor;
 use crate::telemetry::AUDIT;
 
-/// What is logged.
+/// The log levels in force.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "log")]
 #[serde(deny_unknown_fields)]

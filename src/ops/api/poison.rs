@@ -56,7 +56,7 @@ pub(crate) struct Poison {
 pub(crate) struct Poisoned {
     /// The queue it came from and goes back to.
     pub(crate) queue: String,
-    /// The queue as configured whose poison queue holds it.
+    /// The queue as configured, to which the poison queue belongs.
     pub(crate) held_by: String,
     /// The original's id.
     pub(crate) message_id: String,
@@ -64,9 +64,9 @@ pub(crate) struct Poisoned {
     pub(crate) id: Option<String>,
     /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign`: put there by something else.
     pub(crate) reason: &'static str,
-    /// What went wrong, with all causes.
+    /// The error, with all causes.
     pub(crate) error: String,
-    /// What was being done.
+    /// The step that failed.
     pub(crate) step: String,
     /// The operation, where one could be read.
     pub(crate) op: Option<String>,
@@ -115,7 +115,7 @@ pub(crate) struct Selection {
     pub(crate) reason: Option<String>,
 }
 
-/// What became of the messages that were meant.
+/// Results for the selected messages.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 #[schemars(title = "handled")]
 pub(crate) struct Report {
@@ -125,7 +125,7 @@ pub(crate) struct Report {
     pub(crate) failed: Vec<Failed>,
     /// Why the rest of a queue was not looked at, where a store failed half-way.
     pub(crate) cut_short: Option<String>,
-    /// Whether the change goes on: then what became of each message is in the log.
+    /// Whether the change goes on: then the result of each message is in the log.
     pub(crate) under_way: bool,
 }
 

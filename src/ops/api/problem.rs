@@ -22,7 +22,7 @@ pub(crate) struct Problem {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "problem")]
 pub(super) struct Body<'a> {
-    /// What went wrong, in words.
+    /// The error, in words.
     error: &'a str,
 }
 

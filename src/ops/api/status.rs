@@ -42,9 +42,9 @@ pub(crate) struct Status {
     pub(crate) storage: Vec<StorageNow>,
     /// The three partitions or queues that were asked for most in the last hour; `/api/v1/partitions` has more.
     pub(crate) hottest: Vec<HotPartition>,
-    /// What the requests cost.
+    /// Cost of the requests.
     pub(crate) costs: Costs,
-    /// What the program runs.
+    /// Tasks of the program.
     pub(crate) tasks: Vec<Task>,
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Status {
 pub(crate) struct Task {
     /// Its name.
     pub(crate) name: String,
-    /// What it does now.
+    /// Its present activity.
     pub(crate) state: &'static str,
-    /// How long ago it last did what it is for, in seconds; null where it has not yet, or that is not known.
+    /// How long ago it last did its work, in seconds; null where it has not yet, or that is not known.
     pub(crate) last_seconds_ago: Option<f64>,
 }
 

@@ -15,7 +15,7 @@ use crate::telemetry::trail::Billed;
 /// Below this many jobs the cost of a million would be a guess.
 const JOBS: u64 = 100;
 
-/// What the requests cost.
+/// Cost of the requests.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "costs")]
 pub struct Costs {
@@ -30,7 +30,7 @@ pub struct Costs {
     pub services: Vec<ServiceCost>,
 }
 
-/// What the requests to one service cost.
+/// Cost of the requests to one service.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "service_cost")]
 pub struct ServiceCost {

@@ -11,15 +11,15 @@ use crate::ops::NotReady;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "headline")]
 pub struct Headline {
-    /// What kind of news it is.
+    /// The kind of news.
     pub mood: Mood,
     /// In a few words: "Catching up: 12,400 jobs, about 3 minutes".
     pub text: String,
-    /// What else is to be said, one sentence each.
+    /// Further sentences.
     pub notes: Vec<String>,
 }
 
-/// What kind of news a headline is.
+/// Kind of a headline's news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(title = "mood")]
@@ -30,7 +30,7 @@ pub enum Mood {
     CatchingUp,
     /// Nothing is known yet.
     Starting,
-    /// Somebody has to do something: poison, drift, a newer catalog, migrations, a table that is gone.
+    /// An operator has to act: poison, drift, a newer catalog, migrations, a table that is gone.
     Stuck,
     /// A store does not answer.
     Unreachable,

@@ -45,7 +45,7 @@ pub struct HotPartition {
     pub name: String,
     /// The partition; null where it is a queue.
     pub partition: Option<String>,
-    /// Entities (of a queue: requests) per second in its busiest ten seconds of the last hour. What queries scan is not
+    /// Entities (of a queue: requests) per second in its busiest ten seconds of the last hour. Rows scanned by queries are not
     /// known and not counted.
     pub peak_per_second: f64,
     /// How long ago that was, in seconds.
@@ -56,7 +56,7 @@ pub struct HotPartition {
     pub share_of_target: f64,
     /// Requests that were answered with "slow down" (429, 503), as a share of its requests.
     pub throttled_share: f64,
-    /// What to change; null where it has room.
+    /// The advised change; null where it has room.
     pub advice: Option<String>,
 }
 

@@ -57,15 +57,15 @@ pub struct JobRecord {
     pub took_seconds: f64,
     /// From enqueued to converged, in seconds; only of jobs that ended well.
     pub lag_seconds: Option<f64>,
-    /// What was done to items, in order; at most 64 of them.
+    /// Changes to items, in order; at most 64 of them.
     pub changes: Vec<Change>,
     /// How many changes there were in all.
     pub changed: usize,
-    /// What it asked of the stores, in order; at most 40 of its requests.
+    /// Its requests to the stores, in order; at most 40 of them.
     pub steps: Vec<StepRecord>,
     /// How many requests there were in all. A run that several jobs share counts with the one that ran.
     pub requests: u32,
-    /// What was being done where it did not end well.
+    /// The step that failed, where it did not end well.
     pub step: Option<String>,
     /// Why it did not end well, or was skipped.
     pub error: Option<String>,
@@ -93,7 +93,7 @@ pub struct StepRecord {
     pub took_seconds: f64,
 }
 
-/// What was done to one item.
+/// A change to one item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "change")]
 pub struct Change {

@@ -37,7 +37,7 @@ pub struct QueueNow {
     pub queue: String,
     /// `jobs` or `rechecks`.
     pub carries: &'static str,
-    /// What its receiver does: `receiving`, `paused_by_store`, `unheard`, `draining` or `stopped`.
+    /// State of its receiver: `receiving`, `paused_by_store`, `unheard`, `draining` or `stopped`.
     pub state: &'static str,
     /// About how many messages it holds, hidden ones included; null until it was measured.
     pub messages: Option<u64>,
@@ -45,7 +45,7 @@ pub struct QueueNow {
     pub oldest_age_seconds: Option<u64>,
     /// Messages that were got and are not settled yet.
     pub in_flight: usize,
-    /// How many may be, its shards together: as configured, or what `auto` has come to.
+    /// How many may be, its shards together: as configured, or the present value of `auto`.
     pub concurrency: usize,
     /// Deliveries that ended per second, over the last minute.
     pub per_second: f64,
@@ -75,7 +75,7 @@ pub struct QueueNow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "endings")]
 pub struct Endings {
-    /// What was asked for holds.
+    /// The requested state holds.
     pub done: u64,
     /// A condition was unmet, or a later change had overtaken the job.
     pub skipped: u64,
@@ -83,7 +83,7 @@ pub struct Endings {
     pub retried: u64,
     /// On the poison queue.
     pub poisoned: u64,
-    /// Not settled: somebody else has the message, or will.
+    /// Not settled: another receiver has the message, or will.
     pub lost: u64,
 }
 

@@ -36,7 +36,7 @@ pub trait StorageMeter: Send + Sync {
 pub struct Hold {
     /// The account, as the configuration names it.
     pub account: String,
-    /// What: a partition, a table, a queue, a container or a service, in words.
+    /// The thing: a partition, a table, a queue, a container or a service, in words.
     pub what: String,
     /// For how long still, in seconds; then one request asks whether it is free again.
     pub remaining_seconds: f64,
@@ -101,7 +101,7 @@ pub struct StorageHour {
 pub struct ServiceSlot {
     /// How long ago the slot began, in seconds.
     pub ago_seconds: u64,
-    /// Requests per second that did what was asked.
+    /// Successful requests per second.
     pub ok: f64,
     /// Requests per second that were refused: a conflict, an unmet condition, nothing there (4xx).
     pub refused: f64,

@@ -25,7 +25,7 @@ pub(super) struct ViewSeries {
 pub struct ViewNow {
     /// Its name.
     pub view: String,
-    /// What it is: `secondary_index`, …
+    /// Its kind: `secondary_index`, …
     pub kind: String,
     /// The table of its primaries.
     pub source: String,

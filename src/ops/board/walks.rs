@@ -25,7 +25,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(15);
 pub struct WalkNow {
     /// `backfill` or `audit`.
     pub op: &'static str,
-    /// What it goes over, in words.
+    /// Scope of the walk, in words.
     pub of: String,
     /// Primaries brought in step, or compared, so far.
     pub primaries: u64,
