@@ -3,8 +3,8 @@
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::items::Deed;
+use super::look::{self, Look};
 use super::pass::Pass;
-use super::plan::{self, Look};
 use crate::model::item::{self, source_text};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, ItemAddress};
 use crate::patterns::Content;
@@ -47,7 +47,7 @@ impl Pass<'_> {
         let step = || format!("looking at {container}/{name}");
         let found = self.target(account)?.blobs.properties(container, name).await;
         let found = found.map_err(|error| storage(step(), error))?;
-        let look = |address: &ItemAddress| (address.clone(), plan::look_at_blob(&self.primary, found.clone()));
+        let look = |address: &ItemAddress| (address.clone(), look::look_at_blob(&self.primary, found.clone()));
         Ok(addresses.into_iter().map(look).collect())
     }
 }

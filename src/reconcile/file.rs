@@ -6,8 +6,8 @@
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::items::Deed;
+use super::look::Look;
 use super::pass::Pass;
-use super::plan::Look;
 use crate::catalog::Shelf;
 use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress};

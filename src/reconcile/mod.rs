@@ -35,6 +35,7 @@ mod group;
 mod items;
 mod kept;
 mod log;
+mod look;
 mod memory;
 mod moving;
 mod observation;

@@ -6,8 +6,8 @@ use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::footprint::{self, Entry, Footprint};
 use super::items::gather;
+use super::look::{self, Look};
 use super::pass::Pass;
-use super::plan::{self, Look};
 use super::primary::Stored;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
@@ -162,7 +162,7 @@ impl Pass<'_> {
                 let nonsense = |nonsense| permanent(format!("looking at {site}"), nonsense);
                 let found = sight.find(address).map_err(nonsense)?;
                 seen.said.extend(sight.said(address).map_err(nonsense)?.map(|said| (address.clone(), said)));
-                seen.looks.push((address.clone(), plan::look_into(address, &self.primary, found, sight.owner.as_ref())));
+                seen.looks.push((address.clone(), look::look_into(address, &self.primary, found, sight.owner.as_ref())));
             }
         }
         Ok(seen)
@@ -178,7 +178,7 @@ impl Pass<'_> {
         let own = [item::SOURCE_PROPERTY.to_owned(), item::VIEW_PROPERTY.to_owned()];
         let row = self.target(account)?.tables.get(table, key, Some(&own)).await;
         let row = row.map_err(|error| storage(format!("looking at {table}{key}"), error))?;
-        let look = |address: &ItemAddress| (address.clone(), plan::look(address, &self.primary, row.clone()));
+        let look = |address: &ItemAddress| (address.clone(), look::look(address, &self.primary, row.clone()));
         Ok(addresses.into_iter().map(look).collect())
     }
 }

@@ -1,0 +1,65 @@
+//! Looks: the relation of what lies at an item's address to the primary that is reconciled.
+
+use crate::model::item::Owner;
+use crate::model::job::Primary;
+use crate::model::{ETag, ItemAddress, Row, SinkDocument};
+use crate::planted::{Bug, planted};
+use crate::ports::BlobProperties;
+use crate::shared::Found;
+
+/// Result of a look at an item's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Look {
+    /// No row.
+    Absent,
+    /// This primary's item, at this ETag or token.
+    Ours(ETag),
+    /// There is no entity on which it could be kept.
+    Homeless,
+    /// Another owner's.
+    Taken {
+        /// Its ETag or token; `None` where it cannot be written over.
+        etag: Option<ETag>,
+        /// Its owner; `None` where evenkeel did not write it.
+        owner: Option<Owner>,
+    },
+    /// A document of a sink that some pass has announced to write: an old request may still change it, so its content now proves nothing.
+    Unsure,
+    /// A document of a sink with no announced write, and its content.
+    Says(SinkDocument),
+}
+
+/// Relation of the row at an item's address to this primary.
+pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
+    row.map_or(Look::Absent, |row| look_at(address, primary, Owner::of(&row.entity), row.etag))
+}
+
+/// Relation of the blob at an item's address to this primary.
+pub(super) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> Look {
+    let Some(blob) = blob else { return Look::Absent };
+    match Owner::of_blob(&blob.metadata) {
+        // Its name says the rest: a view that was given another name finds its values again.
+        Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => Look::Ours(blob.etag),
+        owner => Look::Taken { etag: Some(blob.etag), owner },
+    }
+}
+
+fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag: ETag) -> Look {
+    match owner {
+        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(etag),
+        owner => Look::Taken { etag: Some(etag), owner },
+    }
+}
+
+/// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
+/// that they name.
+pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: Found, owner: Option<&Owner>) -> Look {
+    match found {
+        Found::Absent => Look::Absent,
+        Found::Part(token) => Look::Ours(token),
+        Found::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        Found::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
+        Found::Homeless => Look::Homeless,
+        Found::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
+    }
+}
