@@ -42,6 +42,8 @@ use crate::worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will.
 const DRAINED_WITHIN: Duration = Duration::from_hours(3);
+/// How often the daemon maintains the tables by date.
+const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
 
@@ -336,6 +338,7 @@ impl Play {
     async fn rechecks(&self) {
         let since = self.stage.elapsed();
         let mut nth = 0;
+        let mut tended: Option<Duration> = None;
         while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
             nth += 1;
             let arrival = self.world.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
@@ -344,6 +347,12 @@ impl Play {
             let Some(wait) = [jobs, visible("jobs-recheck")].into_iter().flatten().min().or(arrival) else { return };
             sleep(wait + Duration::from_millis(1)).await;
             self.world.catch_up();
+            // As a daemon does: at its start, and every hour.
+            let elapsed = self.stage.elapsed();
+            if !self.catalog.retentions.is_empty() && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN) {
+                tended = Some(elapsed);
+                self.crew.tend(Arc::new(Breeze(chance(self.crew.seed, 9_000 + nth)))).await;
+            }
             let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
             self.crew.sweep(mode, Arc::new(Breeze(chance(self.crew.seed, 5_000 + nth)))).await;
             self.look_after_poison().await;
