@@ -112,7 +112,12 @@ impl<'e> Relocation<'e> {
             let seen = self.source.observe().await?;
             self.refuse(&seen, &found)?;
             let Some(row) = &seen.row else {
-                let done = self.copied.is_some() || found.row.as_ref().is_some_and(|row| self.delivery.stamp.is_on(&row.entity));
+                let is_own = |found: &Observation| found.row.as_ref().is_some_and(|row| self.delivery.stamp.is_on(&row.entity));
+                let mut done = self.copied.is_some() || is_own(&found);
+                if !done && self.delivery.dequeue_count > 1 {
+                    // An earlier delivery that is under way still may have put it there and taken it away between the two reads.
+                    done = is_own(&self.kept.observe().await?);
+                }
                 self.settle(&seen).await?;
                 if done && matches!(self.kept, Kept::Log(_)) {
                     self.kept.arrived().await?;

@@ -427,6 +427,27 @@ async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_an
     }
 }
 
+/// A delivery that comes again finds what the first one, which is under way still, has done between any two of its reads.
+#[tokio::test]
+async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_does_meanwhile() {
+    for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
+        for at in 1..8 {
+            let lab = settled(Apart).await;
+            let one = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let mut again = one.clone();
+            again.1.dequeue_count = 2;
+            let first = lab.of_another_worker();
+            lab.weather.arm(at, Disturbance::Meddle);
+            lab.weather.meddle(Box::pin(async move {
+                first.run(&one).await.unwrap();
+            }));
+            let ended = lab.run(&again).await;
+            assert!(matches!(ended, Ok(Outcome::Done(_))), "to {archive}, at operation {at}: {ended:?}");
+            assert_eq!(archived(&lab, archive).await.as_deref(), Some("first@contoso.com"), "to {archive}, at operation {at}");
+        }
+    }
+}
+
 /// What another job of the same second has archived, and somebody has brought back, is not this one's to take away once more.
 #[tokio::test]
 async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second() {
