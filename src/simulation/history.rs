@@ -320,6 +320,11 @@ impl History {
         self.written_late.get(address).is_some_and(|sent| dropped.is_some_and(|dropped| dropped >= sent))
     }
 
+    /// Whether any primary may, for which its job is tried until it is given up.
+    pub(super) fn leads_nowhere(&self) -> bool {
+        self.written_late.values().any(|sent| self.dropped.values().any(|dropped| dropped >= sent))
+    }
+
     /// The job that a message asks for, where it is one about one entity.
     pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l Asked> {
         match ledger.asked(message) {

@@ -42,6 +42,8 @@ use crate::worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will.
 const DRAINED_WITHIN: Duration = Duration::from_hours(3);
+/// The same where a large value is gone for good that a primary points to: its job is given up after six hours, and no earlier.
+const GIVEN_UP_WITHIN: Duration = Duration::from_hours(8);
 /// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
@@ -308,7 +310,8 @@ impl Play {
     async fn drained(&self, but: impl Fn() -> usize) {
         let since = self.stage.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
-            if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
+            let limit = if self.stage.books().history.leads_nowhere() { GIVEN_UP_WITHIN } else { DRAINED_WITHIN };
+            if self.stage.elapsed().saturating_sub(since) > limit {
                 self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
                 return;
             }

@@ -32,7 +32,6 @@ const LEFT_TO_THE_SEARCH: &[Bug] = &[Bug::PrimaryReadFirst, Bug::NoTombstone];
 /// Bugs that the weather of today does not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
 const UNMET: &[(Bug, &str)] = &[
     (Bug::NextRowIsBlamed, "several rows in the primary's own partition that are stale at once"),
-    (Bug::NeighbourIsRefused, "the same; the unit tests of the group layer catch it"),
     (Bug::ChangedCountsAsDeleted, "a primary without an item beside it, changed between two attempts; the unit tests of retry catch it"),
     (Bug::RestoreKeepsTheEarlier, "a restore whose insert arrives after an earlier archive job has taken a newer version away"),
     (Bug::TombstoneServesShort, "inserts that arrive as late as they may over a primary that is gone; a unit test beside it catches it"),
