@@ -75,6 +75,23 @@ impl<'v, P> Form<'v, P> {
             Self::BlobLists(_) | Self::Values(_) | Self::Claims(_) | Self::Documents(_) => None,
         }
     }
+
+    /// The table of the rows that the items are, are part of, or lie on; nothing where they are blobs or documents.
+    pub fn target(self) -> Option<&'v P> {
+        match self {
+            Self::Claims(range) => Some(&range.target),
+            other => other.rows().map(|rows| rows.target),
+        }
+    }
+
+    /// The table of others' rows that properties are set on, and the properties by name.
+    pub fn sets(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
+        match self {
+            Self::Properties { rows, set } => Some((rows.target, set)),
+            Self::Claims(range) => Some((&range.target, &range.set)),
+            Self::Copies { .. } | Self::Lists { .. } | Self::BlobLists(_) | Self::Values(_) | Self::Documents(_) => None,
+        }
+    }
 }
 
 impl<P: Place> Form<'_, P> {

@@ -87,11 +87,7 @@ impl<P> View<P> {
 
     /// The table on whose entities it keeps properties, and the properties by name.
     pub fn sets(&self) -> Option<(&P, &BTreeMap<String, Template>)> {
-        match self.form() {
-            Form::Properties { rows, set } => Some((rows.target, set)),
-            Form::Claims(range) => Some((&range.target, &range.set)),
-            Form::Copies { .. } | Form::Lists { .. } | Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => None,
-        }
+        self.form().sets()
     }
 
     /// The value of `kind` in the configuration.
@@ -105,7 +101,7 @@ impl View<DatedRef> {
     pub fn at(&self, moment: Timestamp) -> View {
         let at = |tables: &DatedRef| tables.at(moment);
         let Self { name, when, on_conflict, .. } = self;
-        View { name: name.clone(), source: at(&self.source), when: when.clone(), kind: self.kind.kind().at(&at), on_conflict: *on_conflict }
+        View { name: name.clone(), source: at(&self.source), when: when.clone(), kind: self.kind.map(&at), on_conflict: *on_conflict }
     }
 }
 

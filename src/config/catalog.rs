@@ -6,14 +6,10 @@ use std::sync::Arc;
 use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::retention::RetentionDraft;
 use super::section::Section;
-use super::views::{self, KindDraft, RangeDraft, Sinks, TableDraft, ViewDraft};
+use super::views::{self, Named, Sinks, TableDraft, ViewDraft};
 use super::{catalog_rules, dated_rules, retention};
-use crate::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DatedRef, DatedRefs, Denormalize, DenormalizeRange, Generations, IndexEntity,
-    LargeEntity, ListSizes, SearchIndex, SecondaryIndex, TableRef, View, ViewKind,
-};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, ListSizes, TableRef, View};
 use crate::model::dated::DatedTables;
-use crate::model::template::Template;
 use crate::model::{AccountName, TableName};
 
 /// Tables by name, with the account that was named for each, if any.
@@ -55,7 +51,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
         declared: declared.iter().map(|table| tables.place(&table.name)).collect(),
         wide,
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
-        views: views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(view(draft, &tables)?)))).collect(),
+        views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
         dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
         filings: BTreeMap::new(),
@@ -88,11 +84,8 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
         tables.declare(&archive.source, None, &archive.section, "source");
     }
     for view in views {
-        if let KindDraft::DenormalizeRange(range) = &view.kind {
-            tables.declare(&range.target, range.account.as_ref(), &view.section, "account");
-        }
-        if let Some(rows) = &view.rows {
-            tables.declare(&rows.target, rows.account.as_ref(), &view.section, "account");
+        if let Some(target) = view.form().target() {
+            tables.declare(&target.tables, target.account.as_ref(), &view.section, "account");
         }
     }
     for archive in archives {
@@ -103,68 +96,26 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
     tables
 }
 
-/// A view; nothing for one that lacks a required key of its kind, which was reported where it was read.
-fn view(draft: &ViewDraft<'_>, tables: &Tables) -> Option<View> {
-    Some(View {
-        name: draft.name.clone(),
-        source: tables.place(&draft.source),
-        when: draft.when.clone(),
-        kind: kind(draft, tables)?,
-        on_conflict: draft.on_conflict.unwrap_or_default(),
-    })
+fn view(draft: &ViewDraft<'_>, tables: &Tables) -> View {
+    let source = tables.place(&draft.source);
+    let kind = draft.kind.map(&|target| tables.place(&target.tables));
+    let kind = match draft.settle {
+        Some(settle) => settle(kind, &source),
+        None => kind,
+    };
+    View { name: draft.name.clone(), source, when: draft.when.clone(), kind, on_conflict: draft.on_conflict.unwrap_or_default() }
 }
 
-fn kind(draft: &ViewDraft<'_>, tables: &Tables) -> Option<ViewKind> {
-    if let KindDraft::BlobLists { account, container, name, member } = &draft.kind {
-        let (account, container, name, member) = (account.clone(), container.clone(), name.clone(), member.clone());
-        return Some(ViewKind::BlobLists(BlobLists { account, container, name, member }));
-    }
-    if let KindDraft::DenormalizeRange(RangeDraft { target, partition_key, rows, set, .. }) = &draft.kind {
-        let (target, partition_key, rows, set) = (tables.place(target), partition_key.clone(), rows.clone(), set.clone());
-        return Some(ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key, rows, set }));
-    }
-    if let KindDraft::LargeEntity { account, container, properties, threshold, spill } = &draft.kind {
-        let account = account.clone().unwrap_or_else(|| tables.place(&draft.source).account);
-        let (container, properties, threshold, spill) = (container.clone(), properties.clone(), *threshold, *spill);
-        return Some(ViewKind::LargeEntity(LargeEntity { account, container, properties, threshold, spill }));
-    }
-    if let KindDraft::SearchIndex { sink, index, fields } = &draft.kind {
-        return Some(ViewKind::SearchIndex(SearchIndex { sink: sink.clone(), index: index.clone(), fields: fields.clone() }));
-    }
-    let rows = draft.rows.as_ref()?;
-    in_rows(&draft.kind, tables.place(&rows.target), rows.partition_key.clone(), rows.row_key.clone())
-}
-
-/// A view of tables by date. Without an account of its own it lies in the account of its source.
+/// A view of tables by date. Without an account of its own it lies in the account of its source; nothing where that has no retention,
+/// which is reported with the rules.
 fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'_>]) -> Option<View<DatedRef>> {
     let source = retentions.iter().find(|retention| retention.retention.tables == draft.source)?.retention.source();
-    let rows = draft.rows.as_ref()?;
-    let account = rows.account.clone().unwrap_or_else(|| source.account.clone());
-    let target = DatedRef { account, tables: rows.target.clone() };
-    Some(View {
-        name: draft.name.clone(),
-        source,
-        when: draft.when.clone(),
-        kind: in_rows(&draft.kind, target, rows.partition_key.clone(), rows.row_key.clone())?,
-        on_conflict: draft.on_conflict.unwrap_or_default(),
-    })
-}
-
-/// The kind of a view with items in rows.
-fn in_rows<P>(kind: &KindDraft, target: P, partition_key: Template, row_key: Template) -> Option<ViewKind<P>> {
-    Some(match kind {
-        KindDraft::SecondaryIndex { select } => {
-            ViewKind::SecondaryIndex(SecondaryIndex { target, partition_key, row_key, select: select.clone() })
-        }
-        KindDraft::Denormalize { set } => ViewKind::Denormalize(Denormalize { target, partition_key, row_key, set: set.clone() }),
-        KindDraft::Aggregate { set } => ViewKind::Aggregate(Aggregate { target, partition_key, row_key, set: set.clone() }),
-        KindDraft::IndexEntity { member, property } => {
-            ViewKind::IndexEntity(IndexEntity { target, partition_key, row_key, member: member.clone(), property: property.clone() })
-        }
-        KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } | KindDraft::DenormalizeRange(_) | KindDraft::SearchIndex { .. } => {
-            return None;
-        }
-    })
+    let place = |target: &Named<DatedTables>| {
+        let account = target.account.clone().unwrap_or_else(|| source.account.clone());
+        DatedRef { account, tables: target.tables.clone() }
+    };
+    let (kind, on_conflict) = (draft.kind.map(&place), draft.on_conflict.unwrap_or_default());
+    Some(View { name: draft.name.clone(), source: source.clone(), when: draft.when.clone(), kind, on_conflict })
 }
 
 fn archive(draft: &ArchiveDraft<'_>, tables: &Tables) -> Archive {

@@ -2,8 +2,8 @@
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{KindDraft, RangeDraft, RowsDraft, TableDraft, Tables, ViewDraft};
-use crate::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure};
+use super::views::{Named, TableDraft, Tables, ViewDraft};
+use crate::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, Rows};
 use crate::model::claim::CLAIMS;
 use crate::model::names::MIGRATIONS;
 use crate::model::nearest::nearest;
@@ -21,7 +21,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     for view in views {
         reserved(&view.source, &view.section, "source");
         if let Some(target) = view.target() {
-            reserved(target, &view.section, view.kind.table_key());
+            reserved(target, &view.section, view.table_key);
         }
         keys(view);
     }
@@ -59,27 +59,27 @@ pub(super) fn is_reserved(name: &str) -> bool {
 
 /// Rules on the keys of a view.
 pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
-    if let Some(rows) = &view.rows {
-        own_row(view, rows);
-        collisions(view, rows);
-        crowding(&view.section, "partition_key", &rows.partition_key);
+    if let Some(rows) = view.rows() {
+        own_row(view, &rows);
+        collisions(view, &rows);
+        crowding(&view.section, "partition_key", rows.partition_key);
     }
     spelling(view);
 }
 
 /// A copy must not be its own primary.
-fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
-    if view.source != rows.target {
+fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+    if view.source != rows.target.tables {
         return;
     }
-    if is_just(&rows.partition_key, "PartitionKey") && is_just(&rows.row_key, "RowKey") {
+    if is_just(rows.partition_key, "PartitionKey") && is_just(rows.row_key, "RowKey") {
         view.section.error(
             "row_key",
             "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
         );
-    } else if matches!(view.kind, KindDraft::Denormalize { .. }) {
+    } else if view.sets().is_some() {
         // It makes no rows.
-    } else if !starts_literally(&rows.partition_key) && !starts_literally(&rows.row_key) {
+    } else if !starts_literally(rows.partition_key) && !starts_literally(rows.row_key) {
         view.section.warning(
             "row_key",
             format!(
@@ -94,13 +94,12 @@ fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
 fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
     for view in views {
-        let denormalizes = matches!(view.kind, KindDraft::Denormalize { .. } | KindDraft::DenormalizeRange(_));
-        let others = |target: &&TableName| is_wide(target) && (**target != view.source || denormalizes);
+        let others = |target: &&TableName| is_wide(target) && (**target != view.source || view.sets().is_some());
         if let Some(target) = view.target().filter(others) {
             let message = format!("{target} is wide, and what views write lies in single rows; expected another table");
-            view.section.error(view.kind.table_key(), message);
+            view.section.error(view.table_key, message);
         }
-        if is_wide(&view.source) && matches!(view.kind, KindDraft::SecondaryIndex { select: None }) {
+        if is_wide(&view.source) && matches!(view.form(), Form::Copies { select: None, .. }) {
             view.section.warning(
                 "row_key",
                 format!("the entities of {} may have more properties than a copy, which is one row; better select some", view.source),
@@ -124,9 +123,9 @@ fn starts_literally(template: &Template) -> bool {
 }
 
 /// Reports where two primaries can want one key, unless the catalog decides the conflict.
-fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowsDraft<T>) {
+fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
     // Lists and groups take members of every primary.
-    if view.on_conflict.is_some() || matches!(view.kind, KindDraft::IndexEntity { .. } | KindDraft::Aggregate { .. }) {
+    if view.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
         return;
     }
     let covered = |property: &str| rows.partition_key.covers(&[property]) || rows.row_key.covers(&[property]);
@@ -180,34 +179,24 @@ fn crowding(section: &Section<'_>, key: &str, template: &Template) {
 
 /// A property that is a key's name but for its case is another property, most likely by mistake.
 fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
-    let keys = |rows: &'_ RowsDraft<T>| [("partition_key", properties(&rows.partition_key)), ("row_key", properties(&rows.row_key))];
-    let templates = view.rows.iter().flat_map(keys);
+    let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
+    let keys = keys.map(|(key, template)| (key, properties([template])));
     let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
-    let member = match &view.kind {
-        KindDraft::SecondaryIndex { .. }
-        | KindDraft::LargeEntity { .. }
-        | KindDraft::Denormalize { .. }
-        | KindDraft::DenormalizeRange(_)
-        | KindDraft::Aggregate { .. }
-        | KindDraft::SearchIndex { .. } => &[],
-        KindDraft::IndexEntity { member, .. } | KindDraft::BlobLists { member, .. } => member.as_slice(),
-    };
-    let member = member.iter().map(|template| ("member", properties(template)));
-    let name = match &view.kind {
-        KindDraft::BlobLists { name, .. } => Some(("name", name.properties().into_iter().map(str::to_owned).collect())),
-        _ => None,
-    };
-    let set = match &view.kind {
-        KindDraft::Denormalize { set } | KindDraft::DenormalizeRange(RangeDraft { set, .. }) => {
-            Some(("set", set.values().flat_map(properties).collect()))
+    let own: Vec<(&str, Vec<String>)> = match view.form() {
+        Form::Copies { .. } | Form::Values(_) => Vec::new(),
+        Form::Lists { members: Members::Rendered { templates, .. }, .. } => vec![("member", properties(templates))],
+        Form::Lists { members: Members::Contributions(set), .. } => {
+            vec![("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())]
         }
-        KindDraft::Aggregate { set } => Some(("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())),
-        KindDraft::SearchIndex { fields, .. } => Some(("fields", fields.values().flat_map(properties).collect())),
-        KindDraft::SecondaryIndex { .. } | KindDraft::IndexEntity { .. } | KindDraft::BlobLists { .. } | KindDraft::LargeEntity { .. } => {
-            None
+        Form::BlobLists(lists) => {
+            let name = lists.name.properties().into_iter().map(str::to_owned).collect();
+            vec![("member", properties(&lists.member)), ("name", name)]
         }
+        Form::Properties { set, .. } => vec![("set", properties(set.values()))],
+        Form::Claims(range) => vec![("set", properties(range.set.values()))],
+        Form::Documents(search) => vec![("fields", properties(search.fields.values()))],
     };
-    let all: Vec<(&str, Vec<String>)> = templates.chain(when).chain(member).chain(name).chain(set).collect();
+    let all: Vec<(&str, Vec<String>)> = keys.chain(when).chain(own).collect();
     for (key, properties) in all {
         for property in &properties {
             for known in ["PartitionKey", "RowKey"] {
@@ -219,54 +208,62 @@ fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
     }
 }
 
-fn properties(template: &Template) -> Vec<String> {
-    template.properties().into_iter().map(str::to_owned).collect()
+fn properties<'t>(templates: impl IntoIterator<Item = &'t Template>) -> Vec<String> {
+    templates.into_iter().flat_map(Template::properties).map(str::to_owned).collect()
 }
 
 pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
     for (at, view) in views.iter().enumerate() {
-        if let KindDraft::BlobLists { account, container, name, .. } = &view.kind {
-            let same = |other: &&ViewDraft<'_, T>| matches!(&other.kind, KindDraft::BlobLists { account: a, container: c, name: n, .. } if (a, c, n) == (account, container, name));
-            if let Some(other) = views[..at].iter().find(same) {
-                view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
-            }
-        }
-        if let KindDraft::SearchIndex { sink, index, .. } = &view.kind {
-            let same = |other: &&ViewDraft<'_, T>| {
-                other.source == view.source
-                    && matches!(&other.kind, KindDraft::SearchIndex { sink: s, index: i, .. } if (s, i) == (sink, index))
-            };
-            if let Some(other) = views[..at].iter().find(same) {
-                view.section
-                    .error("index", format!("the view {} writes the documents of {} into the index {index}", other.name, view.source));
-            }
-        }
-        let Some(rows) = &view.rows else { continue };
-        let same = |other: &&ViewDraft<'_, T>| {
-            other.rows.as_ref().is_some_and(|other| {
-                other.target == rows.target
-                    && other.partition_key.to_string() == rows.partition_key.to_string()
-                    && other.row_key.to_string() == rows.row_key.to_string()
-            })
-        };
-        let Some(other) = views[..at].iter().find(same) else { continue };
-        match (&view.kind, &other.kind) {
-            (KindDraft::Denormalize { set }, KindDraft::Denormalize { set: others }) => {
-                if let Some(name) = set.keys().find(|name| others.contains_key(*name)) {
-                    view.section.error("set", format!("the view {} sets {name} on the same entities of {}", other.name, rows.target));
+        let before = &views[..at];
+        match view.form() {
+            Form::BlobLists(lists) => {
+                let same = |other: &&ViewDraft<'_, T>| matches!(other.form(), Form::BlobLists(others) if (&others.account, &others.container, &others.name) == (&lists.account, &lists.container, &lists.name));
+                if let Some(other) = before.iter().find(same) {
+                    let container = &lists.container;
+                    view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
                 }
             }
-            _ => {
-                view.section.error("row_key", format!("the view {} writes the same keys into the same table {}", other.name, rows.target));
+            Form::Documents(search) => {
+                let same = |other: &&ViewDraft<'_, T>| {
+                    other.source == view.source
+                        && matches!(other.form(), Form::Documents(others) if (&others.sink, &others.index) == (&search.sink, &search.index))
+                };
+                if let Some(other) = before.iter().find(same) {
+                    let (source, index) = (&view.source, &search.index);
+                    view.section.error("index", format!("the view {} writes the documents of {source} into the index {index}", other.name));
+                }
+            }
+            Form::Copies { rows, .. } | Form::Lists { rows, .. } | Form::Properties { rows, .. } => same_keys(view, &rows, before),
+            Form::Values(_) | Form::Claims(_) => {}
+        }
+    }
+}
+
+fn same_keys<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
+    let target = &rows.target.tables;
+    let same = |other: &&ViewDraft<'_, T>| {
+        other.rows().is_some_and(|other| {
+            other.target.tables == *target
+                && other.partition_key.to_string() == rows.partition_key.to_string()
+                && other.row_key.to_string() == rows.row_key.to_string()
+        })
+    };
+    let Some(other) = before.iter().find(same) else { return };
+    match (view.sets(), other.sets()) {
+        (Some(set), Some(others)) => {
+            if let Some(name) = set.keys().find(|name| others.contains_key(*name)) {
+                view.section.error("set", format!("the view {} sets {name} on the same entities of {target}", other.name));
             }
         }
+        _ => view.section.error("row_key", format!("the view {} writes the same keys into the same table {target}", other.name)),
     }
 }
 
 /// Properties that ranges of entities have of a view lie on entities of the user's own, and nothing else sets them.
 fn ranges(views: &[ViewDraft<'_>]) {
     for (at, view) in views.iter().enumerate() {
-        let KindDraft::DenormalizeRange(RangeDraft { target, set, .. }) = &view.kind else { continue };
+        let Form::Claims(range) = view.form() else { continue };
+        let (target, set) = (&range.target.tables, &range.set);
         if view.source == *target {
             view.section.error(
                 "table",
@@ -274,23 +271,17 @@ fn ranges(views: &[ViewDraft<'_>]) {
             );
         }
         for (other_at, other) in views.iter().enumerate().filter(|(_, other)| other.target() == Some(target)) {
-            match &other.kind {
-                KindDraft::Denormalize { set: others } | KindDraft::DenormalizeRange(RangeDraft { set: others, .. }) => {
-                    // Two ranges are told once.
-                    let told = other_at >= at && matches!(other.kind, KindDraft::DenormalizeRange(_));
-                    if let Some(name) = set.keys().find(|name| others.contains_key(*name)).filter(|_| !told) {
-                        view.section.error("set", format!("the view {} sets {name} on entities of {} too", other.name, target));
-                    }
-                }
-                KindDraft::SecondaryIndex { .. }
-                | KindDraft::IndexEntity { .. }
-                | KindDraft::BlobLists { .. }
-                | KindDraft::LargeEntity { .. }
-                | KindDraft::SearchIndex { .. }
-                | KindDraft::Aggregate { .. } => view.section.error(
+            let Some(others) = other.sets() else {
+                view.section.error(
                     "table",
-                    format!("the view {} writes rows of its own into {}; expected a table of your own entities", other.name, target),
-                ),
+                    format!("the view {} writes rows of its own into {target}; expected a table of your own entities", other.name),
+                );
+                continue;
+            };
+            // Two ranges are told once.
+            let told = other_at >= at && matches!(other.form(), Form::Claims(_));
+            if let Some(name) = set.keys().find(|name| others.contains_key(*name)).filter(|_| !told) {
+                view.section.error("set", format!("the view {} sets {name} on entities of {target} too", other.name));
             }
         }
     }
@@ -299,7 +290,7 @@ fn ranges(views: &[ViewDraft<'_>]) {
 /// Pointers and their blobs go together: a target that takes in an entity with pointers has to keep its blobs.
 fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     let mut sources: Vec<(&TableName, &ViewName)> = Vec::new();
-    for view in views.iter().filter(|view| matches!(view.kind, KindDraft::LargeEntity { .. })) {
+    for view in views.iter().filter(|view| matches!(view.form(), Form::Values(_))) {
         match sources.iter().find(|(source, _)| **source == view.source) {
             Some((_, first)) => {
                 let message =
@@ -330,12 +321,12 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
 /// A property that has left its row is seen by no view, so that every view has to name the properties that it wants to
 /// see.
 fn spilling(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>]) {
-    for view in views.iter().filter(|view| matches!(view.kind, KindDraft::LargeEntity { spill: true, .. })) {
+    for view in views.iter().filter(|view| matches!(view.form(), Form::Values(large) if large.spill)) {
         let source = &view.source;
         if tables.iter().any(|table| table.wide && table.name == *source) {
             view.section.error("spill", format!("{source} is wide, so that nothing has to leave its rows; expected one of the two"));
         }
-        let whole = |other: &&ViewDraft<'_>| other.source == *source && matches!(other.kind, KindDraft::SecondaryIndex { select: None });
+        let whole = |other: &&ViewDraft<'_>| other.source == *source && matches!(other.form(), Form::Copies { select: None, .. });
         for other in views.iter().filter(whole) {
             other.section.error(
                 "select",

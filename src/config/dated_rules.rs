@@ -4,7 +4,7 @@ use super::archives::ArchiveDraft;
 use super::catalog_rules::{is_reserved, keys, same_rows};
 use super::retention::RetentionDraft;
 use super::section::Section;
-use super::views::{RowsDraft, TableDraft, ViewDraft};
+use super::views::{Named, TableDraft, ViewDraft};
 use crate::catalog::{Catalog, FOOTPRINTS, Retention};
 use crate::model::TableName;
 use crate::model::dated::DatedTables;
@@ -17,9 +17,9 @@ pub(super) fn check(views: &[ViewDraft<'_, DatedTables>], retentions: &[Retentio
     for (at, view) in views.iter().enumerate() {
         keys(view);
         let Some(retention) = source(view, views, retentions) else { continue };
-        if let Some(rows) = &view.rows {
-            target(view, rows, retention, retentions);
-            shared(view, rows, &views[..at]);
+        if let Some(named) = view.form().target() {
+            target(view, named, retention, retentions);
+            shared(view, named, &views[..at]);
         }
     }
     same_rows(views);
@@ -43,7 +43,7 @@ fn source<'r>(
         None
     };
     let Some(RetentionDraft { retention, .. }) = retentions.iter().find(|draft| draft.retention.tables == *tables) else {
-        let writes = |other: &&ViewDraft<'_, DatedTables>| other.rows.as_ref().is_some_and(|rows| rows.target == *tables);
+        let writes = |other: &&ViewDraft<'_, DatedTables>| other.target() == Some(tables);
         if let Some(other) = views.iter().find(writes) {
             let message = "is what the view";
             return wrong(format!(
@@ -71,9 +71,9 @@ fn source<'r>(
 }
 
 /// The target of a view belongs to its source, or follows it and nothing else.
-fn target(view: &ViewDraft<'_, DatedTables>, rows: &RowsDraft<DatedTables>, retention: &Retention, retentions: &[RetentionDraft<'_>]) {
-    let key = view.kind.table_key();
-    let (target, source) = (&rows.target, &view.source);
+fn target(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, retention: &Retention, retentions: &[RetentionDraft<'_>]) {
+    let key = view.table_key;
+    let (target, source) = (&named.tables, &view.source);
     let wrong = |message: String| view.section.error(key, message);
     reserved(target, &view.section, key);
     if !target.has_dates_of(source) {
@@ -86,7 +86,7 @@ fn target(view: &ViewDraft<'_, DatedTables>, rows: &RowsDraft<DatedTables>, rete
         if target.to_string() != source.to_string() {
             wrong(format!("the source is spelled {:?}; expected the very same text", source.to_string()));
         }
-        if let Some(account) = rows.account.as_ref().filter(|account| **account != retention.account) {
+        if let Some(account) = named.account.as_ref().filter(|account| **account != retention.account) {
             let message = format!("the tables {source} are in account {}, and {account} is named here", retention.account);
             view.section.error("account", message);
         }
@@ -99,22 +99,22 @@ fn target(view: &ViewDraft<'_, DatedTables>, rows: &RowsDraft<DatedTables>, rete
 }
 
 /// Views that write into the same tables read the same ones, and mean the same.
-fn shared(view: &ViewDraft<'_, DatedTables>, rows: &RowsDraft<DatedTables>, before: &[ViewDraft<'_, DatedTables>]) {
-    let target = &rows.target;
+fn shared(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, before: &[ViewDraft<'_, DatedTables>]) {
+    let target = &named.tables;
     for other in before {
-        let Some(others) = other.rows.as_ref().filter(|others| others.target == *target) else { continue };
+        let Some(others) = other.form().target().filter(|others| others.tables == *target) else { continue };
         if other.source != view.source {
             let message = "tables that follow others have one source";
             view.section.error(
-                view.kind.table_key(),
+                view.table_key,
                 format!("the view {} writes into {target} from {}; {message}, expected others", other.name, other.source),
             );
-        } else if others.target.to_string() != target.to_string() {
+        } else if others.tables.to_string() != target.to_string() {
             view.section.error(
-                view.kind.table_key(),
-                format!("the view {} spells it {:?}; expected the very same text", other.name, others.target.to_string()),
+                view.table_key,
+                format!("the view {} spells it {:?}; expected the very same text", other.name, others.tables.to_string()),
             );
-        } else if others.account != rows.account && *target != view.source {
+        } else if others.account != named.account && *target != view.source {
             view.section.error("account", format!("the view {} writes into {target} in another account; expected the same", other.name));
         }
     }
@@ -125,8 +125,8 @@ pub(super) fn named_one_by_one(catalog: &Catalog, tables: &[TableDraft<'_>], vie
     for view in views {
         one_of_a_retention(catalog, &view.section, "source", &view.source);
         if let Some(target) = view.target().filter(|target| **target != view.source) {
-            one_of_a_retention(catalog, &view.section, view.kind.table_key(), target);
-            one_that_follows(catalog, &view.section, view.kind.table_key(), target);
+            one_of_a_retention(catalog, &view.section, view.table_key, target);
+            one_that_follows(catalog, &view.section, view.table_key, target);
         }
         one_that_follows(catalog, &view.section, "source", &view.source);
     }

@@ -27,6 +27,7 @@ mod dated_rules;
 mod defaults;
 mod duplicate;
 mod finding;
+mod kinds;
 mod layers;
 mod load;
 mod origin;
@@ -42,8 +43,6 @@ mod source;
 mod tree;
 mod units;
 mod unread;
-mod view_kinds;
-mod view_search;
 mod views;
 
 #[cfg(test)]

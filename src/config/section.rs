@@ -1,6 +1,6 @@
 //! Reading a table: typed, bounded, and without stopping at a mistake.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -45,6 +45,7 @@ pub(super) struct Section<'a> {
     table: &'a BTreeMap<String, Node>,
     origin: Option<&'a Origin>,
     known: RefCell<BTreeSet<&'static str>>,
+    abandoned: Cell<bool>,
 }
 
 /// A mistake that has been reported.
@@ -55,7 +56,7 @@ pub(super) type TextAt = (String, Option<Origin>);
 
 impl<'a> Section<'a> {
     pub(super) const fn new(cx: &'a Context<'a>, path: String, table: &'a BTreeMap<String, Node>, origin: Option<&'a Origin>) -> Self {
-        Self { cx, path, table, origin, known: RefCell::new(BTreeSet::new()) }
+        Self { cx, path, table, origin, known: RefCell::new(BTreeSet::new()), abandoned: Cell::new(false) }
     }
 
     /// The full path of a key of this section.
@@ -359,8 +360,16 @@ impl<'a> Section<'a> {
         self.known.borrow_mut().extend(keys);
     }
 
-    /// Reports the keys that no reader asked for.
+    /// Gives up on a section whose other keys cannot be told right from wrong after a mistake.
+    pub(super) fn abandon(&self) {
+        self.abandoned.set(true);
+    }
+
+    /// Reports the keys that no reader asked for, but of an abandoned section.
     pub(super) fn finish(&self) {
+        if self.abandoned.get() {
+            return;
+        }
         let known = self.known.borrow();
         for key in self.table.keys().filter(|key| !known.contains(key.as_str())) {
             let hint = match nearest(key, known.iter().copied()) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::figure::{self, Figure};
 use crate::catalog::form::{Form, Members, Rows};
@@ -40,13 +40,16 @@ impl<P> Kind<P> for Aggregate<P> {
     fn canonical(&self, on_conflict: OnConflict) -> String {
         format!("set {} {}", canonical::map(&self.set), on_conflict.canonical())
     }
+}
 
-    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::Aggregate(Aggregate {
-            target: table(&self.target),
+impl<P> Aggregate<P> {
+    /// The same kind with its target elsewhere.
+    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> Aggregate<Q> {
+        Aggregate {
+            target: place(&self.target),
             partition_key: self.partition_key.clone(),
             row_key: self.row_key.clone(),
             set: self.set.clone(),
-        })
+        }
     }
 }

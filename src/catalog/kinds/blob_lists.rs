@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
-use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
 use crate::model::blob_path::BlobPath;
 use crate::model::template::Template;
@@ -39,9 +38,5 @@ impl<P> Kind<P> for BlobLists {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("member {}", canonical::list(&self.member))
-    }
-
-    fn at(&self, _: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::BlobLists(self.clone())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, Rows};
 use crate::catalog::place::TableRef;
@@ -39,13 +39,16 @@ impl<P> Kind<P> for Denormalize<P> {
     fn canonical(&self, on_conflict: OnConflict) -> String {
         format!("set {} {}", canonical::map(&self.set), on_conflict.canonical())
     }
+}
 
-    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::Denormalize(Denormalize {
-            target: table(&self.target),
+impl<P> Denormalize<P> {
+    /// The same kind with its target elsewhere.
+    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> Denormalize<Q> {
+        Denormalize {
+            target: place(&self.target),
             partition_key: self.partition_key.clone(),
             row_key: self.row_key.clone(),
             set: self.set.clone(),
-        })
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
 use crate::catalog::place::TableRef;
@@ -79,13 +79,16 @@ impl<P> Kind<P> for DenormalizeRange<P> {
     fn canonical(&self, _: OnConflict) -> String {
         format!("set {}", canonical::map(&self.set))
     }
+}
 
-    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::DenormalizeRange(DenormalizeRange {
-            target: table(&self.target),
+impl<P> DenormalizeRange<P> {
+    /// The same kind with its target elsewhere.
+    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> DenormalizeRange<Q> {
+        DenormalizeRange {
+            target: place(&self.target),
             partition_key: self.partition_key.clone(),
             rows: self.rows.clone(),
             set: self.set.clone(),
-        })
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, Members, Rows};
 use crate::catalog::place::TableRef;
@@ -42,14 +42,17 @@ impl<P> Kind<P> for IndexEntity<P> {
     fn canonical(&self, _: OnConflict) -> String {
         format!("member {} in {}", canonical::list(&self.member), self.property)
     }
+}
 
-    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::IndexEntity(IndexEntity {
-            target: table(&self.target),
+impl<P> IndexEntity<P> {
+    /// The same kind with its target elsewhere.
+    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> IndexEntity<Q> {
+        IndexEntity {
+            target: place(&self.target),
             partition_key: self.partition_key.clone(),
             row_key: self.row_key.clone(),
             member: self.member.clone(),
             property: self.property.clone(),
-        })
+        }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
-use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
 use crate::model::{AccountName, ContainerName};
 
@@ -42,9 +41,5 @@ impl<P> Kind<P> for LargeEntity {
     fn canonical(&self, _: OnConflict) -> String {
         let spilling = if self.spill { " spilling" } else { "" };
         format!("properties {} above {}{spilling}", canonical::set(&self.properties), self.threshold)
-    }
-
-    fn at(&self, _: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::LargeEntity(self.clone())
     }
 }

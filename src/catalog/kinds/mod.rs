@@ -1,4 +1,4 @@
-//! The kinds of views. One file per kind, and one line in [`ViewKind`] and in [`ViewKind::kind`].
+//! The kinds of views. One file per kind, and one line in [`ViewKind`], [`ViewKind::kind`] and [`ViewKind::map`].
 //!
 //! A kind declares: the configuration name, the properties it reads, the form of its items ([`Form`]), and its part of the canonical
 //! encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use super::form::Form;
 use super::place::TableRef;
 use super::view::OnConflict;
+use crate::model::template::TemplateError;
 
 /// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TableRef`], or
 /// [`DatedRef`](super::DatedRef) for views of tables by date.
@@ -39,8 +40,6 @@ pub trait Kind<P> {
     /// The kind's own part of the canonical encoding. Hashed into migration records and footprints: the text of an existing definition
     /// never changes.
     fn canonical(&self, on_conflict: OnConflict) -> String;
-    /// The same kind with its target resolved to one table.
-    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind;
 }
 
 /// The registry of kinds.
@@ -77,5 +76,26 @@ impl<P> ViewKind<P> {
             Self::Aggregate(kind) => kind,
             Self::SearchIndex(kind) => kind,
         }
+    }
+
+    /// The same kind with its target elsewhere.
+    pub fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> ViewKind<Q> {
+        match self {
+            Self::SecondaryIndex(kind) => ViewKind::SecondaryIndex(kind.map(place)),
+            Self::IndexEntity(kind) => ViewKind::IndexEntity(kind.map(place)),
+            Self::BlobLists(kind) => ViewKind::BlobLists(kind.clone()),
+            Self::LargeEntity(kind) => ViewKind::LargeEntity(kind.clone()),
+            Self::Denormalize(kind) => ViewKind::Denormalize(kind.map(place)),
+            Self::DenormalizeRange(kind) => ViewKind::DenormalizeRange(kind.map(place)),
+            Self::Aggregate(kind) => ViewKind::Aggregate(kind.map(place)),
+            Self::SearchIndex(kind) => ViewKind::SearchIndex(kind.clone()),
+        }
+    }
+}
+
+impl ViewKind {
+    /// The rows of a table under their own keys, as if they were copies.
+    pub fn by_own_keys(target: TableRef) -> Result<Self, TemplateError> {
+        SecondaryIndex::by_own_keys(target).map(Self::SecondaryIndex)
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
-use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
 use crate::model::{AccountName, CollectionName};
@@ -36,9 +35,5 @@ impl<P> Kind<P> for SearchIndex {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("fields {}", canonical::map(&self.fields))
-    }
-
-    fn at(&self, _: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::SearchIndex(self.clone())
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Kind, ViewKind};
+use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, Rows};
 use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
+use crate::model::template::{Template, TemplateError};
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
 #[derive(Debug, Clone)]
@@ -39,13 +39,24 @@ impl<P> Kind<P> for SecondaryIndex<P> {
     fn canonical(&self, on_conflict: OnConflict) -> String {
         format!("select {} {}", canonical::option(self.select.as_deref().map(canonical::list)), on_conflict.canonical())
     }
+}
 
-    fn at(&self, table: &dyn Fn(&P) -> TableRef) -> ViewKind {
-        ViewKind::SecondaryIndex(SecondaryIndex {
-            target: table(&self.target),
+impl<P> SecondaryIndex<P> {
+    /// The same kind with its target elsewhere.
+    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> SecondaryIndex<Q> {
+        SecondaryIndex {
+            target: place(&self.target),
             partition_key: self.partition_key.clone(),
             row_key: self.row_key.clone(),
             select: self.select.clone(),
-        })
+        }
+    }
+}
+
+impl SecondaryIndex {
+    /// The rows of a table under their own keys.
+    pub(super) fn by_own_keys(target: TableRef) -> Result<Self, TemplateError> {
+        let (partition_key, row_key) = (Template::parse("{PartitionKey}")?, Template::parse("{RowKey}")?);
+        Ok(Self { target, partition_key, row_key, select: None })
     }
 }

@@ -10,12 +10,11 @@ use super::merge::Merge;
 use super::query::{Lookup, LookupResult};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
-use crate::catalog::{Archive, ArchiveTarget, Form, Members, OnConflict, SearchIndex, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{Archive, ArchiveTarget, Form, Members, OnConflict, SearchIndex, TableRef, View, ViewKind};
 use crate::client::{ClientError, lists};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::Primary;
 use crate::model::sink;
-use crate::model::template::Template;
 use crate::model::{Entity, EntityKey, Member, Row, Site, TableName};
 use crate::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
 use crate::shared::Owned;
@@ -257,9 +256,7 @@ fn own() -> [String; 2] {
 
 /// A view as which the rows of an archive can be planned.
 fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError> {
-    let template = |text| Template::parse(text).map_err(|error| ClientError::Unknown(error.to_string()));
-    let (partition_key, row_key) = (template("{PartitionKey}")?, template("{RowKey}")?);
-    let kind = ViewKind::SecondaryIndex(SecondaryIndex { target: table.clone(), partition_key, row_key, select: None });
+    let kind = ViewKind::by_own_keys(table.clone()).map_err(|error| ClientError::Unknown(error.to_string()))?;
     Ok(View { name: archive.name.clone(), source: archive.source.clone(), when: None, kind, on_conflict: OnConflict::Reject })
 }
 

@@ -1,22 +1,23 @@
-//! `kind = "search_index"`: the service, the index, and the fields of its documents.
+//! `kind = "search_index"`: the service, the index, and the fields of its documents
 
 use std::collections::BTreeMap;
 
-use super::section::Section;
-use super::sinks::field_name;
-use super::view_kinds::select;
-use super::views::{KindDraft, Sinks};
+use super::view_section::select;
+use super::{DeclaredKind, ViewSection};
+use crate::catalog::{SearchIndex, ViewKind};
+use crate::config::section::Section;
+use crate::config::sinks::field_name;
+use crate::config::views::Tables;
 use crate::model::nearest::nearest;
 use crate::model::template::Template;
 use crate::model::{AccountName, CollectionName};
 
-pub(super) fn search_index(section: &Section<'_>, sinks: Sinks<'_>) -> Option<KindDraft> {
-    if section.has("on_conflict") {
-        section.error("on_conflict", "documents are named by their primaries, so there are no conflicts; expected no such key");
-    }
-    for key in ["table", "partition_key", "row_key", "key"].into_iter().filter(|key| section.has(key)) {
-        section.error(key, "a document is found by its index and a key that is made of its primary's; expected no such key");
-    }
+pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+    view.of_one_table("kind", "no search_index view")?;
+    view.refuse(&["on_conflict"], "documents are named by their primaries, so there are no conflicts");
+    let keys = ["table", "partition_key", "row_key", "key"];
+    view.refuse(&keys, "a document is found by its index and a key that is made of its primary's");
+    let (section, sinks) = (view.section, view.sinks);
     let sink = section.required("sink", "the name of a search service, declared as [sinks.NAME]", str::parse::<AccountName>);
     let known = sink.as_ref().and_then(|name| sinks.iter().find(|(known, _)| known == name));
     if let (Some(name), None) = (&sink, known) {
@@ -29,7 +30,7 @@ pub(super) fn search_index(section: &Section<'_>, sinks: Sinks<'_>) -> Option<Ki
     let index = section.required("index", "the name of an index of the search service", str::parse::<CollectionName>);
     let fields = fields(section, known.and_then(|(_, settings)| settings.as_ref()).map(|settings| settings.key_field.as_str()));
     let (sink, _) = known?;
-    Some(KindDraft::SearchIndex { sink: sink.clone(), index: index?, fields: fields? })
+    Some(DeclaredKind::new(ViewKind::SearchIndex(SearchIndex { sink: sink.clone(), index: index?, fields: fields? })))
 }
 
 /// The fields of the documents: selected properties under their own names, and fields of templates.
