@@ -9,10 +9,11 @@
 //! Nothing is decided here beyond which part gets which: decisions lie in the parts, where they are tested.
 
 use std::process::ExitCode;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use clap::Parser as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
@@ -218,7 +219,7 @@ struct Parts {
     opened: Opened,
     chance: Arc<dyn Chance>,
     /// The configuration in force, secrets hidden.
-    config: Arc<RwLock<serde_json::Value>>,
+    config: Arc<ArcSwap<serde_json::Value>>,
     /// Control of the log level.
     log: LogControl,
     /// Changes that operators began.
@@ -230,7 +231,7 @@ struct Parts {
 impl Parts {
     fn open(loaded: Loaded, log: LogControl) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let config = Arc::new(RwLock::new(config::show_json(&loaded)));
+        let config = Arc::new(ArcSwap::from_pointee(config::show_json(&loaded)));
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let opened = stores::open(&loaded.settings, &clock, &chance)?;
         let context = Context {

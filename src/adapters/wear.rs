@@ -11,7 +11,9 @@
 //! pace or circuit withhold fails at once and passes through retry like an answer of the service: a short hold is
 //! waited for, a long one ends the request, and the job goes back to its queue.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 
 use super::circuit::Circuit;
 use super::gather::Gathered;
@@ -35,7 +37,7 @@ pub struct Worn {
     /// Lanes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
-    pub retry: Arc<RwLock<Schedule>>,
+    pub retry: Arc<ArcSwap<Schedule>>,
 }
 
 /// Whether requests to one partition are sent together.
@@ -56,7 +58,7 @@ pub fn wear(
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
 ) -> Worn {
-    let retry = Arc::new(RwLock::new(retry.into()));
+    let retry = Arc::new(ArcSwap::from_pointee(retry.into()));
     let counts = Arc::new(RequestCounts::new());
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
@@ -89,7 +91,7 @@ pub struct WornSink {
     /// Lanes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
-    pub retry: Arc<RwLock<Schedule>>,
+    pub retry: Arc<ArcSwap<Schedule>>,
 }
 
 /// Dresses a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
@@ -100,7 +102,7 @@ pub fn wear_sink(
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
 ) -> WornSink {
-    let retry = Arc::new(RwLock::new(retry.into()));
+    let retry = Arc::new(ArcSwap::from_pointee(retry.into()));
     let counts = Arc::new(RequestCounts::new());
     let observe = Arc::new(Observe::new(name, clock.clone(), counts.clone()));
     let observed: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(bare, observe));

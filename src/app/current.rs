@@ -5,9 +5,10 @@
 //! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::lease::{CatalogLease, Standing};
@@ -25,7 +26,7 @@ pub(super) struct InForce {
 
 /// The engine in force.
 pub(super) struct Current {
-    in_force: RwLock<InForce>,
+    in_force: ArcSwap<InForce>,
     lease: CatalogLease,
     /// Generations that items were found to be of and that are later than the catalog's.
     met: Mutex<BTreeMap<ViewName, u32>>,
@@ -47,12 +48,12 @@ impl Current {
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
     pub(super) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = CatalogLease::new(in_force.generation, first, sent, clock);
-        Self { in_force: RwLock::new(in_force), lease, met: Mutex::default() }
+        Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
     }
 
     /// The engine in force now, and its generation.
     pub(super) fn in_force(&self) -> InForce {
-        self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
+        InForce::clone(&self.in_force.load())
     }
 
     /// The engine in force now.
@@ -68,7 +69,7 @@ impl Current {
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
     pub(super) fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
-        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = next;
+        self.in_force.store(Arc::new(next));
         self.lease.confirm(generation, sent);
     }
 

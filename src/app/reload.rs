@@ -6,7 +6,7 @@
 //! A configuration with a mistake changes nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -50,10 +50,8 @@ impl Reload<'_> {
         self.parts.opened.retry(loaded.settings.worker.storage_retry);
         let grown = self.grow(&loaded).await;
         let shown = config::show_json(&loaded);
-        let mut in_force = self.parts.config.write().unwrap_or_else(PoisonError::into_inner);
-        let (merged, taken, waiting) = merge(&in_force, &shown, grown);
-        *in_force = merged;
-        drop(in_force);
+        let (merged, taken, waiting) = merge(&self.parts.config.load(), &shown, grown);
+        self.parts.config.store(Arc::new(merged));
         tracing::warn!(target: AUDIT, taken = taken.join(", "), needs_a_restart = waiting.join(", "), "audit: the configuration was read again");
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 
 use super::meter::{Meter, Metered};
 use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides, SettingsError};
@@ -33,7 +35,7 @@ pub(super) struct Opened {
     /// Handles on the layers of each.
     metered: Vec<Metered>,
     /// How each tries requests again.
-    retries: Vec<Arc<RwLock<Schedule>>>,
+    retries: Vec<Arc<ArcSwap<Schedule>>>,
     /// Where each stores, for people and without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
@@ -47,7 +49,7 @@ impl Opened {
     /// Tries requests again in another way from now on.
     pub(super) fn retry(&self, policy: RetryPolicy) {
         for schedule in &self.retries {
-            *schedule.write().unwrap_or_else(PoisonError::into_inner) = policy.into();
+            schedule.store(Arc::new(policy.into()));
         }
     }
 

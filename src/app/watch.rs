@@ -91,7 +91,7 @@ impl Watch<'_> {
         let engine = self.parts.engine(Arc::clone(&catalog));
         self.current.exchange(InForce { engine: Arc::clone(&engine), generation: record.generation }, sent);
         if let Some(board) = self.board {
-            board.grown(catalog, engine);
+            board.grown(catalog, &engine);
         }
     }
 

@@ -1,40 +1,25 @@
 //! "Did you mean": the known word that a misspelt one is nearest to.
 
+use strsim::osa_distance;
+
 /// Longest word that is looked at; no name in a configuration is longer.
 const MAX_CHARS: usize = 64;
 
 /// The candidate with the fewest edits to `word`, if that is at most a third of its characters (at least one).
-/// Case does not count as an edit.
+/// Case does not count as an edit; a swap of two neighbours counts as one.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let wanted: Vec<char> = word.trim().to_lowercase().chars().take(MAX_CHARS + 1).collect();
-    if wanted.len() > MAX_CHARS {
+    let wanted = word.trim().to_lowercase();
+    let chars = wanted.chars().take(MAX_CHARS + 1).count();
+    if chars > MAX_CHARS {
         return None;
     }
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_CHARS)
-        .map(|candidate| (edits(&wanted, &candidate.to_lowercase().chars().collect::<Vec<_>>()), candidate))
-        .filter(|(edits, candidate)| *edits <= (candidate.len().max(wanted.len()) / 3).max(1) && *edits < candidate.len())
+        .map(|candidate| (osa_distance(&wanted, &candidate.to_lowercase()), candidate))
+        .filter(|(edits, candidate)| *edits <= (candidate.len().max(chars) / 3).max(1) && *edits < candidate.len())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
-}
-
-/// Edits between two words, a swap of two neighbours being one edit (optimal string alignment), row by row of its table.
-fn edits(a: &[char], b: &[char]) -> usize {
-    let mut before = vec![0; b.len() + 1];
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let substituted = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = substituted.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Settings of `[worker]` reloadable at run time.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 use crate::settings::{Backoff, PollInterval, WorkerSettings};
 
@@ -20,7 +22,7 @@ pub struct Tuned {
 
 /// Settings reloadable at run time; readers must not cache them.
 #[derive(Debug)]
-pub struct Tuning(RwLock<Tuned>);
+pub struct Tuning(ArcSwap<Tuned>);
 
 impl Tuned {
     /// Of these settings.
@@ -31,17 +33,17 @@ impl Tuned {
 }
 
 impl Tuning {
-    pub(crate) const fn new(tuned: Tuned) -> Self {
-        Self(RwLock::new(tuned))
+    pub(crate) fn new(tuned: Tuned) -> Self {
+        Self(ArcSwap::from_pointee(tuned))
     }
 
     /// As it is now.
     pub fn now(&self) -> Tuned {
-        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+        **self.0.load()
     }
 
     /// From now on.
     pub fn change(&self, tuned: Tuned) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tuned;
+        self.0.store(Arc::new(tuned));
     }
 }

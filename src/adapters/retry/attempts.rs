@@ -1,8 +1,9 @@
 //! The attempts of one request.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use backoff::backoff::Backoff;
 use futures::future::BoxFuture;
 use metrics::counter;
@@ -21,7 +22,7 @@ const HELD_PATIENCE: Duration = Duration::from_millis(500);
 /// A port with retries: itself the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
-    schedule: Arc<RwLock<Schedule>>,
+    schedule: Arc<ArcSwap<Schedule>>,
     chance: Arc<dyn Chance>,
 }
 
@@ -34,11 +35,11 @@ pub(super) struct Ended<T> {
 impl<S: ?Sized> Retry<S> {
     /// Puts retries around a port.
     pub fn new(inner: Arc<S>, schedule: impl Into<Schedule>, chance: Arc<dyn Chance>) -> Self {
-        Self::by(inner, Arc::new(RwLock::new(schedule.into())), chance)
+        Self::by(inner, Arc::new(ArcSwap::from_pointee(schedule.into())), chance)
     }
 
     /// Puts retries around a port, by a schedule that may be changed meanwhile.
-    pub fn by(inner: Arc<S>, schedule: Arc<RwLock<Schedule>>, chance: Arc<dyn Chance>) -> Self {
+    pub fn by(inner: Arc<S>, schedule: Arc<ArcSwap<Schedule>>, chance: Arc<dyn Chance>) -> Self {
         Self { inner, schedule, chance }
     }
 
@@ -50,7 +51,7 @@ impl<S: ?Sized> Retry<S> {
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
     ) -> Ended<T> {
         let course = Course::default();
-        let schedule = self.schedule.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let schedule = self.schedule.load_full();
         let waits = Waits { schedule: &schedule, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
         let try_once = || {
             let attempt = attempt();

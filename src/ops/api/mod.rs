@@ -15,8 +15,9 @@ mod status;
 mod submit;
 mod wake;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::routing::{get, post};
 use serde_json::Value;
@@ -44,7 +45,7 @@ pub struct ApiParts {
     /// The stores.
     pub stores: Stores,
     /// The configuration in force, secrets hidden.
-    pub config: Arc<RwLock<Value>>,
+    pub config: Arc<ArcSwap<Value>>,
     /// Control of the log level.
     pub log: LogControl,
     /// Changes under way: waited for when the program ends.
@@ -59,7 +60,7 @@ impl ApiParts {
 
     /// The configuration in force, secrets hidden.
     pub(super) fn config(&self) -> Value {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        Value::clone(&self.config.load())
     }
 }
 

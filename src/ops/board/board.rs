@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::cost::{CostSeries, Costs};
 use super::headline::{self, Headline, Pace, SilentWorker, Situation};
@@ -57,8 +59,8 @@ pub struct Board {
     parts: BoardParts,
     /// When the program started (monotonic).
     started: Duration,
-    catalog: RwLock<Arc<Catalog>>,
-    work: RwLock<Option<Work>>,
+    catalog: ArcSwap<Catalog>,
+    work: ArcSwapOption<Work>,
     journal: Mutex<Journal>,
     queues: Mutex<BTreeMap<QueueName, QueueSeries>>,
     views: Mutex<BTreeMap<ViewName, ViewSeries>>,
@@ -81,10 +83,10 @@ impl Board {
     pub fn new(parts: BoardParts) -> Self {
         let started = parts.clock.monotonic();
         Self {
-            catalog: RwLock::new(Arc::clone(&parts.catalog)),
+            catalog: ArcSwap::new(Arc::clone(&parts.catalog)),
             parts,
             started,
-            work: RwLock::default(),
+            work: ArcSwapOption::empty(),
             journal: Mutex::default(),
             queues: Mutex::default(),
             views: Mutex::default(),
@@ -102,7 +104,7 @@ impl Board {
 
     /// The worker runs.
     pub fn working(&self, work: Work) {
-        *self.work.write().unwrap_or_else(PoisonError::into_inner) = Some(work);
+        self.work.store(Some(Arc::new(work)));
     }
 
     /// The engine; nothing while the program waits for its stores.
@@ -116,20 +118,18 @@ impl Board {
     }
 
     fn work(&self) -> Option<Work> {
-        self.work.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.work.load().as_deref().cloned()
     }
 
     /// The catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
-        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+        self.catalog.load_full()
     }
 
     /// The catalog has grown.
-    pub fn grown(&self, catalog: Arc<Catalog>, engine: Arc<Engine>) {
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
-        if let Some(work) = self.work.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            work.engine = engine;
-        }
+    pub fn grown(&self, catalog: Arc<Catalog>, engine: &Arc<Engine>) {
+        self.catalog.store(catalog);
+        self.work.rcu(|work| work.as_deref().map(|work| Arc::new(Work { engine: Arc::clone(engine), ..work.clone() })));
     }
 
     /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Write};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::model::unprintable::is_unprintable;
 
 /// A text for a page, between tags or in a quoted attribute: characters with a meaning in HTML are escaped, and so are
@@ -37,16 +39,12 @@ impl Write for Escaping<'_, '_> {
 /// A text as part of a query: all but letters and digits as %XX.
 pub(super) struct Query<'a>(pub(super) &'a str);
 
+/// What a query takes as it is: RFC 3986's unreserved characters, but for the tilde.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
 impl Display for Query<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0.bytes() {
-            if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
-                f.write_char(char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02X}")?;
-            }
-        }
-        Ok(())
+        utf8_percent_encode(self.0, QUERY).fmt(f)
     }
 }
 
