@@ -1,6 +1,6 @@
 //! Bugs that tests plant, to see that the simulation catches them: a check that cannot fail is worth nothing.
 //!
-//! Each stands at one place in the program, as `planted(Bug::…)`. Only the crate's own unit tests can plant one:
+//! Each stands in the program as `planted(Bug::…)`. Only the crate's own unit tests can plant one:
 //! in every other build, debug or release, [`planted`] is a constant `false`, and what stands behind it is not
 //! compiled in. `docs/correctness.md` has the table of what is caught, and how soon.
 

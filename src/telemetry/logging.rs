@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::levels::{LevelsError, levels};
 use super::traces::Traces;
+use super::upright::Upright;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, FilterFn, ParseError, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
@@ -208,11 +209,13 @@ where
     let cap: FilterFn<fn(&Metadata<'_>) -> bool> = filter_fn(harmless);
     let audit: FilterFn<fn(&Metadata<'_>) -> bool> = filter_fn(is_audit);
     let filter = filter.or(audit.with_max_level_hint(Level::INFO)).and(cap);
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer();
     match format {
-        LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed(),
-        LogFormat::Coloured => lines.with_ansi(true).with_filter(filter).boxed(),
-        LogFormat::Plain => lines.with_ansi(false).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            lines.with_writer(writer).json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed()
+        }
+        LogFormat::Coloured => lines.with_writer(Upright(writer)).with_ansi(true).with_filter(filter).boxed(),
+        LogFormat::Plain => lines.with_writer(Upright(writer)).with_ansi(false).with_filter(filter).boxed(),
     }
 }
 
@@ -243,6 +246,15 @@ mod tests {
         tracing::subscriber::with_default(subscriber, say);
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn nothing_in_a_line_for_people_turns_the_line_around() {
+        for format in [LogFormat::Plain, LogFormat::Coloured] {
+            let text = logged(EnvFilter::new("info"), format, || tracing::info!(key = %"a\u{202e}b\u{200b}한", "said\u{2066}"));
+            assert!(text.contains("a\\u{202e}b\\u{200b}한") && text.contains("said\\u{2066}"), "{text}");
+            assert!(!text.chars().any(crate::model::unprintable::is_format), "{text}");
+        }
     }
 
     fn environment(evenkeel_log: Option<&str>, rust_log: Option<&str>) -> LogEnvironment {

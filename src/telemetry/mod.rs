@@ -14,6 +14,7 @@ pub mod logging;
 pub mod names;
 pub mod traces;
 pub mod trail;
+mod upright;
 
 pub use describe::{announce_account, announce_program, announce_queue, announce_view, describe};
 pub use levels::{LevelsError, levels};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{Api, Problem};
 use crate::catalog::TableRef;
 use crate::model::job::Primary;
-use crate::model::{EntityKey, TableName, odata};
+use crate::model::{EntityKey, Site, TableName, odata};
 use crate::reconcile::PlanReport;
 use crate::reconcile::footprint::{self, Footprint, Settled};
 
@@ -55,25 +55,38 @@ pub(crate) struct ItemReport {
     pub(crate) generation: u32,
     /// The account it lies in.
     pub(crate) account: String,
-    /// The table of a row.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) table: Option<String>,
-    /// A row's PartitionKey.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pk: Option<String>,
-    /// A row's RowKey.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rk: Option<String>,
-    /// The container of a blob.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) container: Option<String>,
-    /// A blob's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) blob: Option<String>,
+    /// Where it lies.
+    #[serde(flatten)]
+    #[schemars(with = "SiteFields")]
+    pub(crate) site: Site,
     /// Which part of the row or blob it is, where others have parts of it too: a member of a list, as JSON.
     pub(crate) part: Option<String>,
     /// Whether a pass has announced to change it and not recorded how that ended.
     pub(crate) changing: bool,
+}
+
+/// The fields of a place: those of a row, a blob, a file or a document.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "the schema of a value whose own type knows none")]
+struct SiteFields {
+    /// The table of a row.
+    table: Option<String>,
+    /// A row's PartitionKey.
+    pk: Option<String>,
+    /// A row's RowKey.
+    rk: Option<String>,
+    /// The container of a blob.
+    container: Option<String>,
+    /// A blob's name.
+    blob: Option<String>,
+    /// The folder of a file.
+    dir: Option<String>,
+    /// A file's path in its folder.
+    file: Option<String>,
+    /// The index of a search document.
+    index: Option<String>,
+    /// A search document's key.
+    document: Option<String>,
 }
 
 /// A key in the query: the only way to say an empty one.
@@ -140,11 +153,7 @@ fn shown(footprint: &Footprint) -> FootprintReport {
         view: address.view.to_string(),
         generation: entry.generation,
         account: address.account.to_string(),
-        table: address.site.row().map(|(table, _)| table.to_string()),
-        pk: address.site.row().map(|(_, key)| key.pk.as_str().to_owned()),
-        rk: address.site.row().map(|(_, key)| key.rk.as_str().to_owned()),
-        container: address.site.blob().map(|(container, _)| container.to_string()),
-        blob: address.site.blob().map(|(_, name)| name.to_string()),
+        site: address.site.clone(),
         part: address.part.as_ref().map(ToString::to_string),
         changing: entry.changing,
     });

@@ -122,18 +122,16 @@ fn items(footprint: &FootprintReport) -> String {
         let state = if item.changing { "<span class=\"state warn\">changing</span>" } else { "<span class=\"state good\">settled</span>" };
         let _ = write!(
             rows,
-            "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>",
+            "<tr><th scope=\"row\">{}</th>{}{}{}</tr>",
             Text(&item.view),
-            cell("Table or container", Text(item.table.as_ref().or(item.container.as_ref()).map_or("", String::as_str))),
-            cell("PartitionKey or blob", Text(item.pk.as_ref().or(item.blob.as_ref()).map_or("", String::as_str))),
-            cell("RowKey", Text(item.rk.as_deref().unwrap_or_default())),
+            cell("Place", Text(&item.site)),
             cell("Part", Text(item.part.as_deref().unwrap_or_default())),
             cell("State", state)
         );
     }
     let more = footprint.items.len().saturating_sub(ITEMS);
     let more = if more > 0 { format!("<p class=\"hint\">And {more} more: the API has them all.</p>") } else { String::new() };
-    format!("{}{more}", table("Items", &["View", "Table or container", "PartitionKey or blob", "RowKey", "Part", "State"], &rows))
+    format!("{}{more}", table("Items", &["View", "Place", "Part", "State"], &rows))
 }
 
 fn plan(report: &EntityReport) -> String {

@@ -1,0 +1,35 @@
+//! Log lines for people: characters that turn the direction of writing, or are not seen, are shown as escapes. (The formatter escapes
+//! control characters itself, and JSON is for machines.)
+
+use std::io::{self, Write};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::model::unprintable::is_format;
+
+/// A writer of whole lines, or what makes one.
+pub(super) struct Upright<W>(pub(super) W);
+
+impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {
+    type Writer = Upright<M::Writer>;
+
+    fn make_writer(&'writer self) -> Self::Writer {
+        Upright(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for Upright<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let mut safe = String::with_capacity(text.len());
+        for c in text.chars() {
+            if is_format(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
+        }
+        self.0.write_all(safe.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
