@@ -30,7 +30,7 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
         ops.push(envelope.job.op());
     }
     for op in job::OPS {
-        assert!(ops.contains(&op), "docs/jobs.md shows no {op}");
+        assert!(ops.contains(op), "docs/jobs.md shows no {op}");
     }
 }
 

@@ -112,7 +112,7 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {
         if job::OPS.contains(&op.as_str()) {
             return Ok(op);
         }
-        let hint = nearest(&op, job::OPS).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
+        let hint = nearest(&op, job::OPS.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
         Err(format!("unknown operation {op:?}; known are {}{hint}", job::OPS.join(", ")))
     };
     let allowed = section.each("allow", known).ok_or(Reported)?;

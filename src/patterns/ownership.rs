@@ -77,19 +77,25 @@ impl Claimant<'_> {
             let table = address.site.row().map(|(table, _)| table);
             address.account == target.account && table == Some(&target.table)
         };
-        match (view.form(), &address.part) {
-            (Form::Copies { rows, .. }, None) | (Form::Properties { rows, .. }, Some(Part::Properties)) => lies_in(rows.target),
-            (Form::Lists { rows, members: Members::Rendered { templates, .. } }, Some(Part::Member(member))) => {
-                lies_in(rows.target) && self.is_named_by(member, templates, &address.site)
-            }
-            (Form::Lists { rows, members: Members::Contributions(_) }, Some(Part::Member(member))) => {
-                lies_in(rows.target) && self.begins(member)
-            }
-            (Form::BlobLists(lists), Some(Part::Member(member))) => self.is_in_list(lists, address, member),
-            (Form::Claims(range), Some(Part::Member(member))) => self.is_claim(view, range, address, member),
-            (Form::Values(_), None) => address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
-            (Form::Documents(search), None) => self.is_document(search, address),
-            (_, None | Some(_)) => false,
+        let whole = address.part.is_none();
+        let member = match &address.part {
+            Some(Part::Member(member)) => Some(member),
+            Some(Part::Properties) | None => None,
+        };
+        match view.form() {
+            Form::Copies { rows, .. } => whole && lies_in(rows.target),
+            Form::Properties { rows, .. } => address.part == Some(Part::Properties) && lies_in(rows.target),
+            Form::Lists { rows, members } => member.is_some_and(|member| {
+                lies_in(rows.target)
+                    && match members {
+                        Members::Rendered { templates, .. } => self.is_named_by(member, templates, &address.site),
+                        Members::Contributions(_) => self.begins(member),
+                    }
+            }),
+            Form::BlobLists(lists) => member.is_some_and(|member| self.is_in_list(lists, address, member)),
+            Form::Claims(range) => member.is_some_and(|member| self.is_claim(view, range, address, member)),
+            Form::Values(_) => whole && address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
+            Form::Documents(search) => whole && self.is_document(search, address),
         }
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
             examined.work = Recheck::of_object(object).map(Work::Recheck).or_else(|error| permanent(cause::chain(&error)));
         }
         Carries::Jobs => {
-            examined.op = examined.spelled.as_ref().and_then(|op| OPS.into_iter().find(|known| known == op)).unwrap_or(UNKNOWN);
+            examined.op = examined.spelled.as_ref().and_then(|op| OPS.iter().copied().find(|known| known == op)).unwrap_or(UNKNOWN);
             examined.work = match job::decode_job(object) {
                 Err(error) => permanent(cause::chain(&error)),
                 // Jobs that workers queue themselves, on the queue of the job that they came from, are allowed wherever

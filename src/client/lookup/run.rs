@@ -79,7 +79,9 @@ impl Lookup<'_> {
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
             }
-            _ => self.in_rows(view).await?,
+            Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Values(_) => {
+                self.in_rows(view).await?
+            }
         };
         if self.entities {
             let (read, requests) = self.read_all(&view.source, &keys).await?;

@@ -1,11 +1,12 @@
-//! A `carry` job in a message.
+//! `carry`: brings the properties that a view keeps on a range of entities in step; workers queue it themselves.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Job, JobError, archive, key, table};
+use super::{JobFields, key, table, view};
 use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::Reach;
+use crate::model::job::{Job, JobError};
 use crate::model::{AccountName, Key};
 
 /// Fields of a `carry` job, which workers queue themselves when an entity has something new to say to a range of others.
@@ -34,22 +35,26 @@ pub(super) struct CarryFields {
     cursor: CarryCursor,
 }
 
-pub(super) fn job(fields: CarryFields) -> Result<Job, JobError> {
-    let op = "carry";
-    let row_key = |text: String| Key::new(text).map_err(|error| JobError::Field { op, problem: error.to_string() });
-    let first = key(op, fields.pk, fields.from)?;
-    let before = fields.before.map(row_key).transpose()?;
-    let account = fields.account.map_or_else(|| Ok(AccountName::main()), AccountName::new);
-    let account = account.map_err(|error| JobError::Field { op, problem: error.to_string() })?;
-    let reach = Reach { account, table: table(op, fields.table)?, pk: first.pk, from: first.rk, before };
-    let (view, one) = (archive(op, fields.view)?, key(op, fields.one.0, fields.one.1)?);
-    Ok(Job::Carry(Box::new(Carry { view, one, reach, cursor: fields.cursor })))
+impl JobFields for CarryFields {
+    const OP: &'static str = "carry";
+
+    fn job(self) -> Result<Job, JobError> {
+        let wrong = |problem: String| JobError::Field { op: Self::OP, problem };
+        let row_key = |text: String| Key::new(text).map_err(|error| wrong(error.to_string()));
+        let first = key(Self::OP, self.pk, self.from)?;
+        let before = self.before.map(row_key).transpose()?;
+        let account = self.account.map_or_else(|| Ok(AccountName::main()), AccountName::new);
+        let account = account.map_err(|error| wrong(error.to_string()))?;
+        let reach = Reach { account, table: table(Self::OP, self.table)?, pk: first.pk, from: first.rk, before };
+        let (view, one) = (view(Self::OP, self.view)?, key(Self::OP, self.one.0, self.one.1)?);
+        Ok(Job::Carry(Box::new(Carry { view, one, reach, cursor: self.cursor })))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode;
     use super::*;
+    use crate::model::job::decode;
     use crate::model::{EntityKey, TableName, ViewName};
 
     #[test]

@@ -1,0 +1,136 @@
+//! `put`: writes a primary.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{JobFields, etag, key, table};
+use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::job::{Job, JobError, Put, PutCondition, PutMode, StagedBlob};
+use crate::model::{Entity, large, odata};
+
+/// Fields of a `put` job.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "put")]
+pub(super) struct PutFields {
+    /// The primary's table.
+    table: String,
+    /// The entity in OData JSON: PartitionKey, RowKey and properties, with "X@odata.type" beside Int64, Double, DateTime, Guid and Binary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entity: Option<Map<String, Value>>,
+    /// In place of "entity": a staged blob that holds it as JSON, at most 16 MiB. The job then says "pk" and "rk" as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entity_ref: Option<StagedFields>,
+    /// The primary's PartitionKey, beside "entity_ref".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pk: Option<String>,
+    /// The primary's RowKey, beside "entity_ref".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rk: Option<String>,
+    /// Large values that wait in staged blobs, by property.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    blobs: BTreeMap<String, StagedFields>,
+    /// Whether properties that the entity does not name are removed or kept.
+    #[serde(default)]
+    mode: PutMode,
+    /// Apply only if the stored entity has this ETag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    if_match: Option<String>,
+    /// Apply only if no entity is stored.
+    #[serde(default)]
+    if_absent: bool,
+    /// Apply only if this property's value is greater than the stored one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    newer_by: Option<String>,
+}
+
+/// A staged blob.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StagedFields {
+    /// Where it is: "evenkeel-staging/NAME". The job deletes it when it is done.
+    blob: String,
+    /// The SHA-256 of its content, in lower-case hex digits; checked where it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
+}
+
+impl JobFields for PutFields {
+    const OP: &'static str = "put";
+
+    fn job(self) -> Result<Job, JobError> {
+        let wrong = |problem: String| JobError::Field { op: Self::OP, problem };
+        let condition = PutCondition { if_match: etag(Self::OP, self.if_match)?, if_absent: self.if_absent, newer_by: self.newer_by };
+        if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
+            return Err(wrong("\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned()));
+        }
+        let staged_entity = self.entity_ref.map(|staged| staged_blob("entity_ref", staged)).transpose()?;
+        let entity = match (self.entity, &staged_entity, self.pk, self.rk) {
+            (Some(entity), None, ..) => put_entity(entity, &condition)?,
+            (None, Some(_), Some(pk), Some(rk)) => Entity::new(key(Self::OP, pk, rk)?),
+            (None, Some(_), ..) => return Err(wrong("\"entity_ref\" needs \"pk\" and \"rk\" beside it".to_owned())),
+            _ => return Err(wrong("exactly one of \"entity\" and \"entity_ref\" is needed".to_owned())),
+        };
+        let mut staged_values = BTreeMap::new();
+        for (property, staged) in self.blobs {
+            if !valid_property_name(&property) || property.starts_with(RESERVED_PREFIX) {
+                return Err(wrong(format!("\"blobs\" names {property:?}, which cannot be a property of the entity")));
+            }
+            if entity.properties.contains_key(&property) {
+                return Err(wrong(format!("{property:?} is both in \"entity\" and in \"blobs\"")));
+            }
+            staged_values.insert(property, staged_blob("blobs", staged)?);
+        }
+        Ok(Job::Put(Box::new(Put {
+            table: table(Self::OP, self.table)?,
+            entity,
+            mode: self.mode,
+            condition,
+            staged_entity,
+            staged_values,
+        })))
+    }
+
+    /// Keys beside an entity, which has its own, are not read.
+    fn unread(object: &Map<String, Value>) -> usize {
+        ["pk", "rk"].iter().filter(|name| !object.contains_key("entity_ref") && object.contains_key(**name)).count()
+    }
+}
+
+/// The entity of a `put`, in its message or staged.
+pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<Entity, JobError> {
+    let op = PutFields::OP;
+    let entity = odata::decode_object(json).map_err(JobError::Entity)?;
+    if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(RESERVED_PREFIX)) {
+        return Err(JobError::Field {
+            op,
+            problem: format!("the property {reserved:?} of \"entity\" starts with \"ek_\", which is reserved"),
+        });
+    }
+    if let Some(property) = &condition.newer_by
+        && !entity.properties.contains_key(property)
+    {
+        return Err(JobError::Field { op, problem: format!("\"newer_by\" names {property:?}, which \"entity\" does not have") });
+    }
+    Ok(entity)
+}
+
+/// A staged blob. A sender with the right to put jobs on a queue may have it read and deleted, so it lies in one
+/// container only.
+fn staged_blob(field: &str, fields: StagedFields) -> Result<StagedBlob, JobError> {
+    let op = PutFields::OP;
+    let wrong = |problem: String| JobError::Field { op, problem };
+    let Some((container, name)) = large::place(&fields.blob) else {
+        return Err(wrong(format!("{field:?}: {:?} is not \"{}/NAME\"", fields.blob, large::STAGING)));
+    };
+    if container.as_str() != large::STAGING {
+        return Err(wrong(format!("{field:?}: staged blobs lie in the container {}, not in {container}", large::STAGING)));
+    }
+    let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if fields.sha256.as_ref().is_some_and(|sha256| !is_hash(sha256)) {
+        return Err(wrong(format!("{field:?}: \"sha256\" is not 64 hex digits in lower case")));
+    }
+    Ok(StagedBlob { name, sha256: fields.sha256 })
+}
