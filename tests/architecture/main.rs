@@ -16,7 +16,7 @@ use source::Source;
 const ROOMS: [(&str, &[&str]); 22] = [
     ("planted", &[]),
     ("model", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["model"]),
     ("settings", &["model"]),
     ("catalog", &["model"]),
     ("ports", &["model"]),
