@@ -1,5 +1,5 @@
 //! The operations that a message can ask for: for each the fields that the message carries, and the job that they make.
-//! One file per operation, and one line in the list of [`operations!`].
+//! One file per operation, and one line in the list of `operations!`.
 
 mod archive;
 mod audit;
