@@ -44,6 +44,8 @@ use crate::worker::{Mode, Rechecks};
 const DRAINED_WITHIN: Duration = Duration::from_hours(3);
 /// The same where a large value is gone for good that a primary points to: its job is given up after six hours, and no earlier.
 const GIVEN_UP_WITHIN: Duration = Duration::from_hours(8);
+/// Of a poison message: a pointer to a large value that is not there.
+pub(super) const GONE_FOR_GOOD: &str = "which does not exist (any more)";
 /// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
@@ -479,5 +481,7 @@ impl Play {
 /// Whether a person sends a poisoned job again: one that crashes or time have used up, or that a store refused for a while.
 fn is_to_be_sent_again(message: &PoisonMessage) -> bool {
     let refused = || [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused));
-    matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused()
+    // A large value that is gone for good would have its job given up again, hours later.
+    let hopeless = message.error.contains(GONE_FOR_GOOD);
+    !hopeless && (matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused())
 }

@@ -8,6 +8,7 @@ use crate::adapters::sim::{REFUSED, ROW_REFUSED};
 use crate::reconcile::Recheck;
 use crate::simulation::history::History;
 use crate::simulation::oracle::escaped;
+use crate::simulation::run::GONE_FOR_GOOD;
 
 /// What a poison message says.
 pub(in crate::simulation) struct Poison {
@@ -46,9 +47,7 @@ impl Ledger {
         let Some(entry) = self.messages.get(&(poison.queue.clone(), poison.message_id.clone())) else { return Ok(()) };
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
-            ("exhausted", Expectation::Job(_)) if poison.error.contains("which does not exist (any more)") && history.leads_nowhere() => {
-                true
-            }
+            ("exhausted", Expectation::Job(_)) if poison.error.contains(GONE_FOR_GOOD) && history.leads_nowhere() => true,
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             // A store refused a request of it for good.
