@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::model::unprintable::{is_format, is_unprintable};
+use crate::model::unprintable::{escaped, is_unprintable, upright};
 
 use super::args::Global;
 use super::progress::Showing;
@@ -104,12 +104,12 @@ impl Output {
 
     /// Writes a line of the result.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.out.writer, "{}", upright(text))
+        writeln!(self.out.writer, "{}", upright(&text.to_string()))
     }
 
     /// Writes text that ends where it ends.
     pub fn text(&mut self, text: impl Display) -> io::Result<()> {
-        write!(self.out.writer, "{}", upright(text))
+        write!(self.out.writer, "{}", upright(&text.to_string()))
     }
 
     /// Writes a JSON value: on one line as one of many or for machines, indented for people.
@@ -123,12 +123,12 @@ impl Output {
 
     /// Says something on standard error, unless `-q` was given.
     pub fn say(&mut self, text: impl Display) -> io::Result<()> {
-        if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{}", upright(text)) }
+        if self.quiet { Ok(()) } else { writeln!(self.aside.writer, "{}", upright(&text.to_string())) }
     }
 
     /// Complains on standard error, also with `-q`.
     pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.aside.writer, "{}", upright(text))
+        writeln!(self.aside.writer, "{}", upright(&text.to_string()))
     }
 
     /// Text for standard output in its tone.
@@ -194,24 +194,10 @@ pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
 }
 
-/// Makes all output safe to print, regardless of its source: characters that turn the direction of writing are shown as
-/// escapes. The colours of a terminal stay.
-fn upright(text: impl Display) -> String {
-    escaped(&text.to_string(), is_format, |safe, c| safe.extend(c.escape_default()))
-}
-
 /// JSON that says the same without such characters: they stand in strings alone, where an escape is as good.
 fn escaped_json(text: &str) -> String {
     let hidden = |c: char| c != '\n' && is_unprintable(c);
     escaped(text, hidden, |safe, c| safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))))
-}
-
-fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(&mut String, char)) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_hidden(c) { escape(&mut safe, c) } else { safe.push(c) }
-    }
-    safe
 }
 
 #[cfg(test)]

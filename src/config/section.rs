@@ -360,7 +360,12 @@ impl<'a> Section<'a> {
         self.known.borrow_mut().extend(keys);
     }
 
-    /// Gives up on a section whose other keys cannot be told right from wrong after a mistake.
+    /// A key that may be absent.
+    pub(super) fn optional<V>(&self, key: &'static str, read: impl FnOnce(&Self) -> Option<V>) -> Result<Option<V>, Reported> {
+        if self.has(key) { read(self).map(Some).ok_or(Reported) } else { Ok(None) }
+    }
+
+    /// Gives up on the section after a mistake that leaves open which keys it may have.
     pub(super) fn abandon(&self) {
         self.abandoned.set(true);
     }

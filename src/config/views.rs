@@ -160,9 +160,9 @@ fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
     let read = kinds::named::<T>(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);
-    let when = if section.has("when") { section.parsed("when", Condition::parse).map(Some) } else { Some(None) };
+    let when = section.optional("when", |section| section.parsed("when", Condition::parse));
     let declared = read(&ViewSection { section: &section, name: name.as_ref(), source: source.as_ref(), accounts, sinks });
     section.finish();
     let DeclaredKind { kind, on_conflict, table_key, settle } = declared?;
-    Some(ViewDraft { name: name?, source: source?, when: when?, kind, on_conflict, table_key, settle, section })
+    Some(ViewDraft { name: name?, source: source?, when: when.ok()?, kind, on_conflict, table_key, settle, section })
 }

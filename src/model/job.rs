@@ -340,7 +340,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         Some(Value::String(op)) => op,
         found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |v| v.to_string()) }),
     };
-    let Some(op) = OPS.iter().find(|known| **known == op) else {
+    let Some((op, read)) = operations::operation(&op) else {
         return Err(JobError::Op { found: format!("{op:?}") });
     };
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
@@ -350,7 +350,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     };
     let id = text(&mut object, "id")?;
     let traceparent = text(&mut object, "traceparent")?;
-    let (job, unknown_fields) = operations::read(op, object)?;
+    let (job, unknown_fields) = read(object)?;
     Ok(JobEnvelope { job, id, digest, traceparent, unknown_fields })
 }
 

@@ -35,6 +35,21 @@ pub fn is_format(character: char) -> bool {
     )
 }
 
+/// Text for a terminal, regardless of its source: characters that turn the direction of writing, or are not seen, are shown as escapes.
+/// The colours of a terminal stay.
+pub fn upright(text: &str) -> String {
+    escaped(text, is_format, |safe, c| safe.extend(c.escape_default()))
+}
+
+/// A text with some of its characters escaped.
+pub fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(&mut String, char)) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) { escape(&mut safe, c) } else { safe.push(c) }
+    }
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -322,7 +322,8 @@ impl History {
 
     /// Whether any primary may, for which its job is tried until it is given up.
     pub(super) fn leads_nowhere(&self) -> bool {
-        self.written_late.values().any(|sent| self.dropped.values().any(|dropped| dropped >= sent))
+        let last = self.dropped.values().max();
+        self.written_late.values().any(|sent| last >= Some(sent))
     }
 
     /// The job that a message asks for, where it is one about one entity.

@@ -312,8 +312,8 @@ impl Play {
     async fn drained(&self, but: impl Fn() -> usize) {
         let since = self.stage.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
-            let limit = if self.stage.books().history.leads_nowhere() { GIVEN_UP_WITHIN } else { DRAINED_WITHIN };
-            if self.stage.elapsed().saturating_sub(since) > limit {
+            let waited = self.stage.elapsed().saturating_sub(since);
+            if waited > GIVEN_UP_WITHIN || (waited > DRAINED_WITHIN && !self.stage.books().history.leads_nowhere()) {
                 self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
                 return;
             }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::model::unprintable::is_format;
+use crate::model::unprintable::upright;
 
-/// A writer of whole lines, or what makes one.
+/// A writer of whole lines, or its maker.
 pub(super) struct Upright<W>(pub(super) W);
 
 impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {
@@ -20,12 +20,7 @@ impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for Upright<M> {
 
 impl<W: Write> Write for Upright<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
-        let mut safe = String::with_capacity(text.len());
-        for c in text.chars() {
-            if is_format(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
-        }
-        self.0.write_all(safe.as_bytes())?;
+        self.0.write_all(upright(&String::from_utf8_lossy(line)).as_bytes())?;
         Ok(line.len())
     }
 

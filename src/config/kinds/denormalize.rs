@@ -16,7 +16,7 @@ enum Targets {
 
 pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     let words = [("one", Targets::One), ("range", Targets::Range)];
-    let Ok(targets) = view.optional("targets", |section| section.word("targets", &words)) else {
+    let Ok(targets) = view.section.optional("targets", |section| section.word("targets", &words)) else {
         view.section.abandon();
         return None;
     };

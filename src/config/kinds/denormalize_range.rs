@@ -17,7 +17,7 @@ pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredK
     let target = section.required("table", "the table of the entities", T::target);
     let account = view.account();
     let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
-    let key = |key| view.optional(key, |section| section.parsed(key, Template::parse));
+    let key = |key| section.optional(key, |section| section.parsed(key, Template::parse));
     let (prefix, from, before) = (key("row_key_prefix"), key("row_key_from"), key("row_key_before"));
     let set = view.properties("{ DepartmentName = \"{Name}\" }");
     let rows = match (prefix.ok()?, from.ok()?, before.ok()?) {

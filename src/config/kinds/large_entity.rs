@@ -24,8 +24,8 @@ pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredK
     if container.as_ref().is_some_and(|container| container.as_str() == STAGING) {
         section.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));
     }
-    let properties = view.optional("properties", properties);
-    let threshold = view.optional("threshold", |section| section.measure("threshold", "a size such as \"32KiB\"", "B", parse_size));
+    let properties = section.optional("properties", properties);
+    let threshold = section.optional("threshold", |section| section.measure("threshold", "a size such as \"32KiB\"", "B", parse_size));
     let spill = section.truth("spill") == Some(true);
     let named = account.ok()?;
     let kind = LargeEntity {

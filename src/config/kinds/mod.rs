@@ -1,5 +1,5 @@
 //! The kinds of views, as the configuration declares them: for each the keys of its section, their defaults and the words for mistakes.
-//! One file per kind, and one line in [`registry`]. What a kind means is in [`catalog`](crate::catalog).
+//! One file per kind, and one line in [`registry`]. The kinds themselves are in [`catalog`](crate::catalog).
 
 mod aggregate;
 mod blob_lists;

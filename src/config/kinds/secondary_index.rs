@@ -7,7 +7,7 @@ use crate::config::views::Tables;
 
 pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     let rows = view.rows("table");
-    let select = view.optional("select", select);
+    let select = view.section.optional("select", select);
     let on_conflict = view.on_conflict();
     let KeyedRows { target, partition_key, row_key } = rows?;
     let kind = SecondaryIndex { target, partition_key, row_key, select: select.ok()? };

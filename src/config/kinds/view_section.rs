@@ -1,4 +1,4 @@
-//! What the kinds' readers share.
+//! The section of a view, and readers of keys that several kinds have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::template::Template;
 use crate::model::{AccountName, ViewName};
 
-/// The section of a view, and what else there is to know of it.
+/// The section of a view, with the names it may refer to.
 pub(in crate::config) struct ViewSection<'r, 'a, T> {
     pub(in crate::config) section: &'r Section<'a>,
     /// The name of the view, where it is one.
@@ -52,15 +52,10 @@ impl<T: Tables> ViewSection<'_, '_, T> {
         account(self.section, self.accounts, "account")
     }
 
-    /// A key that may be absent.
-    pub(super) fn optional<V>(&self, key: &'static str, read: impl FnOnce(&Section<'_>) -> Option<V>) -> Result<Option<V>, Reported> {
-        if self.section.has(key) { read(self.section).map(Some).ok_or(Reported) } else { Ok(None) }
-    }
-
     /// The key `on_conflict`.
     pub(super) fn on_conflict(&self) -> Result<Option<OnConflict>, Reported> {
         let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
-        self.optional("on_conflict", |section| section.word("on_conflict", &words))
+        self.section.optional("on_conflict", |section| section.word("on_conflict", &words))
     }
 
     /// The rows in a table of their own, or the source's.

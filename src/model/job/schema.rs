@@ -15,7 +15,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schema of an operation, with what every message may have.
+/// The schema of an operation, with the fields of every message.
 pub(super) fn of<T: JsonSchema>(op: &str) -> Value {
     // Inlined: each alternative stands inside the whole, where a reference to its own root would point nowhere.
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);

@@ -39,7 +39,7 @@ impl Write for Escaping<'_, '_> {
 /// A text as part of a query: all but letters and digits as %XX.
 pub(super) struct Query<'a>(pub(super) &'a str);
 
-/// What a query takes as it is: RFC 3986's unreserved characters, but for the tilde.
+/// All but letters, digits and RFC 3986's unreserved marks, the tilde excepted.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 impl Display for Query<'_> {

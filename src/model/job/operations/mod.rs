@@ -36,17 +36,20 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     }
 }
 
-/// Everything that there is once for each operation.
+/// Reads the fields of an operation: the job, and how many fields were not read.
+pub(super) type ReadJob = fn(Map<String, Value>) -> Result<(Job, usize), JobError>;
+
+/// Names, decoding and schemas, from one list.
 macro_rules! operations {
     ($($module:ident::$fields:ident,)*) => {
         /// Every operation, as `op` spells it.
         pub const OPS: &[&str] = &[$($module::$fields::OP),*];
 
-        /// The job of an operation, and how many fields were not read.
-        pub(super) fn read(op: &str, object: Map<String, Value>) -> Result<(Job, usize), JobError> {
+        /// An operation: its name, and how it is read.
+        pub(super) fn operation(op: &str) -> Option<(&'static str, ReadJob)> {
             match op {
-                $($module::$fields::OP => job::<$module::$fields>(object),)*
-                other => Err(JobError::Op { found: format!("{other:?}") }),
+                $($module::$fields::OP => Some(($module::$fields::OP, job::<$module::$fields>)),)*
+                _ => None,
             }
         }
 
@@ -116,7 +119,8 @@ mod tests {
             if *op == "backfill" {
                 object.remove("view");
             }
-            assert_eq!(read(op, object).unwrap().0.op(), *op);
+            let (name, read) = operation(op).unwrap();
+            assert_eq!((name, read(object).unwrap().0.op()), (*op, *op));
         }
         assert_eq!(schemas().len(), OPS.len());
     }
