@@ -86,6 +86,11 @@ impl ClocksApart {
         Self { least: queues.least.saturating_sub(tables.most), most: queues.most.saturating_sub(tables.least) }
     }
 
+    /// How much is open.
+    pub fn within(self) -> SignedDuration {
+        self.most.saturating_sub(self.least)
+    }
+
     /// By how much they surely differ: nothing, where they may be one.
     pub fn surely(self) -> SignedDuration {
         SignedDuration::ZERO.clamp(self.least, self.most)

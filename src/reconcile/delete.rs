@@ -26,7 +26,7 @@ pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ET
             return Ok(Outcome::Done(pass.summary));
         };
         let apart = engine.clocks_apart(delivery, pass.source);
-        if let Some(reason) = unmet(row, if_match, asked.as_ref(), (delivery, apart)) {
+        if let Some(reason) = unmet(row, if_match, asked.as_ref(), (delivery, apart))? {
             pass.settle_from(&seen).await?;
             return Ok(Outcome::Skipped { reason, summary: pass.summary });
         }
@@ -43,22 +43,27 @@ pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ET
 }
 
 /// Why the entity is left alone, in words.
-fn unmet(row: &Row, if_match: Option<&ETag>, asked: Option<&ETag>, (delivery, apart): (&Delivery, ClocksApart)) -> Option<String> {
+fn unmet(
+    row: &Row,
+    if_match: Option<&ETag>,
+    asked: Option<&ETag>,
+    (delivery, apart): (&Delivery, ClocksApart),
+) -> Result<Option<String>, Failure> {
     if let Some(wanted) = if_match
         && row.etag != *wanted
     {
-        return Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag));
+        return Ok(Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
     }
     // No clock is needed to know that it was written after this run had read another version.
     if asked.is_some_and(|asked| *asked != row.etag) {
-        return Some(
+        return Ok(Some(
             "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job deletes it"
                 .to_owned(),
-        );
+        ));
     }
-    is_written_since(row, delivery, apart).then(|| {
+    Ok(is_written_since(row, delivery, apart)?.then(|| {
         "the entity was written after this job was enqueued, and an earlier message or delivery of it may have deleted the one before it; a new job deletes it".to_owned()
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -86,22 +91,27 @@ mod tests {
     #[test]
     fn no_delivery_deletes_what_was_written_since() {
         for dequeue_count in [1, 2] {
-            assert!(unmet(&row("2026-11-20T16:00:00Z"), None, None, (&delivery(dequeue_count), ClocksApart::NOT)).is_some());
-            assert_eq!(unmet(&row("2026-11-20T15:00:00.9Z"), None, None, (&delivery(dequeue_count), ClocksApart::NOT)), None);
+            assert!(unmet(&row("2026-11-20T16:00:00Z"), None, None, (&delivery(dequeue_count), ClocksApart::NOT)).unwrap().is_some());
+            assert_eq!(unmet(&row("2026-11-20T15:00:00.9Z"), None, None, (&delivery(dequeue_count), ClocksApart::NOT)).unwrap(), None);
         }
-        assert!(unmet(&row("2026-11-20T15:00:01Z"), None, None, (&delivery(2), ClocksApart::NOT)).is_some());
+        assert!(unmet(&row("2026-11-20T15:00:01Z"), None, None, (&delivery(2), ClocksApart::NOT)).unwrap().is_some());
     }
 
     #[test]
     fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
-        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&same), (&delivery(1), ClocksApart::NOT)), None);
-        assert!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&other), (&delivery(1), ClocksApart::NOT)).is_some());
+        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&same), (&delivery(1), ClocksApart::NOT)).unwrap(), None);
+        assert!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&other), (&delivery(1), ClocksApart::NOT)).unwrap().is_some());
     }
 
     #[test]
     fn an_etag_that_is_not_current_skips() {
-        assert!(unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e2").unwrap()), None, (&delivery(1), ClocksApart::NOT)).is_some());
-        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e1").unwrap()), None, (&delivery(1), ClocksApart::NOT)), None);
+        assert!(
+            unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e2").unwrap()), None, (&delivery(1), ClocksApart::NOT)).unwrap().is_some()
+        );
+        assert_eq!(
+            unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e1").unwrap()), None, (&delivery(1), ClocksApart::NOT)).unwrap(),
+            None
+        );
     }
 }

@@ -127,7 +127,7 @@ impl<'e> Relocation<'e> {
             if let Kept::Log(log) = &mut self.kept {
                 log.copies(row);
             }
-            let copy = self.decide(row, found.row.as_ref(), if_match);
+            let copy = self.decide(row, found.row.as_ref(), if_match)?;
             // Also where it is there already: its large values may not be.
             let entity = self.copy_of(row).await?;
             let change = match copy {
@@ -203,38 +203,38 @@ impl<'e> Relocation<'e> {
         self.copied.is_some() && self.copied == self.sent && (!self.source.may_have_written || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
-    fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Copy {
+    fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Result<Copy, Failure> {
         // Of the version that goes, always: what has changed since is not what was meant.
         if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
-            return Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag));
+            return Ok(Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
         }
         // No clock is needed to know that it was written after this run had read another version.
         if self.asked.as_ref().is_some_and(|asked| *asked != row.etag) {
-            return Copy::Skip(
+            return Ok(Copy::Skip(
                 "the entity was written after a request to delete it went unanswered, which may have deleted the one before it; a new job of the same kind takes it along"
                     .to_owned(),
-            );
+            ));
         }
         if let Kept::Log(log) = &self.kept {
             if Log::is_logged(row, found) {
-                return Copy::Copied;
+                return Ok(Copy::Copied);
             }
-            if found.is_none() && log.may_be_anew(row) {
-                return Copy::Skip(
+            if found.is_none() && log.may_be_anew(row)? {
+                return Ok(Copy::Skip(
                     "the entity was written after this job was enqueued, and an earlier delivery may have logged the one before it"
                         .to_owned(),
-                );
+                ));
             }
         }
         let apart = self.engine.clocks_apart(self.delivery, self.source.source);
-        match (decide(row, found, (self.delivery, apart), self.surely_undeleted()), found) {
+        Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // What lies in the way of a move is not written over in any case.
             (Copy::Replace(_), Some(kept)) if !matches!(self.kept, Kept::Moved(_)) && may_have_archived(row, kept, (self.delivery, apart)) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
             ),
             (copy, _) => copy,
-        }
+        })
     }
 
     /// Brings the items of both in step.
@@ -296,7 +296,12 @@ pub(super) fn joined(source: Pass<'_>, kept: Kept<'_>) -> super::Summary {
     summary
 }
 
-fn decide(source: &Row, archived: Option<&Row>, (delivery, apart): (&Delivery, ClocksApart), surely_undeleted: bool) -> Copy {
+fn decide(
+    source: &Row,
+    archived: Option<&Row>,
+    (delivery, apart): (&Delivery, ClocksApart),
+    surely_undeleted: bool,
+) -> Result<Copy, Failure> {
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
         // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
@@ -304,12 +309,12 @@ fn decide(source: &Row, archived: Option<&Row>, (delivery, apart): (&Delivery, C
         // Of two that were enqueued in the same second nobody knows which came last.
         let came_later = |by: &Stamp| by.enqueued > stamp.enqueued || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1);
         let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
-        return if brought_back { Copy::Skip("a later job has brought it back since".to_owned()) } else { Copy::Insert };
+        return Ok(if brought_back { Copy::Skip("a later job has brought it back since".to_owned()) } else { Copy::Insert });
     };
-    match Stamp::of(&archived.entity) {
+    Ok(match Stamp::of(&archived.entity) {
         Some(written) if written.is_same_job(stamp) => {
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
-                return Copy::Copied;
+                return Ok(Copy::Copied);
             }
             // A run that gave up knew that it had not deleted.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
@@ -325,11 +330,11 @@ fn decide(source: &Row, archived: Option<&Row>, (delivery, apart): (&Delivery, C
             Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
         }
         // The message of this job may have been doubled by its sender, and the other one have taken away what was there before.
-        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart) => {
+        Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
             Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
         }
         Some(_) | None => Copy::Replace(archived.etag.clone()),
-    }
+    })
 }
 
 /// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
@@ -382,13 +387,13 @@ mod tests {
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
         // Long after the job that had archived it before: no double of that.
         let job = stamp("m", 10_000);
-        assert_eq!(decide(&row("e1", EARLY), None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Insert);
+        assert_eq!(decide(&row("e1", EARLY), None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Insert);
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            decide(&row("e1", EARLY), Some(&kept(&stamp("old", 50), "e0", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
         assert_eq!(
-            decide(&row("e1", EARLY), Some(&row("kept", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            decide(&row("e1", EARLY), Some(&row("kept", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -396,14 +401,17 @@ mod tests {
     #[test]
     fn a_version_that_this_job_has_copied_is_not_copied_again() {
         let job = stamp("m", 100);
-        assert_eq!(decide(&row("e1", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Copied);
+        assert_eq!(
+            decide(&row("e1", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
+            Copy::Copied
+        );
     }
 
     #[test]
     fn an_update_that_raced_is_copied_over_the_earlier_copy() {
         let job = stamp("m", 100);
         assert_eq!(
-            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), true),
+            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), true).unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -413,7 +421,7 @@ mod tests {
         // What was created anew is older than the last write of the copy, which a view has put its properties on since.
         let job = stamp("m", 100);
         assert!(matches!(
-            decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            decide(&row("e2", EARLY), Some(&kept(&job, "e1", LATE)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
             Copy::Skip(_)
         ));
     }
@@ -461,7 +469,7 @@ mod tests {
         let mut reopened = kept(&job, "e1", EARLY);
         reopened.entity.properties.remove(SOURCE_ETAG);
         assert_eq!(
-            decide(&row("e2", LATE), Some(&reopened), (&delivered(&job, 2), ClocksApart::NOT), false),
+            decide(&row("e2", LATE), Some(&reopened), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
     }
@@ -470,11 +478,12 @@ mod tests {
     fn an_entity_created_anew_is_left_to_a_later_job() {
         let job = stamp("m", 100);
         assert!(matches!(
-            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(),
             Copy::Skip(_)
         ));
         assert!(matches!(
-            decide(&row("e2", LATE), Some(&kept(&stamp("later", 200), "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false),
+            decide(&row("e2", LATE), Some(&kept(&stamp("later", 200), "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), false)
+                .unwrap(),
             Copy::Skip(_)
         ));
     }
@@ -487,20 +496,23 @@ mod tests {
             let delivered = delivered(&double, deliveries);
             let delivered = (&delivered, ClocksApart::NOT);
             let anew = row("e2", &at(200));
-            assert!(matches!(decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false), Copy::Skip(_)));
+            assert!(matches!(decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(), Copy::Skip(_)));
             // What was there when the job was sent is another archiving than the one before.
             let before = row("e2", &at(101));
-            assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), delivered, false), Copy::Replace(_)));
+            assert!(matches!(decide(&before, Some(&kept(&first, "e1", &at(90))), delivered, false).unwrap(), Copy::Replace(_)));
         }
         // With an id it is known whatever the clocks say.
         let job = crate::model::job::JobDigest::of(serde_json::json!({"op": "archive", "id": "x"}).as_object().unwrap());
         let (first, double) = (Stamp { job: job.clone(), ..first }, Stamp { job, ..double });
         let before = row("e2", &at(101));
         assert!(matches!(
-            decide(&before, Some(&kept(&first, "e1", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false),
+            decide(&before, Some(&kept(&first, "e1", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false).unwrap(),
             Copy::Skip(_)
         ));
-        assert_eq!(decide(&before, Some(&kept(&first, "e2", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false), Copy::Copied);
+        assert_eq!(
+            decide(&before, Some(&kept(&first, "e2", &at(90))), (&delivered(&double, 1), ClocksApart::NOT), false).unwrap(),
+            Copy::Copied
+        );
     }
 
     #[test]
@@ -510,11 +522,11 @@ mod tests {
         source.entity = stamp("later", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, job.to_string());
         // Also a first delivery: the message may have been doubled by its sender.
         for deliveries in [1, 2] {
-            assert!(matches!(decide(&source, None, (&delivered(&job, deliveries), ClocksApart::NOT), false), Copy::Skip(_)));
+            assert!(matches!(decide(&source, None, (&delivered(&job, deliveries), ClocksApart::NOT), false).unwrap(), Copy::Skip(_)));
         }
         source.entity = source.entity.with(SOURCE_JOB, stamp("after", 150).to_string());
         assert!(
-            matches!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Skip(_)),
+            matches!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Skip(_)),
             "another has taken it away since"
         );
     }
@@ -525,9 +537,9 @@ mod tests {
         // Archived and restored long ago, then merged into by a put that came after this job, whose first delivery was lost.
         let mut source = row("e2", LATE);
         source.entity = stamp("put", 200).on(source.entity).with(SOURCE_ETAG, "kept").with(SOURCE_JOB, stamp("old", 50).to_string());
-        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Insert);
+        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Insert);
         // Written by a later job, and never away: an update like any other.
         source.entity.properties.remove(SOURCE_JOB);
-        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false), Copy::Insert);
+        assert_eq!(decide(&source, None, (&delivered(&job, 2), ClocksApart::NOT), false).unwrap(), Copy::Insert);
     }
 }

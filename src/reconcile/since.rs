@@ -13,11 +13,14 @@
 //!
 //! The first delivery has the wider margin: a client that writes an entity and sends the job at once must not be told that the entity was
 //! written since, because the queue service's clock is behind. A delivery that comes again keeps to the precision of the clocks: an
-//! earlier one may have done the job. Where it is not known how far the two are apart, that is as far as answers leave possible.
+//! earlier one may have done the job. Where the write lies within what the answers leave open, and they leave much open, as in the first
+//! seconds of a process, the job is tried again a little later: it knows more by then.
+
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::execute::Delivery;
+use super::execute::{Delivery, Failure, FailureClass};
 use crate::model::Row;
 use crate::model::job::Stamp;
 use crate::planted::{Bug, planted};
@@ -28,6 +31,13 @@ const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 /// How far the clocks of a table and a queue service may be apart for the first delivery of a job to act on an entity written just
 /// before it was sent. Servers of one region agree within fractions of a second; ten are an order of magnitude more.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
+
+/// How well it must be known how far the two are apart to leave an entity alone for it: a quarter of what two answers leave open.
+const KNOWN_WELL: SignedDuration = SignedDuration::from_millis(500);
+/// Deliveries by which it is known well, or services answer too slowly for it.
+const LEARNING: u32 = 5;
+/// Delay before a job is tried again: some requests of a worker under way.
+const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How far a worker's clock may be off: the service refuses signatures of one that is further off.
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
@@ -44,21 +54,30 @@ pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Ti
 }
 
 /// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an earlier
-/// message of the job, or an earlier delivery, may have taken away the previous one.
-pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> bool {
+/// message of the job, or an earlier delivery, may have taken away the previous one. Fails for now where another delivery will know better.
+pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means.
     let by_an_older_job = Stamp::of(&row.entity).is_some_and(|written| written.enqueued <= enqueued);
-    if by_an_older_job {
-        return false;
+    if by_an_older_job || planted(Bug::DeleteIgnoresRedelivery) {
+        return Ok(false);
     }
-    let margin = if delivery.dequeue_count > 1 {
-        QUEUE_CLOCK.saturating_sub(apart.most)
-    } else {
-        QUEUE_CLOCK.saturating_add(CLOCKS_APART).saturating_sub(apart.surely())
-    };
-    !planted(Bug::DeleteIgnoresRedelivery)
-        && row.timestamp.is_some_and(|written| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since))
+    let is_after =
+        |margin| row.timestamp.is_some_and(|written| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since));
+    if delivery.dequeue_count == 1 {
+        return Ok(is_after(QUEUE_CLOCK.saturating_add(CLOCKS_APART).saturating_sub(apart.surely())));
+    }
+    let (may_be, is_surely) = (is_after(QUEUE_CLOCK.saturating_sub(apart.most)), is_after(QUEUE_CLOCK.saturating_sub(apart.least)));
+    if may_be && !is_surely && apart.within() > KNOWN_WELL && delivery.dequeue_count < LEARNING {
+        let step = format!("asking whether {} was written before the job was sent", row.entity.key);
+        let class = FailureClass::Transient { retry_after: Some(LEARNS_WITHIN) };
+        return Err(Failure::new(
+            class,
+            step,
+            "the answers so far do not tell well enough how far the services' clocks are apart; the job is tried again",
+        ));
+    }
+    Ok(may_be)
 }
 
 #[cfg(test)]
@@ -74,7 +93,12 @@ mod tests {
         is_since_apart(written, by, dequeue_count, (0, 0))
     }
 
-    fn is_since_apart(written: &str, by: Option<&str>, dequeue_count: u32, (least, most): (i64, i64)) -> bool {
+    fn is_since_apart(written: &str, by: Option<&str>, dequeue_count: u32, apart: (i64, i64)) -> bool {
+        asked(written, by, dequeue_count, apart).unwrap()
+    }
+
+    /// The services' clocks are apart by this many seconds.
+    fn asked(written: &str, by: Option<&str>, dequeue_count: u32, (least, most): (i64, i64)) -> Result<bool, Failure> {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         let entity = by.map_or_else(|| entity.clone(), |by| Stamp { message_id: "o".to_owned(), ..stamp(by) }.on(entity.clone()));
         let row = Row { entity, etag: ETag::new("e1").unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) };
@@ -132,7 +156,7 @@ mod tests {
             ((-30, 30), "2026-11-20T15:00:10.9Z", false, true),
         ] {
             let is_since = |deliveries| is_since_apart(written, None, deliveries, apart);
-            assert_eq!((is_since(1), is_since(2)), (first, again), "{written}, {apart:?} s apart");
+            assert_eq!((is_since(1), is_since(LEARNING)), (first, again), "{written}, {apart:?} s apart");
         }
     }
 
@@ -142,6 +166,17 @@ mod tests {
             assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T14:59:59Z"), deliveries));
             assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:00Z"), deliveries), "nobody knows which came first");
             assert!(is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:01Z"), deliveries));
+        }
+    }
+
+    #[test]
+    fn a_delivery_that_comes_again_waits_until_the_clocks_are_known_where_that_decides() {
+        // By 14:59:59 it was enqueued at the earliest, by 15:00:03 at the latest.
+        for (written, decided) in
+            [("2026-11-20T14:59:58.9Z", Some(false)), ("2026-11-20T15:00:00Z", None), ("2026-11-20T15:00:03Z", Some(true))]
+        {
+            assert_eq!(asked(written, None, 2, (-2, 2)).ok(), decided, "{written}");
+            assert!(asked(written, None, LEARNING, (-2, 2)).is_ok(), "it is not known better by a {LEARNING}th delivery");
         }
     }
 }

@@ -13,7 +13,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job};
 use evenkeel::ports::ErrorClass;
-use evenkeel::reconcile::{FailureClass, Outcome};
+use evenkeel::reconcile::{Delivery, Failure, FailureClass, Outcome};
 use evenkeel::simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use serde_json::json;
 
@@ -485,6 +485,22 @@ async fn services_apart((queues, tables): (i64, i64)) -> Lab {
     lab
 }
 
+/// Delivers a message again until it ends otherwise than for the moment, by a worker that has other work meanwhile.
+async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Outcome, Failure> {
+    loop {
+        message.1.dequeue_count += 1;
+        match lab.run(message).await {
+            Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) => {}
+            ended => return ended,
+        }
+        for _ in 0..10 {
+            lab.wait(Duration::from_millis(170));
+            lab.queued(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"})).await;
+            lab.read("Employees", "Sales", "2").await;
+        }
+    }
+}
+
 /// A delivery that comes again does not know whether an earlier one has done the job: what the clocks of the services tell it decides.
 #[tokio::test]
 async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ() {
@@ -499,8 +515,7 @@ async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_t
             assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{story}");
             lab.wait(Duration::from_secs(1));
             lab.write(employee("1", "anew@contoso.com", "Anew")).await;
-            message.1.dequeue_count = 2;
-            let ended = lab.run(&message).await;
+            let ended = delivered_again(&lab, &mut message).await;
             assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
             lives(&lab, &story).await;
         }
@@ -522,5 +537,25 @@ async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ(
             assert!(matches!(ended, Ok(Outcome::Done(_))), "delivery {deliveries}, {clocks:?}: {ended:?}");
             assert!(lab.read("Employees", "Sales", "1").await.is_none());
         }
+    }
+}
+
+/// A worker that has just started has heard few answers: it asks again when it knows better, and leaves nothing undone for not knowing.
+#[tokio::test]
+async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for() {
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for clocks in SERVICE_CLOCKS {
+        let lab = services_apart(clocks).await;
+        // Written and sent within the time that the first answers of the next worker leave open.
+        lab.wait(Duration::from_millis(300));
+        lab.write(first()).await;
+        let mut message = lab.queued(&delete).await;
+        lab.wait(Duration::from_millis(800));
+        let lab = lab.of_a_new_worker();
+        lab.queued(&delete).await;
+        let ended = delivered_again(&lab, &mut message).await;
+        assert!(matches!(ended, Ok(Outcome::Done(_))), "{clocks:?}: {ended:?}");
+        assert!((3..6).contains(&message.1.dequeue_count), "{clocks:?}: {} deliveries", message.1.dequeue_count);
+        assert!(lab.read("Employees", "Sales", "1").await.is_none());
     }
 }

@@ -368,6 +368,13 @@ impl Lab {
         Self { engine: Arc::clone(&self.meddler), ..self.clone() }
     }
 
+    /// The same laboratory as a worker sees it that has heard no answer.
+    pub(crate) fn of_a_new_worker(&self) -> Self {
+        let sim = self.sim.seen_by(1, self.weather.clone());
+        let engine = || engine(&sim, &self.clock, self.engine.catalog(), None);
+        Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), ..self.clone() }
+    }
+
     pub(crate) fn wait(&self, duration: Duration) {
         self.clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
     }

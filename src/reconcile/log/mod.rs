@@ -142,7 +142,7 @@ impl<'e> Log<'e> {
     }
 
     /// Whether an earlier message or delivery may have done all there was to do, and the source been created since.
-    pub(super) fn may_be_anew(&self, source: &Row) -> bool {
+    pub(super) fn may_be_anew(&self, source: &Row) -> Result<bool, Failure> {
         is_written_since(source, self.delivery, self.engine.clocks_apart(self.delivery, &self.archive.source))
     }
 
