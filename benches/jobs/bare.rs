@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel::model::job::{self, Job, Primary};
+use evenkeel::model::job;
 use evenkeel::model::{ETag, Entity, EntityKey};
 use evenkeel::ports::{Account, Condition, Message, MessageText, TableOperation};
 use futures::StreamExt as _;
@@ -36,10 +36,8 @@ pub(crate) async fn run(account: &Account, work: Work, jobs: usize, concurrency:
 
 async fn handle(account: &Account, work: Work, message: Message, requests: &AtomicU64) {
     let MessageText::Readable(text) = &message.text else { panic!("unreadable") };
-    let key = match job::decode(text).unwrap().job {
-        Job::Archive { key, .. } | Job::Sync { primary: Primary { key, .. }, .. } => key,
-        other => panic!("{other:?}"),
-    };
+    let job = job::decode(text).unwrap().job;
+    let key = job.key().expect("a job about one primary").clone();
     let sent = match work {
         Work::Archive => archive(account, &key).await,
         Work::Sync => sync(account, &key).await,

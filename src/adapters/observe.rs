@@ -151,16 +151,10 @@ fn answer<T>(result: &Result<T, StoreError>) -> Answer {
         Err(StoreError { status: Some(_), .. }) => Answer::Failed,
         // A store without HTTP has no status: the embedded store.
         Err(error) => match error.class {
-            ErrorClass::NotFound(_)
-            | ErrorClass::Conflict
-            | ErrorClass::Precondition
-            | ErrorClass::LeaseLost
-            | ErrorClass::Permanent
-            | ErrorClass::TooLarge
-            | ErrorClass::Unauthorised => Answer::Refused,
             ErrorClass::Throttled { .. } => Answer::Throttled,
             ErrorClass::Transient { .. } => Answer::Failed,
             ErrorClass::Refused | ErrorClass::Ambiguous => Answer::None,
+            _ => Answer::Refused,
         },
     }
 }

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::lease::{CatalogLease, Standing};
-use crate::model::job::{Looks, Primary};
+use crate::model::job::{Effect, Looks, Primary, Subject, SyncJob};
 use crate::model::{Job, ViewName};
 use crate::ports::Clock;
 use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work};
@@ -95,7 +95,7 @@ impl Current {
 
     /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
-        if !matches!(work, Work::Job(Job::Backfill(_) | Job::Audit(_))) {
+        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), Subject::Table(_) | Subject::View(_))) {
             return Ok(());
         }
         while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.lease.standing_now(self.in_force().generation).await {
@@ -117,19 +117,17 @@ fn not_recorded(recorded: u32) -> Failure {
 /// The follow-up of a run with an engine exchanged meanwhile: the new engine handles the views that the old one did not
 /// know.
 async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result<Outcome, Failure>) -> Result<Outcome, Failure> {
-    let job = match work {
-        Work::Job(job @ (Job::Put(_) | Job::Delete { .. } | Job::Archive { .. } | Job::Restore { .. } | Job::Move { .. })) => job,
-        // Gone with all that was derived from it.
-        Work::Job(Job::DropTable(_)) => return ended,
-        Work::Job(Job::Sync { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_)) | Work::Recheck(_) => {
-            return engine.execute(work, delivery).await;
-        }
-    };
+    let Work::Job(job) = work else { return engine.execute(work, delivery).await };
+    match job.effect() {
+        Effect::Writes | Effect::Deletes => {}
+        Effect::Derives => return engine.execute(work, delivery).await,
+        Effect::Drops => return ended,
+    }
     if ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog) {
         return engine.execute(work, delivery).await;
     }
     for primary in engine.primaries_of(job) {
-        let sync = Work::Job(Job::Sync { primary, looks: Looks::Doubtful });
+        let sync = Work::Job(Job::Sync(SyncJob { primary, looks: Looks::Doubtful }));
         match engine.execute(&sync, delivery).await {
             Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
             // A permanent failure of the sync (a key conflict, say) counts only where the run itself ended well.

@@ -35,11 +35,6 @@ fn of_store(error: &StoreError) -> Option<String> {
             Some("the request may or may not have been executed; every command of evenkeel can be repeated".to_owned())
         }
         ErrorClass::Transient { .. } => Some("try again in a moment".to_owned()),
-        ErrorClass::NotFound(Missing::Item)
-        | ErrorClass::Conflict
-        | ErrorClass::Precondition
-        | ErrorClass::LeaseLost
-        | ErrorClass::Permanent
-        | ErrorClass::TooLarge => None,
+        _ => None,
     }
 }

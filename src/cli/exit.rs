@@ -69,19 +69,8 @@ impl Exit {
     }
 
     fn of_store(error: &StoreError) -> Self {
-        match error.class {
-            ErrorClass::Throttled { .. }
-            | ErrorClass::Refused
-            | ErrorClass::Transient { .. }
-            | ErrorClass::Ambiguous
-            | ErrorClass::Unauthorised => Self::Unreachable,
-            ErrorClass::NotFound(_)
-            | ErrorClass::Conflict
-            | ErrorClass::Precondition
-            | ErrorClass::LeaseLost
-            | ErrorClass::Permanent
-            | ErrorClass::TooLarge => Self::Failed,
-        }
+        let unreachable = error.class.is_transient() || error.class == ErrorClass::Unauthorised;
+        if unreachable { Self::Unreachable } else { Self::Failed }
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::{Client, ClientError};
 use crate::catalog::{ArchiveTarget, Catalog, TableRef};
-use crate::model::audit::Audit;
-use crate::model::backfill::{Backfill, BackfillScope};
+use crate::model::job::{Effect, Subject};
 use crate::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use crate::ports::Ttl;
 use crate::settings::QueueSettings;
@@ -91,7 +90,7 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     // A message that came encoded (Base64, or gzip in it) is passed on as it is.
     let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
     let envelope = job::decode(&message).map_err(|error| cause::chain(&error))?;
-    let table = subject(&envelope.job, catalog)?;
+    let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(op, queue, queues)?;
     // A job about a whole table has no key that decides: it goes to the first shard.
@@ -123,26 +122,24 @@ fn packed(json: &str) -> Result<String, String> {
 
 /// The table of the primary that a job is about. It decides, with the key, which shard it goes to; for an archive
 /// or a restore it is the archive's source, so that all jobs of one primary meet.
-fn subject(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
-    match job {
-        Job::Sync { primary, .. } => {
-            let filing = catalog.filings.get(&primary.table).map(|filing| filing.table.clone());
-            filing.map_or_else(|| known_table(&primary.table, catalog), Ok)
+fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
+    let derives = job.effect() == Effect::Derives;
+    match job.operation().subject() {
+        // Also an archived entity that has a document in the place of a row.
+        Subject::Primary(table, _) => {
+            let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
+            filing.map_or_else(|| known_table(table, catalog), Ok)
         }
-        Job::Delete { primary, .. } => known_table(&primary.table, catalog),
-        Job::Put(put) => known_table(&put.table, catalog),
-        Job::Move { primary, to } => known_table(&to.table, catalog).and_then(|_| known_table(&primary.table, catalog)),
-        Job::DropTable(job) => dated_table(&job.table, catalog),
-        Job::Carry(carry) => known_view(&carry.view, catalog),
-        Job::Archive { archive, .. } => known_archive(archive, catalog),
-        Job::Restore { archive, .. } => match catalog.archives.get(archive).map(|archive| &archive.target) {
-            Some(ArchiveTarget::Log(_)) => {
-                Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
-            }
-            _ => known_archive(archive, catalog),
-        },
-        Job::Backfill(Backfill { scope: BackfillScope::Table(table), .. }) | Job::Audit(Audit { table, .. }) => known_table(table, catalog),
-        Job::Backfill(Backfill { scope: BackfillScope::View(view), .. }) => known_view(view, catalog),
+        Subject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
+        Subject::Restored(archive, _)
+            if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
+        {
+            Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
+        }
+        Subject::Archived(archive, _) | Subject::Restored(archive, _) => known_archive(archive, catalog),
+        Subject::Table(table) => known_table(table, catalog),
+        Subject::View(view) | Subject::Range(view) => known_view(view, catalog),
+        Subject::DatedTable(table) => dated_table(table, catalog),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::civil::{self, date};
+use jiff::{SignedDuration, Timestamp};
 
 /// A moment in UTC, in ticks of 100 ns, from 1601-01-01 to 9999-12-31 (the range of Azure Table storage).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,6 +11,9 @@ pub struct EdmDateTime {
     ticks: i64,
 }
 
+const EPOCH: civil::DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
+const TICKS_PER_SECOND: i64 = 10_000_000;
+const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 /// Ticks of 100 ns between 0001-01-01 and 1970-01-01, as .NET counts them.
 const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
 /// 1601-01-01T00:00:00Z, the first moment Azure Table storage accepts.
@@ -41,8 +45,7 @@ impl EdmDateTime {
 
     /// Parses RFC 3339 with an offset, `Z` or neither (UTC); digits below 100 ns are cut off.
     ///
-    /// Read here rather than by the time library, as its range ends a day before `DateTime.MaxValue` of .NET,
-    /// a value that real tables are full of.
+    /// By the time library's civil times: its moments end a day before `DateTime.MaxValue` of .NET, a value that real tables are full of.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
         let ticks = parse_ticks(text).ok_or_else(|| DateTimeError::Syntax(text.to_owned()))?;
         Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(text.to_owned()))
@@ -65,18 +68,10 @@ impl EdmDateTime {
 impl fmt::Display for EdmDateTime {
     /// `2026-11-20T15:00:00.1234567Z`, with the fraction only as long as it needs to be.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const TICKS_PER_DAY: i64 = 864_000_000_000;
-        let days = self.ticks.div_euclid(TICKS_PER_DAY);
-        let mut rest = self.ticks.rem_euclid(TICKS_PER_DAY);
-        let (year, month, day) = civil_from_days(days);
-        let fraction = rest % 10_000_000;
-        rest /= 10_000_000;
-        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60)?;
-        if fraction != 0 {
-            let digits = format!("{fraction:07}");
-            write!(f, ".{}", digits.trim_end_matches('0'))?;
-        }
-        f.write_str("Z")
+        let since = self.ticks - UNIX_EPOCH_TICKS;
+        let day = EPOCH.date().checked_add(SignedDuration::from_hours(since.div_euclid(TICKS_PER_DAY) * 24));
+        let time = EPOCH.time().checked_add(SignedDuration::from_nanos(since.rem_euclid(TICKS_PER_DAY) * 100));
+        write!(f, "{}Z", day.and_then(|day| Ok(day.to_datetime(time?))).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -88,20 +83,13 @@ impl fmt::Debug for EdmDateTime {
 
 /// Ticks since 0001-01-01 of an RFC 3339 text.
 fn parse_ticks(text: &str) -> Option<i64> {
-    let digits = |range: std::ops::Range<usize>| -> Option<i64> {
-        let part = text.get(range)?;
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
-    };
     let is = |at: usize, allowed: &[u8]| text.as_bytes().get(at).is_some_and(|b| allowed.contains(b));
-    let (year, month, day) = (digits(0..4)?, digits(5..7)?, digits(8..10)?);
-    let (hour, minute, second) = (digits(11..13)?, digits(14..16)?, digits(17..19)?);
     if !(is(4, b"-") && is(7, b"-") && is(10, b"Tt ") && is(13, b":") && is(16, b":")) {
         return None;
     }
-    let days = days_from_civil(year, month, day);
-    if !(1..=12).contains(&month) || civil_from_days(days) != (year, month, day) || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
+    let number = |from: usize| text.get(from..from + 2).filter(|part| part.bytes().all(|b| b.is_ascii_digit()))?.parse::<i8>().ok();
+    let year = i16::from(number(0)?) * 100 + i16::from(number(2)?);
+    let time = civil::DateTime::new(year, number(5)?, number(8)?, number(11)?, number(14)?, number(17)?, 0).ok()?;
     let mut rest = text.get(19..)?;
     let mut fraction = 0;
     if let Some(tail) = rest.strip_prefix('.') {
@@ -121,31 +109,8 @@ fn parse_ticks(text: &str) -> Option<i64> {
         }
         _ => return None,
     };
-    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_minutes * 60;
-    Some(seconds * 10_000_000 + fraction)
-}
-
-/// Days since 0001-01-01 of a date (Howard Hinnant's `days_from_civil`).
-const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let y = if month <= 2 { year - 1 } else { year };
-    let era = y.div_euclid(400);
-    let yoe = y.rem_euclid(400);
-    let doy = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
-    let doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
-    era * 146_097 + doe - 306
-}
-
-/// Year, month and day of a count of days since 0001-01-01 (Howard Hinnant's `civil_from_days`).
-const fn civil_from_days(days_since_0001: i64) -> (i64, i64, i64) {
-    let z = days_since_0001 + 306;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    (yoe + era * 400 + if month <= 2 { 1 } else { 0 }, month, day)
+    let seconds = time.duration_since(EPOCH).as_secs() - offset_minutes * 60;
+    Some(UNIX_EPOCH_TICKS + seconds * TICKS_PER_SECOND + fraction)
 }
 
 #[cfg(test)]

@@ -13,6 +13,12 @@ use super::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, E
 pub const SOURCE_PROPERTY: &str = "ek_source";
 /// The property of a derived row, or the metadata of a derived blob, that names its view.
 pub const VIEW_PROPERTY: &str = "ek_view";
+/// The property that says which version of the source was copied; in a restored entity, which version of the
+/// archived row was restored.
+pub const SOURCE_ETAG: &str = "ek_source_etag";
+/// The property that says which job had written the source, where one had; in a restored entity, which job had
+/// archived it.
+pub const SOURCE_JOB: &str = "ek_source_job";
 
 /// Prefix of the owner property.
 pub const OWNER_PREFIX: &str = "ek_owner_";

@@ -8,96 +8,25 @@ mod object;
 mod operations;
 mod schema;
 
-pub use operations::{OPS, put_entity};
+pub(crate) use operations::each_operation;
+pub use operations::{
+    ArchiveJob, DeleteJob, Effect, Job, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob, Subject,
+    SyncJob, put_entity,
+};
 pub use schema::schema;
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::audit::Audit;
-use super::backfill::Backfill;
 use super::body::{BodyError, RawBody};
-use super::carry::Carry;
-use super::cursor::JobCursor;
-use super::drop_table::DropTable;
 use super::odata::ODataError;
 pub use super::stamp::{JobDigest, Stamp};
-use super::{BlobName, ETag, Entity, EntityKey, TableName, ViewName, limits};
+use super::{EntityKey, TableName, limits};
 use object::{FlatObject, Unambiguous};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
-
-/// One job.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Job {
-    /// Brings every item of a primary in step with its present state, present or absent.
-    Sync {
-        /// The primary.
-        primary: Primary,
-        /// Which of its items are looked at.
-        looks: Looks,
-    },
-    /// Writes a primary, then as `Sync`.
-    Put(Box<Put>),
-    /// Deletes a primary, then as `Sync`.
-    Delete {
-        /// The primary.
-        primary: Primary,
-        /// Only at this ETag.
-        if_match: Option<ETag>,
-    },
-    /// Moves a primary into its archive.
-    Archive {
-        /// The archive.
-        archive: ViewName,
-        /// The primary's key in the archive's source table.
-        key: EntityKey,
-        /// Only at this ETag.
-        if_match: Option<ETag>,
-    },
-    /// Moves a primary back out of its archive.
-    Restore {
-        /// The archive.
-        archive: ViewName,
-        /// The primary's key.
-        key: EntityKey,
-    },
-    /// Gives a primary another key, in its table or another one.
-    Move {
-        /// The primary.
-        primary: Primary,
-        /// The primary after the move.
-        to: Primary,
-    },
-    /// A `sync` of every primary of a table.
-    Backfill(Backfill),
-    /// A comparison of every item of every primary of a table with its expected state.
-    Audit(Audit),
-    /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
-    Carry(Box<Carry>),
-    /// Drops a table by date, whole.
-    DropTable(Box<DropTable>),
-}
-
-impl Job {
-    /// How far it has come, where it is about many.
-    pub fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
-        match self {
-            Self::Backfill(backfill) => Some(&mut backfill.cursor),
-            Self::Audit(audit) => Some(&mut audit.cursor),
-            Self::Carry(carry) => Some(&mut carry.cursor),
-            Self::DropTable(drop_table) => Some(&mut drop_table.cursor),
-            Self::Sync { .. } | Self::Put(_) | Self::Delete { .. } | Self::Archive { .. } | Self::Restore { .. } | Self::Move { .. } => {
-                None
-            }
-        }
-    }
-}
 
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,90 +43,24 @@ impl std::fmt::Display for Primary {
     }
 }
 
-/// A `put` job.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Put {
-    /// The table of the primary.
-    pub table: TableName,
-    /// The entity to write.
-    pub entity: Entity,
-    /// Replace or merge.
-    pub mode: PutMode,
-    /// Under which condition.
-    pub condition: PutCondition,
-    /// Where the entity's properties are, where they did not come with the job: `entity` is its key alone then.
-    pub staged_entity: Option<StagedBlob>,
-    /// Where the values of further properties are.
-    pub staged_values: BTreeMap<String, StagedBlob>,
-}
-
-/// A blob in the container [`STAGING`](super::large::STAGING) that a sender has put there for a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedBlob {
-    /// Its name.
-    pub name: BlobName,
-    /// The SHA-256 that its content is to have, in lower-case hex digits; not checked where absent.
-    pub sha256: Option<String>,
-}
-
-/// How a `put` writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PutMode {
-    /// Insert-Or-Replace.
-    #[default]
-    Replace,
-    /// Insert-Or-Merge: properties that are not named keep their values. The last delivered wins.
-    Merge,
-}
-
-/// When a `put` applies. Unmet, the job is skipped, not poisoned.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct PutCondition {
-    /// Only if the stored entity has this ETag.
-    pub if_match: Option<ETag>,
-    /// Only if no entity is stored.
-    pub if_absent: bool,
-    /// Only if this property's value is greater than the stored one's.
-    pub newer_by: Option<String>,
-}
-
 impl Job {
-    /// The operation, as `op` spells it.
-    pub const fn op(&self) -> &'static str {
-        match self {
-            Self::Sync { .. } => "sync",
-            Self::Put(_) => "put",
-            Self::Delete { .. } => "delete",
-            Self::Archive { .. } => "archive",
-            Self::Restore { .. } => "restore",
-            Self::Move { .. } => "move",
-            Self::Backfill(_) => "backfill",
-            Self::Audit(_) => "audit",
-            Self::Carry(_) => "carry",
-            Self::DropTable(_) => "drop_table",
-        }
-    }
-
     /// The key of the primary that the job is about; `None` where it is about many.
-    pub const fn key(&self) -> Option<&EntityKey> {
-        match self {
-            Self::Sync { primary, .. } | Self::Delete { primary, .. } | Self::Move { primary, .. } => Some(&primary.key),
-            Self::Put(put) => Some(&put.entity.key),
-            Self::Archive { key, .. } | Self::Restore { key, .. } => Some(key),
-            Self::Backfill(_) | Self::Audit(_) | Self::Carry(_) | Self::DropTable(_) => None,
-        }
+    pub fn key(&self) -> Option<&EntityKey> {
+        self.operation().subject().key()
     }
 }
 
-/// Which items a pass looks at before it reads the primary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Looks {
-    /// Items of unknown outcome, and those that the run touched.
-    #[default]
-    Doubtful,
-    /// Each that the footprint lists: finds items that another program has changed or deleted.
-    Everything,
+/// How far a `backfill` or an `audit` job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walked {
+    /// Scope of the walk, in words.
+    pub of: String,
+    /// Primaries brought in step, or compared.
+    pub primaries: u64,
+    /// Primaries that could not be.
+    pub failed: u64,
+    /// Items found wrong and not mended; nothing of a backfill.
+    pub wrong: Option<u64>,
 }
 
 /// A decoded message: the job and its envelope.
@@ -357,6 +220,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::BlobName;
     use serde_json::json;
 
     fn job(json: &Value) -> Result<JobEnvelope, JobError> {

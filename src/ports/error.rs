@@ -120,15 +120,7 @@ impl ErrorClass {
     pub const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::Throttled { retry_after } | Self::Transient { retry_after } => retry_after,
-            Self::NotFound(_)
-            | Self::Conflict
-            | Self::Precondition
-            | Self::LeaseLost
-            | Self::Refused
-            | Self::Ambiguous
-            | Self::Permanent
-            | Self::Unauthorised
-            | Self::TooLarge => None,
+            _ => None,
         }
     }
 
@@ -140,16 +132,7 @@ impl ErrorClass {
 
     /// Whether the store, and not the request, is at fault: a later try may succeed.
     pub const fn is_transient(self) -> bool {
-        match self {
-            Self::Throttled { .. } | Self::Refused | Self::Transient { .. } | Self::Ambiguous => true,
-            Self::NotFound(_)
-            | Self::Conflict
-            | Self::Precondition
-            | Self::LeaseLost
-            | Self::Permanent
-            | Self::Unauthorised
-            | Self::TooLarge => false,
-        }
+        matches!(self, Self::Throttled { .. } | Self::Refused | Self::Transient { .. } | Self::Ambiguous)
     }
 }
 

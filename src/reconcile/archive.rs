@@ -2,20 +2,16 @@
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
+use super::jobs::RunJob;
 use super::kept::Kept;
 use super::relocation::Relocation;
-use crate::catalog::Archive;
-use crate::model::job::Primary;
-use crate::model::{ETag, EntityKey};
+use crate::model::job::{ArchiveJob, Primary};
 
-pub(super) async fn run(
-    engine: &Engine,
-    archive: &Archive,
-    key: &EntityKey,
-    if_match: Option<&ETag>,
-    delivery: &Delivery,
-) -> Result<Outcome, Failure> {
-    let source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
-    let kept = Kept::in_archive(engine, archive, key, delivery)?;
-    Relocation::new(engine, delivery, source, kept, key.clone()).run(if_match).await
+impl RunJob for ArchiveJob {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let archive = engine.archive(&self.archive)?;
+        let source = engine.pass(&Primary { table: archive.source.table.clone(), key: self.key.clone() }, delivery)?;
+        let kept = Kept::in_archive(engine, archive, &self.key, delivery)?;
+        Relocation::new(engine, delivery, source, kept, self.key.clone()).run(self.if_match.as_ref()).await
+    }
 }

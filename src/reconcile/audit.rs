@@ -26,6 +26,7 @@ use super::dated;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::storage;
+use super::jobs::RunJob;
 use super::look::Look;
 use super::pass::Pass;
 use super::plan::Write;
@@ -125,26 +126,28 @@ impl Engine {
     }
 }
 
-pub(super) async fn run(engine: &Engine, audit: &Audit, delivery: &Delivery) -> Result<Outcome, Failure> {
-    let Some(pass) = engine.audit(audit, delivery).await? else {
-        return Ok(Outcome::Skipped { reason: format!("nothing is derived from {}", audit.table), summary: Summary::default() });
-    };
-    for finding in &pass.findings {
-        tracing::warn!(view = %finding.item.view, problem = %finding.problem, repaired = finding.repaired, "{finding}");
+impl RunJob for Audit {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let Some(pass) = engine.audit(self, delivery).await? else {
+            return Ok(Outcome::Skipped { reason: format!("nothing is derived from {}", self.table), summary: Summary::default() });
+        };
+        for finding in &pass.findings {
+            tracing::warn!(view = %finding.item.view, problem = %finding.problem, repaired = finding.repaired, "{finding}");
+        }
+        let AuditPass { cursor, ended, summary, .. } = pass;
+        if !ended {
+            return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
+        }
+        tracing::info!(
+            table = %self.table,
+            primaries = cursor.primaries,
+            drift = cursor.drifted(),
+            repaired = cursor.repaired,
+            failed = cursor.failed,
+            "a table was audited"
+        );
+        Ok(Outcome::Done(summary))
     }
-    let AuditPass { cursor, ended, summary, .. } = pass;
-    if !ended {
-        return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
-    }
-    tracing::info!(
-        table = %audit.table,
-        primaries = cursor.primaries,
-        drift = cursor.drifted(),
-        repaired = cursor.repaired,
-        failed = cursor.failed,
-        "a table was audited"
-    );
-    Ok(Outcome::Done(summary))
 }
 
 /// One part of an audit, as far as it has come.

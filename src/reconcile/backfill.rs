@@ -21,6 +21,7 @@ use super::dated;
 use super::engine::{Engine, Unknown};
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::permanent;
+use super::jobs::RunJob;
 use super::pass::Pass;
 use super::walk::{AT_ONCE, Primaries, Walk};
 use crate::catalog::TableRef;
@@ -53,14 +54,16 @@ impl Engine {
     }
 }
 
-pub(super) async fn run(engine: &Engine, backfill: &Backfill, delivery: &Delivery) -> Result<Outcome, Failure> {
-    Ok(match engine.backfill(backfill, delivery).await? {
-        None => Outcome::Skipped { reason: format!("nothing is derived from {}", backfill.scope), summary: Summary::default() },
-        Some(BackfillPass { ended: true, summary, .. }) => Outcome::Done(summary),
-        Some(BackfillPass { cursor, summary, .. }) => {
-            Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary }
-        }
-    })
+impl RunJob for Backfill {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        Ok(match engine.backfill(self, delivery).await? {
+            None => Outcome::Skipped { reason: format!("nothing is derived from {}", self.scope), summary: Summary::default() },
+            Some(BackfillPass { ended: true, summary, .. }) => Outcome::Done(summary),
+            Some(BackfillPass { cursor, summary, .. }) => {
+                Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary }
+            }
+        })
+    }
 }
 
 async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPass, Failure> {

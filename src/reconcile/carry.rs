@@ -18,14 +18,15 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
 
-use super::engine::{Engine, Unknown};
+use super::engine::{Engine, PART, Unknown};
 use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcome, Summary};
 use super::failure::{lost_race, permanent, storage};
 use super::group::bytes_of;
+use super::jobs::RunJob;
 use super::pass::{Pass, ROUNDS};
 use super::receive::Said;
 use super::shared::operation;
-use super::walk::{AT_ONCE, PART};
+use super::walk::AT_ONCE;
 use crate::catalog::{TableRef, View};
 use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::{self, Claim};
@@ -82,20 +83,22 @@ impl Pass<'_> {
     }
 }
 
-pub(super) async fn run(engine: &Engine, carry: &Carry, delivery: &Delivery) -> Result<Outcome, Failure> {
-    let target = engine.table(&carry.reach.table)?.clone();
-    let generations = &engine.catalog.generations;
-    let declared = engine.catalog.views.get(&carry.view);
-    if declared.is_none() && !generations.retired.contains_key(&carry.view) {
-        return Err(permanent("finding the view", Unknown::View(carry.view.clone())));
+impl RunJob for Carry {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let target = engine.table(&self.reach.table)?.clone();
+        let generations = &engine.catalog.generations;
+        let declared = engine.catalog.views.get(&self.view);
+        if declared.is_none() && !generations.retired.contains_key(&self.view) {
+            return Err(permanent("finding the view", Unknown::View(self.view.clone())));
+        }
+        let over = declared.filter(|view| view.range().is_some_and(|range| range.target == target));
+        // Only a view that says something to the table can have queued it, or one that has changed or gone since.
+        if target.account != self.reach.account || (over.is_none() && declared.is_some() && generations.of(&self.view) == 1) {
+            return Err(permanent("finding the range", NoRange { view: self.view.clone(), table: self.reach.table.clone() }));
+        }
+        let run = Run { engine, delivery, carry: self, view: over.map(AsRef::as_ref), target };
+        run.part(self.cursor.clone()).await
     }
-    let over = declared.filter(|view| view.range().is_some_and(|range| range.target == target));
-    // Only a view that says something to the table can have queued it, or one that has changed or gone since.
-    if target.account != carry.reach.account || (over.is_none() && declared.is_some() && generations.of(&carry.view) == 1) {
-        return Err(permanent("finding the range", NoRange { view: carry.view.clone(), table: carry.reach.table.clone() }));
-    }
-    let run = Run { engine, delivery, carry, view: over.map(AsRef::as_ref), target };
-    run.part(carry.cursor.clone()).await
 }
 
 struct Run<'e> {

@@ -15,34 +15,26 @@ use super::execute::{Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::storage;
 use super::shared::store_error;
 use crate::catalog::{Retention, TableRef};
-use crate::model::backfill::BackfillScope;
-use crate::model::{Job, TableName};
+use crate::model::TableName;
+use crate::model::job::{Effect, Subject};
 use crate::ports::{ErrorClass, Missing, Query, What};
 
-/// The tables that a piece of work is about, and whether it may end without having written anything.
-fn subjects(work: &Work) -> (Vec<&TableName>, Without) {
+/// The tables that a piece of work is about. Neither source nor target of an archive is a table by date; `drop_table` handles missing tables
+/// itself.
+fn subjects(work: &Work) -> Vec<&TableName> {
     match work {
-        Work::Recheck(recheck) => (vec![&recheck.primary.table], Without::Skips),
-        Work::Job(Job::Sync { primary, .. } | Job::Delete { primary, .. }) => (vec![&primary.table], Without::Skips),
-        Work::Job(Job::Audit(audit)) => (vec![&audit.table], Without::Skips),
-        Work::Job(Job::Backfill(backfill)) => match &backfill.scope {
-            BackfillScope::Table(table) => (vec![table], Without::Skips),
-            BackfillScope::View(_) => (Vec::new(), Without::Skips),
+        Work::Recheck(recheck) => vec![&recheck.primary.table],
+        Work::Job(job) => match job.operation().subject() {
+            Subject::Primary(table, _) | Subject::Table(table) => vec![table],
+            Subject::Moved(from, to) => vec![&from.table, &to.table],
+            _ => Vec::new(),
         },
-        Work::Job(Job::Put(put)) => (vec![&put.table], Without::Fails),
-        Work::Job(Job::Move { primary, to }) => (vec![&primary.table, &to.table], Without::Fails),
-        // Neither source nor target of an archive is a table by date; `drop_table` handles missing tables itself.
-        Work::Job(Job::Archive { .. } | Job::Restore { .. } | Job::Carry(_) | Job::DropTable(_)) => (Vec::new(), Without::Fails),
     }
 }
 
-/// Outcome of work without its table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Without {
-    /// There is nothing left to be in step with.
-    Skips,
-    /// Its payload would be lost.
-    Fails,
+/// Whether what the work writes would be lost without its table. Otherwise nothing is left to be in step with.
+fn is_lost(work: &Work) -> bool {
+    matches!(work, Work::Job(job) if job.effect() == Effect::Writes)
 }
 
 /// The table that was not there.
@@ -50,14 +42,7 @@ fn missing(failure: &Failure) -> Option<&TableName> {
     let error = store_error(failure).filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
     match &error.subject.what {
         What::Table(table) | What::Partition(table, _) | What::Entity(table, _) => Some(table),
-        What::Service(_)
-        | What::Queue(_)
-        | What::Message(..)
-        | What::Container(_)
-        | What::Blob(..)
-        | What::File(..)
-        | What::Collection(_)
-        | What::Document(..) => None,
+        _ => None,
     }
 }
 
@@ -95,25 +80,24 @@ impl<'e> Want<'e> {
 
 /// Handles a failure for a missing table by date, or a missing one that follows it.
 pub(super) async fn judge(engine: &Engine, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
-    let (tables, without) = subjects(work);
     // Transient failures were explained before.
     if matches!(failure.class, FailureClass::Transient { .. } | FailureClass::OutdatedCatalog) {
         return Err(failure);
     }
-    let Some(want) = tables.into_iter().find_map(|table| Want::of(engine, table, &failure)) else { return Err(failure) };
+    let Some(want) = subjects(work).into_iter().find_map(|table| Want::of(engine, table, &failure)) else { return Err(failure) };
     let failure = want.explain(engine, failure).await;
-    match without {
-        _ if failure.class != FailureClass::Permanent => Err(failure),
-        Without::Skips => Ok(Outcome::Skipped {
-            reason: format!("the table {} does not exist: nothing is derived from it", want.source),
-            summary: Summary::default(),
-        }),
-        Without::Fails if want.retention.wanted(engine.clock.now()).contains(&want.source.table) => {
-            let step = format!("{}; [retention.{}] is about to create it", failure.step, want.retention.name);
-            Err(Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure })
-        }
-        Without::Fails => Err(failure),
+    if failure.class != FailureClass::Permanent {
+        return Err(failure);
     }
+    if !is_lost(work) {
+        let reason = format!("the table {} does not exist: nothing is derived from it", want.source);
+        return Ok(Outcome::Skipped { reason, summary: Summary::default() });
+    }
+    if want.retention.wanted(engine.clock.now()).contains(&want.source.table) {
+        let step = format!("{}; [retention.{}] is about to create it", failure.step, want.retention.name);
+        return Err(Failure { class: FailureClass::Transient { retry_after: None }, step, ..failure });
+    }
+    Err(failure)
 }
 
 /// A failure of work about a table, which passes where that is there and one that follows it is missing.

@@ -6,38 +6,41 @@
 use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
+use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::since::is_written_since;
-use crate::model::job::Primary;
+use crate::model::job::DeleteJob;
 use crate::model::{ETag, Row};
 use crate::ports::ClocksApart;
 
-pub(super) async fn run(engine: &Engine, primary: &Primary, if_match: Option<&ETag>, delivery: &Delivery) -> Result<Outcome, Failure> {
-    engine.refuse_view_tables(&primary.table)?;
-    let mut pass = engine.pass(primary, delivery)?;
-    // The version that this run asked to delete without an answer.
-    let mut asked: Option<ETag> = None;
-    loop {
-        pass.next_round()?;
-        let seen = pass.observe().await?;
-        refuse_derived(&seen, primary)?;
-        let Some(row) = &seen.row else {
-            pass.settle_from(&seen).await?;
-            return Ok(Outcome::Done(pass.summary));
-        };
-        let apart = engine.clocks_apart(delivery, pass.source);
-        if let Some(reason) = unmet(row, if_match, asked.as_ref(), (delivery, apart))? {
-            pass.settle_from(&seen).await?;
-            return Ok(Outcome::Skipped { reason, summary: pass.summary });
-        }
-        match pass.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
-            Commit::Closed => return Ok(Outcome::Done(pass.summary)),
-            Commit::Committed => {
-                pass.settle().await?;
+impl RunJob for DeleteJob {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        engine.refuse_view_tables(&self.primary.table)?;
+        let mut pass = engine.pass(&self.primary, delivery)?;
+        // The version that this run asked to delete without an answer.
+        let mut asked: Option<ETag> = None;
+        loop {
+            pass.next_round()?;
+            let seen = pass.observe().await?;
+            refuse_derived(&seen, &self.primary)?;
+            let Some(row) = &seen.row else {
+                pass.settle_from(&seen).await?;
                 return Ok(Outcome::Done(pass.summary));
+            };
+            let apart = engine.clocks_apart(delivery, pass.source);
+            if let Some(reason) = unmet(row, self.if_match.as_ref(), asked.as_ref(), (delivery, apart))? {
+                pass.settle_from(&seen).await?;
+                return Ok(Outcome::Skipped { reason, summary: pass.summary });
             }
-            Commit::Unanswered => asked = Some(row.etag.clone()),
-            Commit::Lost => {}
+            match pass.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
+                Commit::Closed => return Ok(Outcome::Done(pass.summary)),
+                Commit::Committed => {
+                    pass.settle().await?;
+                    return Ok(Outcome::Done(pass.summary));
+                }
+                Commit::Unanswered => asked = Some(row.etag.clone()),
+                Commit::Lost => {}
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use serde_json::{Map, json};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
+use super::jobs::RunJob;
 use super::records;
 use super::table_archive::{self, Archived};
 use crate::catalog::{DatedRef, Retention, TableRef};
@@ -62,43 +63,45 @@ fn judge(retention: &Retention, table: &TableName, enqueued: Timestamp) -> DropD
 #[error("the table {0} is of no [retention] pattern, and no other is ever dropped")]
 struct NotDated(TableName);
 
-pub(super) async fn run(engine: &Engine, job: &DropTable, delivery: &Delivery) -> Result<Outcome, Failure> {
-    let not_dated = || permanent("finding the retention of the table", NotDated(job.table.clone()));
-    let table = engine.catalog.dated_table(&job.table).ok_or_else(not_dated)?;
-    let retention = engine.catalog.retention_of(&table.table).ok_or_else(not_dated)?;
-    let skipped = |reason: String| Outcome::Skipped { reason, summary: Summary::default() };
-    let enqueued = delivery.stamp.enqueued;
-    match judge(retention, &table.table, enqueued) {
-        DropDecision::Over => {}
-        DropDecision::Soon => return Ok(skipped(format!("the table {table} is kept a little longer by the queue service's clock"))),
-        DropDecision::Kept(until) => {
-            let table = table.table.clone();
-            return Err(permanent("asking the retention of the table", StillKept { table, until, enqueued }));
-        }
-    }
-    let mut archived = true;
-    if let Some(to) = &retention.archive_to {
-        match table_archive::part(engine, table, to, delivery, job.cursor.clone()).await? {
-            Archived::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
-            Archived::Until(cursor) => {
-                let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
-                return Ok(Outcome::Advanced { fields, summary: Summary::default() });
+impl RunJob for DropTable {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let not_dated = || permanent("finding the retention of the table", NotDated(self.table.clone()));
+        let table = engine.catalog.dated_table(&self.table).ok_or_else(not_dated)?;
+        let retention = engine.catalog.retention_of(&table.table).ok_or_else(not_dated)?;
+        let skipped = |reason: String| Outcome::Skipped { reason, summary: Summary::default() };
+        let enqueued = delivery.stamp.enqueued;
+        match judge(retention, &table.table, enqueued) {
+            DropDecision::Over => {}
+            DropDecision::Soon => return Ok(skipped(format!("the table {table} is kept a little longer by the queue service's clock"))),
+            DropDecision::Kept(until) => {
+                let table = table.table.clone();
+                return Err(permanent("asking the retention of the table", StillKept { table, until, enqueued }));
             }
-            // What followed it may be there still. Whoever has created the table since knows what nobody has archived.
-            Archived::NoTable => archived = false,
-            Archived::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
         }
-    }
-    let followers = drop_followers(engine, table, retention).await?;
-    let dropped = archived && drop_one(engine, table).await?;
-    if may_have_lists(engine, table, &retention.source()) {
-        drop_lists(engine, table).await?;
-    }
-    if dropped || followers > 0 {
-        tracing::info!(%table, followers, "table dropped");
-        Ok(Outcome::Done(Summary::default()))
-    } else {
-        Ok(skipped(format!("the table {table} does not exist")))
+        let mut archived = true;
+        if let Some(to) = &retention.archive_to {
+            match table_archive::part(engine, table, to, delivery, self.cursor.clone()).await? {
+                Archived::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
+                Archived::Until(cursor) => {
+                    let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
+                    return Ok(Outcome::Advanced { fields, summary: Summary::default() });
+                }
+                // What followed it may be there still. Whoever has created the table since knows what nobody has archived.
+                Archived::NoTable => archived = false,
+                Archived::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
+            }
+        }
+        let followers = drop_followers(engine, table, retention).await?;
+        let dropped = archived && drop_one(engine, table).await?;
+        if may_have_lists(engine, table, &retention.source()) {
+            drop_lists(engine, table).await?;
+        }
+        if dropped || followers > 0 {
+            tracing::info!(%table, followers, "table dropped");
+            Ok(Outcome::Done(Summary::default()))
+        } else {
+            Ok(skipped(format!("the table {table} does not exist")))
+        }
     }
 }
 

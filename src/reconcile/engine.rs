@@ -3,35 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use tokio::sync::OnceCell;
 
-use super::document::Document;
-use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
+use super::execute::{Delivery, Failure};
 use super::failure::permanent;
-use super::log::Lanes;
-use super::memory::{MemoryBudget, MemoryShare};
-use super::pass::Pass;
-use super::report::PlanReport;
+use super::log_lane::Lanes;
+use super::memory::MemoryBudget;
 use super::shared::Turns;
-use super::walk::PART;
-use super::{archive, audit, backfill, carry, dated, delete, drop_table, moving, put, restore};
 use crate::catalog::{Archive, Catalog, TableRef};
-use crate::model::job::Primary;
+use crate::model::job::{Primary, Subject};
 use crate::model::limits::LATE_REQUEST;
-use crate::model::{ItemAddress, Job, TableName, ViewName};
+use crate::model::{Job, TableName, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Chance, Clock, ClocksApart, Stores};
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
-/// How long views may be chained (a view's target that is another view's source).
-const LONGEST_CHAIN: u8 = 8;
 
-/// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
-const PAGE_BYTES: u64 = 4 << 20;
+/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
+/// shutdown loses none of it.
+pub(super) const PART: Duration = Duration::from_secs(10);
+
+/// How long views may be chained (a view's target that is another view's source).
+pub(super) const LONGEST_CHAIN: u8 = 8;
 
 /// Components of an engine.
 pub struct EngineParts {
@@ -117,27 +112,26 @@ impl Engine {
     /// The primary that a job is about, its table spelled as declared; `None` where the catalog does not
     /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
-        let table = match job {
-            Job::Sync { primary, .. } | Job::Delete { primary, .. } | Job::Move { primary, .. } => &primary.table,
-            Job::Put(put) => &put.table,
-            Job::Archive { archive, .. } | Job::Restore { archive, .. } => &self.catalog.archives.get(archive)?.source.table,
-            Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return None,
+        let (table, key) = match job.operation().subject() {
+            Subject::Primary(table, key) => (table, key),
+            Subject::Moved(from, _) => (&from.table, &from.key),
+            Subject::Archived(archive, key) | Subject::Restored(archive, key) => (&self.catalog.archives.get(archive)?.source.table, key),
+            Subject::Table(_) | Subject::View(_) | Subject::Range(_) | Subject::DatedTable(_) => return None,
         };
-        Some(Primary { table: self.catalog.table(table)?.table.clone(), key: job.key()?.clone() })
+        Some(Primary { table: self.catalog.table(table)?.table.clone(), key: key.clone() })
     }
 
     /// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
         let Some(source) = self.primary_of(job) else { return Vec::new() };
-        let kept = match job {
-            Job::Archive { archive, key, .. } | Job::Restore { archive, key } => {
+        let kept = match job.operation().subject() {
+            Subject::Archived(archive, key) | Subject::Restored(archive, key) => {
                 let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
                 let target = filing.or_else(|| self.catalog.archives.get(archive)?.target.table());
                 target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
             }
-            Job::Move { to, .. } => Some(to.clone()),
-            Job::Sync { .. } | Job::Put(_) | Job::Delete { .. } => None,
-            Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => return Vec::new(),
+            Subject::Moved(_, to) => Some(to.clone()),
+            _ => None,
         };
         [Some(source), kept].into_iter().flatten().collect()
     }
@@ -145,14 +139,6 @@ impl Engine {
     /// The catalog of its views.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
-    }
-
-    /// The plan of reconciling a primary now.
-    pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
-        match self.pass_over(primary, None)?.report().await {
-            Ok(report) => Ok(report),
-            Err(failure) => Err(dated::explained(self, &primary.table, failure).await),
-        }
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
@@ -166,14 +152,6 @@ impl Engine {
             return Err(permanent("finding the table", Unknown::ViewTable(table.table.clone())));
         }
         Ok(())
-    }
-
-    /// How a job ends that met a table that is not there.
-    async fn bring_to_an_end(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
-        match self.run(work, delivery).await {
-            Err(failure) => dated::judge(self, work, failure).await,
-            ended => ended,
-        }
     }
 
     pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
@@ -203,121 +181,6 @@ impl Engine {
     /// `recheck_after` later, and by then none of its requests may be on its way.
     pub(super) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
-    }
-
-    /// A pass over one primary on behalf of a delivery.
-    pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Pass<'e>, Failure> {
-        self.table(&primary.table)?;
-        self.pass_over(primary, Some(delivery))
-    }
-
-    /// As [`pass`](Self::pass), also over an archived entity that has a document in the place of a row.
-    pub(super) fn pass_over<'e>(&'e self, primary: &Primary, delivery: Option<&'e Delivery>) -> Result<Pass<'e>, Failure> {
-        let Some(filing) = self.catalog.filings.get(&primary.table) else {
-            let source = self.table(&primary.table)?;
-            self.check_key(source, &primary.key)?;
-            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-            return Ok(Pass::new(self, source, primary, delivery));
-        };
-        let document = Document::filed(self, self.archive(&filing.archive)?, &primary.key)?;
-        let primary = Primary { table: filing.table.table.clone(), key: primary.key.clone() };
-        let mut pass = Pass::new(self, &filing.table, primary, delivery);
-        pass.folder = document.folder();
-        pass.document = Some(document);
-        Ok(pass)
-    }
-
-    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and
-    /// that its footprint may not list.
-    pub(super) fn nested<'a>(
-        &'a self,
-        primary: &'a Primary,
-        met: Option<ItemAddress>,
-        delivery: Option<&'a Delivery>,
-        depth: u8,
-    ) -> BoxFuture<'a, Result<Summary, Failure>> {
-        Box::pin(async move {
-            if depth > LONGEST_CHAIN {
-                return Err(permanent("reconciling a chain of views", Unknown::Chain(primary.clone())));
-            }
-            let source = self.table(&primary.table)?;
-            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-            let mut pass = Pass::new(self, source, primary, delivery);
-            pass.depth = depth;
-            pass.touched.extend(met);
-            pass.reconcile().await
-        })
-    }
-}
-
-#[async_trait]
-impl Execute for Engine {
-    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let ended = self.bring_to_an_end(work, delivery).await;
-        let wrote_nothing = match &ended {
-            Ok(Outcome::Skipped { .. }) => true,
-            Err(failure) => failure.class == FailureClass::Permanent,
-            Ok(Outcome::Done(summary)) => summary.changes.is_empty(),
-            Ok(Outcome::Advanced { .. }) => false,
-        };
-        if wrote_nothing && delivery.dequeue_count > 1 {
-            match work {
-                Work::Job(job) => self.look_again(job, delivery).await?,
-                Work::Recheck(recheck) => self.pass_over(&recheck.primary, Some(delivery))?.look_again().await?,
-            }
-        }
-        ended
-    }
-
-    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
-        match work {
-            Work::Job(job) => self.look_again(job, delivery).await,
-            // One that never ends would be queued and given up again and again.
-            Work::Recheck(_) => Ok(()),
-        }
-    }
-}
-
-impl Engine {
-    async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let Work::Job(job @ (Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_))) = work else {
-            return self.run_one(work, delivery).await;
-        };
-        let _page = self.memory.take_aside(MemoryShare::Bodies, PAGE_BYTES).await;
-        let outcome = self.run_one(&Work::Job(self.believed(job, delivery).await?), delivery).await?;
-        self.sealed(job, outcome, delivery).await
-    }
-
-    async fn run_one(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
-        match work {
-            Work::Job(Job::Sync { primary, looks }) => {
-                let mut pass = self.pass_over(primary, Some(delivery))?;
-                pass.looks = *looks;
-                pass.reconcile().await.map(Outcome::Done)
-            }
-            Work::Job(Job::Put(put)) => put::run(self, put, delivery).await,
-            Work::Job(Job::Delete { primary, if_match }) => delete::run(self, primary, if_match.as_ref(), delivery).await,
-            Work::Job(Job::Archive { archive, key, if_match }) => {
-                archive::run(self, self.archive(archive)?, key, if_match.as_ref(), delivery).await
-            }
-            Work::Job(Job::Move { primary, to }) => moving::run(self, primary, to, delivery).await,
-            Work::Job(Job::Restore { archive, key }) => restore::run(self, self.archive(archive)?, key, delivery).await,
-            Work::Job(Job::Backfill(backfill)) => Box::pin(backfill::run(self, backfill, delivery)).await,
-            Work::Job(Job::Audit(audit)) => Box::pin(audit::run(self, audit, delivery)).await,
-            Work::Job(Job::Carry(carry)) => Box::pin(carry::run(self, carry, delivery)).await,
-            Work::Job(Job::DropTable(job)) => Box::pin(drop_table::run(self, job, delivery)).await,
-            Work::Recheck(recheck) => self.pass_over(&recheck.primary, Some(delivery))?.recheck(recheck).await.map(Outcome::Done),
-        }
-    }
-
-    /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
-    /// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
-    /// job may be about are looked at again when such requests can no longer arrive.
-    async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
-        for primary in self.primaries_of(job) {
-            self.pass_over(&primary, Some(delivery))?.look_again().await?;
-        }
-        Ok(())
     }
 }
 

@@ -5,14 +5,17 @@
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
+use super::jobs::RunJob;
 use super::kept::Kept;
 use super::relocation::Relocation;
-use crate::model::job::Primary;
+use crate::model::job::MoveJob;
 
-pub(super) async fn run(engine: &Engine, from: &Primary, to: &Primary, delivery: &Delivery) -> Result<Outcome, Failure> {
-    engine.refuse_view_tables(&from.table)?;
-    engine.refuse_view_tables(&to.table)?;
-    let source = engine.pass(from, delivery)?;
-    let target = engine.pass(to, delivery)?;
-    Relocation::new(engine, delivery, source, Kept::Moved(target), to.key.clone()).run(None).await
+impl RunJob for MoveJob {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        engine.refuse_view_tables(&self.primary.table)?;
+        engine.refuse_view_tables(&self.to.table)?;
+        let source = engine.pass(&self.primary, delivery)?;
+        let target = engine.pass(&self.to, delivery)?;
+        Relocation::new(engine, delivery, source, Kept::Moved(target), self.to.key.clone()).run(None).await
+    }
 }

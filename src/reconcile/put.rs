@@ -8,6 +8,7 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::footprint::Settled;
+use super::jobs::RunJob;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::spill::Step;
@@ -45,15 +46,17 @@ struct DerivedRow {
     source_of: String,
 }
 
-pub(super) async fn run(engine: &Engine, put: &Put, delivery: &Delivery) -> Result<Outcome, Failure> {
-    let mut staging = Staging::new(engine, put)?;
-    if planted(Bug::StagedDeletedFirst) {
-        drop(staging.values().await?);
+impl RunJob for Put {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let mut staging = Staging::new(engine, self)?;
+        if planted(Bug::StagedDeletedFirst) {
+            drop(staging.values().await?);
+            staging.remove().await?;
+        }
+        let outcome = write(engine, self, &mut staging, delivery).await?;
         staging.remove().await?;
+        Ok(outcome)
     }
-    let outcome = write(engine, put, &mut staging, delivery).await?;
-    staging.remove().await?;
-    Ok(outcome)
 }
 
 async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: &Delivery) -> Result<Outcome, Failure> {

@@ -22,7 +22,7 @@ use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
 use super::since::{is_written_since, may_be_since};
-use crate::model::item::{SOURCE_PROPERTY, source_text};
+use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Row};
@@ -32,13 +32,6 @@ use crate::shared;
 
 /// The property that says when an entity was archived.
 const ARCHIVED_AT: &str = "ek_archived_at";
-/// The property that says which version of the source was copied; in a restored entity, which version of the
-/// archived row was restored.
-pub(super) const SOURCE_ETAG: &str = "ek_source_etag";
-/// The property that says which job had written the source, where one had; in a restored entity, which job had
-/// archived it.
-pub(super) const SOURCE_JOB: &str = "ek_source_job";
-
 /// How far two messages of one job may be apart: a sender's retries, and what a request may be on its way.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 

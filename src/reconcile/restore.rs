@@ -17,15 +17,17 @@ use super::commit::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
+use super::jobs::RunJob;
 use super::kept::Kept;
 use super::observation::Observation;
 use super::pass::Pass;
 use super::put::refuse_derived;
-use super::relocation::{SOURCE_ETAG, SOURCE_JOB, joined};
-use crate::catalog::{Archive, ArchiveTarget};
-use crate::model::job::{Primary, Stamp};
+use super::relocation::joined;
+use crate::catalog::ArchiveTarget;
+use crate::model::item::{SOURCE_ETAG, SOURCE_JOB};
+use crate::model::job::{Primary, RestoreJob, Stamp};
 use crate::model::large;
-use crate::model::{ETag, Entity, EntityKey, Row, ViewName};
+use crate::model::{ETag, Entity, Row, ViewName};
 use crate::planted::{Bug, planted};
 
 #[derive(Debug, thiserror::Error)]
@@ -36,100 +38,105 @@ struct Exists(Primary);
 #[error("[archives.{0}] is a log in append blobs, from which nothing comes back: read it with `evenkeel logs {0}`")]
 struct OneWay(ViewName);
 
-pub(super) async fn run(engine: &Engine, archive: &Archive, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
-    if let ArchiveTarget::Log(_) = archive.target {
-        return Err(permanent(format!("restoring from archive {}", archive.name), OneWay(archive.name.clone())));
-    }
-    let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: key.clone() }, delivery)?;
-    let mut kept = Kept::in_archive(engine, archive, key, delivery)?;
-    // The version of the archived row that this run had read before it wrote the source.
-    let mut restored: Option<ETag> = None;
-    loop {
-        kept.next_round()?;
-        let found = kept.observe().await?;
-        let seen = source.observe().await?;
-        let mine = seen.row.as_ref().filter(|row| delivery.stamp.is_on(&row.entity));
-        let gone = match &found.row {
-            None if mine.is_some() || restored.is_some() => Some(None),
-            None => Some(Some(format!("{} is not in archive {}", source.primary, archive.name))),
-            Some(row) if Stamp::of(&row.entity).is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) => {
-                Some(Some("it was archived again by a later job".to_owned()))
-            }
-            Some(_) => None,
-        };
-        if let Some(skipped) = gone {
-            let settled = source.settle_from(&seen).await;
-            kept.settle_from(&found).await?;
-            settled?;
-            let summary = joined(source, kept);
-            return Ok(match skipped {
-                None => Outcome::Done(summary),
-                Some(reason) => Outcome::Skipped { reason, summary },
-            });
+impl RunJob for RestoreJob {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let archive = engine.archive(&self.archive)?;
+        if let ArchiveTarget::Log(_) = archive.target {
+            return Err(permanent(format!("restoring from archive {}", archive.name), OneWay(archive.name.clone())));
         }
-        let Some(row) = &found.row else { continue };
-        refuse_derived(&seen, &source.primary)?;
-        refuse_derived(&found, kept.primary().unwrap_or(&source.primary))?;
-        let mut entity =
-            delivery.stamp.on(Entity { key: key.clone(), properties: large::travelling(&row.entity) }).with(SOURCE_ETAG, row.etag.as_str());
-        if let Some(archived_by) = Stamp::of(&row.entity) {
-            entity = entity.with(SOURCE_JOB, archived_by.to_string());
-        }
-        match &kept {
-            Kept::Row(archived) => entity = source.take_in(archived.origin().as_ref(), entity).await?,
-            Kept::Document(document) => document.refuse_values(&entity)?,
-            Kept::Moved(_) | Kept::Log(_) => {}
-        }
-        let entity = || entity;
-        let change = match (&seen.row, mine) {
-            (None, _) => Some(Change::Insert(entity())),
-            (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
-            // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
-            // job that is about to delete the row that it copied; that job then fails to, and reads again.
-            (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) || planted(Bug::RestoreKeepsTheEarlier) => {
-                Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
-            }
-            // The restored entity is an earlier version than the one in the archive now.
-            (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
-            (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(Change::Replace(entity(), stored.etag.clone())),
-            (Some(_), None) => {
-                // An earlier delivery may have left either half-way.
+        let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: self.key.clone() }, delivery)?;
+        let mut kept = Kept::in_archive(engine, archive, &self.key, delivery)?;
+        // The version of the archived row that this run had read before it wrote the source.
+        let mut restored: Option<ETag> = None;
+        loop {
+            kept.next_round()?;
+            let found = kept.observe().await?;
+            let seen = source.observe().await?;
+            let mine = seen.row.as_ref().filter(|row| delivery.stamp.is_on(&row.entity));
+            let gone = match &found.row {
+                None if mine.is_some() || restored.is_some() => Some(None),
+                None => Some(Some(format!("{} is not in archive {}", source.primary, archive.name))),
+                Some(row) if Stamp::of(&row.entity).is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) => {
+                    Some(Some("it was archived again by a later job".to_owned()))
+                }
+                Some(_) => None,
+            };
+            if let Some(skipped) = gone {
                 let settled = source.settle_from(&seen).await;
                 kept.settle_from(&found).await?;
                 settled?;
-                return Err(permanent(
-                    format!("restoring {} from archive {}", source.primary, archive.name),
-                    Exists(source.primary.clone()),
-                ));
+                let summary = joined(source, kept);
+                return Ok(match skipped {
+                    None => Outcome::Done(summary),
+                    Some(reason) => Outcome::Skipped { reason, summary },
+                });
             }
-        };
-        let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
-            Ok(false) => continue,
-            Ok(true) => None,
-            // A key that it wants is taken. Where it was written nevertheless it is back, and leaves the archive.
-            Err(failure) if failure.class == FailureClass::Permanent => {
-                let seen = source.observe().await?;
-                if !seen.row.as_ref().is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
-                    kept.settle_from(&found).await?;
-                    return Err(failure);
+            let Some(row) = &found.row else { continue };
+            refuse_derived(&seen, &source.primary)?;
+            refuse_derived(&found, kept.primary().unwrap_or(&source.primary))?;
+            let mut entity = delivery
+                .stamp
+                .on(Entity { key: self.key.clone(), properties: large::travelling(&row.entity) })
+                .with(SOURCE_ETAG, row.etag.as_str());
+            if let Some(archived_by) = Stamp::of(&row.entity) {
+                entity = entity.with(SOURCE_JOB, archived_by.to_string());
+            }
+            match &kept {
+                Kept::Row(archived) => entity = source.take_in(archived.origin().as_ref(), entity).await?,
+                Kept::Document(document) => document.refuse_values(&entity)?,
+                Kept::Moved(_) | Kept::Log(_) => {}
+            }
+            let entity = || entity;
+            let change = match (&seen.row, mine) {
+                (None, _) => Some(Change::Insert(entity())),
+                (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
+                // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
+                // job that is about to delete the row that it copied; that job then fails to, and reads again.
+                (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) || planted(Bug::RestoreKeepsTheEarlier) => {
+                    Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
                 }
-                Some(failure)
+                // The restored entity is an earlier version than the one in the archive now.
+                (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
+                (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(Change::Replace(entity(), stored.etag.clone())),
+                (Some(_), None) => {
+                    // An earlier delivery may have left either half-way.
+                    let settled = source.settle_from(&seen).await;
+                    kept.settle_from(&found).await?;
+                    settled?;
+                    return Err(permanent(
+                        format!("restoring {} from archive {}", source.primary, archive.name),
+                        Exists(source.primary.clone()),
+                    ));
+                }
+            };
+            let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
+                Ok(false) => continue,
+                Ok(true) => None,
+                // A key that it wants is taken. Where it was written nevertheless it is back, and leaves the archive.
+                Err(failure) if failure.class == FailureClass::Permanent => {
+                    let seen = source.observe().await?;
+                    if !seen.row.as_ref().is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
+                        kept.settle_from(&found).await?;
+                        return Err(failure);
+                    }
+                    Some(failure)
+                }
+                Err(failure) => return Err(failure),
+            };
+            if change.is_some() {
+                restored = Some(row.etag.clone());
             }
-            Err(failure) => return Err(failure),
-        };
-        if change.is_some() {
-            restored = Some(row.etag.clone());
+            match kept.commit(&found, &Change::Delete(self.key.clone(), row.etag.clone())).await? {
+                Commit::Closed => {}
+                Commit::Committed => kept.settle().await?,
+                // The next round meets the same refusal.
+                Commit::Lost | Commit::Unanswered => continue,
+            }
+            return match refused {
+                None => Ok(Outcome::Done(joined(source, kept))),
+                Some(failure) => Err(failure),
+            };
         }
-        match kept.commit(&found, &Change::Delete(key.clone(), row.etag.clone())).await? {
-            Commit::Closed => {}
-            Commit::Committed => kept.settle().await?,
-            // The next round meets the same refusal.
-            Commit::Lost | Commit::Unanswered => continue,
-        }
-        return match refused {
-            None => Ok(Outcome::Done(joined(source, kept))),
-            Some(failure) => Err(failure),
-        };
     }
 }
 

@@ -31,7 +31,7 @@ impl Engine {
     pub(super) async fn believed(&self, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
         let mut job = job.clone();
         let op = job.op();
-        let Some(cursor) = job.cursor_mut().filter(|cursor| cursor.has_begun()) else { return Ok(job) };
+        let Some(cursor) = job.operation_mut().cursor_mut().filter(|cursor| cursor.has_begun()) else { return Ok(job) };
         let said = cursor.take_seal();
         if said.as_deref() != Some(self.seal(op, &cursor.to_json(), delivery).await?.as_str()) {
             tracing::warn!(op, message_id = delivery.stamp.message_id, "cursor: no worker wrote it into this message; the job begins anew");

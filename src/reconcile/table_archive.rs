@@ -22,11 +22,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::engine::Engine;
+use super::engine::{Engine, PART};
 use super::execute::{Delivery, Failure};
 use super::failure::{lost_race, permanent, storage};
 use super::pass::ROUNDS;
-use super::walk::PART;
 use crate::catalog::{TableArchive, TableRef};
 use crate::model::drop_table::DropTableCursor;
 use crate::model::{BlobName, ContainerName, ETag, odata};

@@ -1,7 +1,5 @@
 //! Walking over the primaries of a table, page by page: those that exist, then those that are gone and left a footprint.
 
-use std::time::Duration;
-
 use futures::stream::{self, StreamExt as _};
 
 use super::engine::Engine;
@@ -15,9 +13,6 @@ use crate::model::{Comparison, EntityKey, Filter, Row, TableName};
 use crate::ports::{Continuation, Page, Query};
 use crate::wide::is_continuation;
 
-/// How long one delivery goes on before it saves its progress: well within `drain` (25 s as shipped), so that a
-/// shutdown loses none of it.
-pub(super) const PART: Duration = Duration::from_secs(10);
 /// Rows of one page.
 const PAGE: u32 = 100;
 /// Passes at once.

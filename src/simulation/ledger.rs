@@ -15,6 +15,7 @@ use super::entry::{Delivered, LedgerEntry, Run, noted};
 use super::history::History;
 use super::stage::WORKERS;
 use crate::adapters::sim::{Change, Execution};
+use crate::model::job::SyncJob;
 use crate::model::{EntityKey, Job, body, job};
 use crate::ports::Ttl;
 use crate::reconcile::Outcome;
@@ -486,7 +487,7 @@ fn sent_by_worker(text: &str) -> Result<Expectation, String> {
     match job?.job {
         Job::Carry(_) => Ok(Expectation::Whole("carry")),
         Job::DropTable(_) => Ok(Expectation::Whole("drop_table")),
-        Job::Sync { primary, .. } => {
+        Job::Sync(SyncJob { primary, .. }) => {
             let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
             let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
             Ok(Expectation::Job(Asked::sync(table, primary.key)))

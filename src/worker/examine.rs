@@ -8,7 +8,6 @@ use super::attempts::Deliveries;
 use super::decide::Rejection;
 use super::poison::Reason;
 use super::source::Carries;
-use crate::model::Job;
 use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::model::job::{self, JobDigest, JobError, OPS};
@@ -95,7 +94,9 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
                 Err(error) => permanent(cause::chain(&error)),
                 // Jobs that workers queue themselves, on the queue of the job that they came from, are allowed wherever
                 // a job is.
-                Ok(envelope) if !matches!(envelope.job, Job::Carry(_)) && allow.is_some_and(|allow| !allow.contains(envelope.job.op())) => {
+                Ok(envelope)
+                    if !envelope.job.operation().is_sent_by_workers() && allow.is_some_and(|allow| !allow.contains(envelope.job.op())) =>
+                {
                     let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
                     permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", envelope.job.op()))
                 }
@@ -115,6 +116,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::model::Job;
     use crate::model::job::Note;
 
     fn examined(text: &str, carries: Carries, allow: Option<&[&str]>) -> Examined {

@@ -156,14 +156,7 @@ impl Lease {
                 Traced::Noted
             }
             Some(ErrorClass::Permanent | ErrorClass::TooLarge | ErrorClass::Conflict | ErrorClass::Precondition) => Traced::NoRoom,
-            Some(
-                ErrorClass::Throttled { .. }
-                | ErrorClass::Refused
-                | ErrorClass::Transient { .. }
-                | ErrorClass::Unauthorised
-                | ErrorClass::LeaseLost
-                | ErrorClass::NotFound(_),
-            ) => Traced::Failed,
+            Some(_) => Traced::Failed,
         }
     }
 

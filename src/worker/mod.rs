@@ -67,4 +67,3 @@ pub use run::{Mode, Worker, WorkerError, WorkerParts};
 pub use source::Carries;
 pub use status::{Backlog, LastError, QueueStatus, ReceiverState, StatusBoard, WorkerStatus};
 pub use tuning::{Tuned, Tuning};
-pub use walked::Walked;

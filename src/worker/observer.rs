@@ -11,9 +11,9 @@ use super::engine::Engine;
 use super::examine::Examined;
 use super::settle::Settled;
 use super::source::Source;
-use super::walked::Walked;
+use super::walked::walked;
 use crate::model::cause;
-use crate::model::job::Primary;
+use crate::model::job::{Primary, Walked};
 use crate::model::{QueueName, ViewName};
 use crate::ports::Message;
 use crate::reconcile::{ItemChange, Outcome};
@@ -161,7 +161,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),
-        walked: examined.work.as_ref().ok().zip(end.outcome()).and_then(|(work, outcome)| Walked::of(work, outcome)),
+        walked: examined.work.as_ref().ok().zip(end.outcome()).and_then(|(work, outcome)| walked(work, outcome)),
         message_id: cause::shortened(&message.id, TEXT_BYTES),
         id: examined.id.clone(),
         traceparent: examined.traceparent.clone(),

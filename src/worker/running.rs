@@ -24,9 +24,8 @@ use super::lease::{Hold, Lease, Traced};
 use super::schedule::Folding;
 use super::source::Source;
 use super::turns::{Lead, Place, Turn};
-use crate::model::Job;
 use crate::model::cause;
-use crate::model::job::{JobDigest, Looks};
+use crate::model::job::JobDigest;
 use crate::ports::Message;
 use crate::reconcile::{Waits, Work};
 
@@ -66,9 +65,7 @@ async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> 
     if engine.stop.receiving.is_cancelled() {
         return Err(End::Interrupted(Interruption::Drain));
     }
-    // A run for a plain sync would not do for a thorough one.
-    let plain = matches!(work, Work::Job(Job::Sync { looks: Looks::Doubtful, .. }));
-    let folding = if plain { Folding::Folds } else { Folding::Alone };
+    let folding = if matches!(work, Work::Job(job) if job.operation().folds()) { Folding::Folds } else { Folding::Alone };
     let Some(key) = engine.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
     match engine.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
         Place::Now(lead) => Ok(lead),

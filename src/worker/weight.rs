@@ -1,6 +1,5 @@
 //! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
 
-use crate::model::Job;
 use crate::model::body::Extent;
 use crate::ports::{Message, MessageText};
 use crate::reconcile::Work;
@@ -31,7 +30,8 @@ pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
 pub(crate) fn kept(message: &Message, work: Option<&Work>, examining: u64) -> u64 {
     match work {
         // Its entity has as many properties as the text had.
-        Some(Work::Job(Job::Put(_)) | Work::Recheck(_)) => examining,
+        Some(Work::Job(job)) if job.operation().holds_entity() => examining,
+        Some(Work::Recheck(_)) => examining,
         Some(Work::Job(_)) | None => received(message),
     }
 }

@@ -216,6 +216,23 @@ impl AzureBlobs {
     }
 }
 
+/// A call with the headers of an upload; each upload has a builder of its own.
+macro_rules! uploading {
+    ($call:expr, $upload:expr) => {{
+        let mut call = $call;
+        if let Some(content_type) = &$upload.content_type {
+            call = call.content_type(BlobContentType::from(content_type.clone()));
+        }
+        if !$upload.metadata.is_empty() {
+            call = call.metadata(headers_of(&$upload.metadata));
+        }
+        match condition(&$upload.condition) {
+            Some(condition) => call.if_match(condition),
+            None => call,
+        }
+    }};
+}
+
 #[async_trait]
 impl BlobStore for AzureBlobs {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
@@ -243,17 +260,8 @@ impl BlobStore for AzureBlobs {
         let what = || What::Blob(container.clone(), name.clone());
         self.check_upload(PUT, what, &content, upload)?;
         let hash = Hash::MD5(Md5::digest(&content).into());
-        let mut call = self.blob((container, name)).put_block_blob(content).hash(hash).context(context_of(upload));
-        if let Some(content_type) = &upload.content_type {
-            call = call.content_type(BlobContentType::from(content_type.clone()));
-        }
-        if !upload.metadata.is_empty() {
-            call = call.metadata(headers_of(&upload.metadata));
-        }
-        call = match condition(&upload.condition) {
-            Some(condition) => call.if_match(condition),
-            None => call,
-        };
+        let call = self.blob((container, name)).put_block_blob(content).hash(hash).context(context_of(upload));
+        let call = uploading!(call, upload);
         let answer = self.caller.run(PUT, what, call.into_future()).await?;
         self.caller.etag(PUT, what, &answer)
     }
@@ -261,17 +269,8 @@ impl BlobStore for AzureBlobs {
     async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {
         let what = || What::Blob(container.clone(), name.clone());
         self.check_upload(CREATE_APPEND, what, &Bytes::new(), upload)?;
-        let mut call = self.blob((container, name)).put_append_blob().context(context_of(upload));
-        if let Some(content_type) = &upload.content_type {
-            call = call.content_type(BlobContentType::from(content_type.clone()));
-        }
-        if !upload.metadata.is_empty() {
-            call = call.metadata(headers_of(&upload.metadata));
-        }
-        call = match condition(&upload.condition) {
-            Some(condition) => call.if_match(condition),
-            None => call,
-        };
+        let call = self.blob((container, name)).put_append_blob().context(context_of(upload));
+        let call = uploading!(call, upload);
         let answer = self.caller.run(CREATE_APPEND, what, call.into_future()).await?;
         self.caller.etag(CREATE_APPEND, what, &answer)
     }
@@ -318,17 +317,8 @@ impl BlobStore for AzureBlobs {
             return Err(self.caller.error(ErrorClass::TooLarge, PUT_BLOCK_LIST, what(), message));
         }
         let blocks = library::BlockList { blocks: blocks.iter().map(|id| BlobBlockType::new_latest(id.0.to_vec())).collect() };
-        let mut call = self.blob((container, name)).put_block_list(blocks).context(context_of(upload));
-        if let Some(content_type) = &upload.content_type {
-            call = call.content_type(BlobContentType::from(content_type.clone()));
-        }
-        if !upload.metadata.is_empty() {
-            call = call.metadata(headers_of(&upload.metadata));
-        }
-        call = match condition(&upload.condition) {
-            Some(condition) => call.if_match(condition),
-            None => call,
-        };
+        let call = self.blob((container, name)).put_block_list(blocks).context(context_of(upload));
+        let call = uploading!(call, upload);
         let answer = self.caller.run(PUT_BLOCK_LIST, what, call.into_future()).await?;
         self.caller.etag(PUT_BLOCK_LIST, what, &answer)
     }

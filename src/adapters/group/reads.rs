@@ -17,7 +17,7 @@ use super::traffic::{Carrier, Place};
 use super::verdict::Shared;
 use crate::adapters::layer::Op;
 use crate::model::{Comparison, EntityKey, Filter, Key, Row, limits};
-use crate::ports::{ErrorClass, Page, Query, TableStore, What};
+use crate::ports::{Page, Query, TableStore, What};
 
 /// How many are sent side by side where they are sent one by one.
 const SIDE_BY_SIDE: usize = 16;
@@ -118,24 +118,16 @@ impl Reads {
                 self.density().learn(place, asked, asked - unanswered.len());
                 unanswered
             }
-            Err(error) => match error.class {
-                ErrorClass::Throttled { .. } | ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Ambiguous => {
-                    let error = Shared::new(error);
-                    let mut paid = Paid::by_the_first();
-                    for (rk, answers) in waiting {
-                        fail(paid.by_ref().zip(answers), &error, place, &rk);
-                    }
-                    Vec::new()
+            Err(error) if error.class.is_transient() => {
+                let error = Shared::new(error);
+                let mut paid = Paid::by_the_first();
+                for (rk, answers) in waiting {
+                    fail(paid.by_ref().zip(answers), &error, place, &rk);
                 }
-                // Whether a point read meets the same, a point read tells.
-                ErrorClass::NotFound(_)
-                | ErrorClass::Conflict
-                | ErrorClass::Precondition
-                | ErrorClass::LeaseLost
-                | ErrorClass::Permanent
-                | ErrorClass::Unauthorised
-                | ErrorClass::TooLarge => waiting,
-            },
+                Vec::new()
+            }
+            // Whether a point read meets the same, a point read tells.
+            Err(_) => waiting,
         }
     }
 

@@ -20,22 +20,11 @@ pub(super) enum Blame {
 /// Attributes the failure of a transaction of `count` operations.
 pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
     match error.class {
-        ErrorClass::Throttled { .. }
-        | ErrorClass::Refused
-        | ErrorClass::Transient { .. }
-        | ErrorClass::Ambiguous
-        | ErrorClass::NotFound(Missing::Container) => Blame::Everybody,
-        ErrorClass::NotFound(Missing::Item)
-        | ErrorClass::Conflict
-        | ErrorClass::Precondition
-        | ErrorClass::Permanent
-        | ErrorClass::TooLarge
-        | ErrorClass::LeaseLost => match error.index {
-            Some(index) if index < count => Blame::One(index),
-            Some(_) | None => Blame::Unknown,
-        },
+        class if class.is_transient() => Blame::Everybody,
+        ErrorClass::NotFound(Missing::Container) => Blame::Everybody,
         // A signature may allow some operations and not others, and the service checks it before it looks at any.
         ErrorClass::Unauthorised => Blame::Unknown,
+        _ => error.index.filter(|index| *index < count).map_or(Blame::Unknown, Blame::One),
     }
 }
 

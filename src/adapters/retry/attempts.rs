@@ -43,6 +43,15 @@ impl<S: ?Sized> Retry<S> {
         Self { inner, schedule, chance }
     }
 
+    /// As [`attempts`](Self::attempts), where the operation alone says what no answer means.
+    pub(super) async fn request<'a, T: Send + 'a>(
+        &'a self,
+        op: Op,
+        attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
+    ) -> Ended<T> {
+        self.attempts(op, Unanswered::of(op), attempt).await
+    }
+
     /// Runs attempts until one succeeds, one may not be repeated, or they are used up.
     pub(super) async fn attempts<'a, T: Send + 'a>(
         &'a self,

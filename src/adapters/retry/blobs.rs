@@ -15,13 +15,11 @@ use crate::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUplo
 #[async_trait]
 impl BlobStore for Retry<dyn BlobStore> {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        let rule = Unanswered::of(Op::CreateContainer);
-        self.attempts(Op::CreateContainer, rule, || self.inner.create_container(container)).await.created()
+        self.request(Op::CreateContainer, || self.inner.create_container(container)).await.created()
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        let rule = Unanswered::of(Op::DeleteContainer);
-        self.attempts(Op::DeleteContainer, rule, || self.inner.delete_container(container)).await.deleted()
+        self.request(Op::DeleteContainer, || self.inner.delete_container(container)).await.deleted()
     }
 
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
@@ -30,18 +28,15 @@ impl BlobStore for Retry<dyn BlobStore> {
     }
 
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
-        let rule = Unanswered::of(Op::GetBlob);
-        self.attempts(Op::GetBlob, rule, || self.inner.get(container, name, range.clone())).await.result
+        self.request(Op::GetBlob, || self.inner.get(container, name, range.clone())).await.result
     }
 
     async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
-        let rule = Unanswered::of(Op::GetBlob);
-        self.attempts(Op::GetBlob, rule, || self.inner.get_at(container, name, range.clone(), etag)).await.result
+        self.request(Op::GetBlob, || self.inner.get_at(container, name, range.clone(), etag)).await.result
     }
 
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
-        let rule = Unanswered::of(Op::GetBlobProperties);
-        self.attempts(Op::GetBlobProperties, rule, || self.inner.properties(container, name)).await.result
+        self.request(Op::GetBlobProperties, || self.inner.properties(container, name)).await.result
     }
 
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
@@ -56,13 +51,11 @@ impl BlobStore for Retry<dyn BlobStore> {
     }
 
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
-        let rule = Unanswered::of(Op::AppendBlock);
-        self.attempts(Op::AppendBlock, rule, || self.inner.append(container, name, content.clone(), position)).await.result
+        self.request(Op::AppendBlock, || self.inner.append(container, name, content.clone(), position)).await.result
     }
 
     async fn put_block(&self, container: &ContainerName, name: &BlobName, block: BlockId, content: Bytes) -> Result<(), StoreError> {
-        let rule = Unanswered::of(Op::PutBlock);
-        self.attempts(Op::PutBlock, rule, || self.inner.put_block(container, name, block, content.clone())).await.result
+        self.request(Op::PutBlock, || self.inner.put_block(container, name, block, content.clone())).await.result
     }
 
     async fn put_block_list(
@@ -77,8 +70,7 @@ impl BlobStore for Retry<dyn BlobStore> {
     }
 
     async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        let rule = Unanswered::of(Op::GetBlockList);
-        self.attempts(Op::GetBlockList, rule, || self.inner.block_list(container, name)).await.result
+        self.request(Op::GetBlockList, || self.inner.block_list(container, name)).await.result
     }
 
     async fn set_metadata(
@@ -88,8 +80,7 @@ impl BlobStore for Retry<dyn BlobStore> {
         metadata: &BTreeMap<String, String>,
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
-        let rule = Unanswered::of(Op::SetBlobMetadata);
-        self.attempts(Op::SetBlobMetadata, rule, || self.inner.set_metadata(container, name, metadata, if_match)).await.result
+        self.request(Op::SetBlobMetadata, || self.inner.set_metadata(container, name, metadata, if_match)).await.result
     }
 
     async fn copy(
@@ -103,7 +94,6 @@ impl BlobStore for Retry<dyn BlobStore> {
     }
 
     async fn list(&self, container: &ContainerName, prefix: &str, marker: Option<&str>) -> Result<BlobPage, StoreError> {
-        let rule = Unanswered::of(Op::ListBlobs);
-        self.attempts(Op::ListBlobs, rule, || self.inner.list(container, prefix, marker)).await.result
+        self.request(Op::ListBlobs, || self.inner.list(container, prefix, marker)).await.result
     }
 }

@@ -96,19 +96,10 @@ impl Unanswered {
 
     /// The step after an attempt that failed with a class.
     pub(super) const fn after(self, class: ErrorClass) -> Next {
-        match class {
-            ErrorClass::Refused | ErrorClass::Throttled { .. } | ErrorClass::Transient { .. } => Next::Repeat,
-            ErrorClass::Ambiguous => match self {
-                Self::RepeatRead | Self::RepeatWrite => Next::Repeat,
-                Self::Surface => Next::End,
-            },
-            ErrorClass::NotFound(_)
-            | ErrorClass::Conflict
-            | ErrorClass::Precondition
-            | ErrorClass::LeaseLost
-            | ErrorClass::Permanent
-            | ErrorClass::Unauthorised
-            | ErrorClass::TooLarge => Next::End,
+        match (class, self) {
+            (ErrorClass::Ambiguous, Self::Surface) => Next::End,
+            (class, _) if class.is_transient() => Next::Repeat,
+            _ => Next::End,
         }
     }
 

@@ -2,31 +2,18 @@
 
 use std::time::Duration;
 
-use crate::settings::{Backoff, RetryPolicy};
+use crate::settings::RetryPolicy;
 
 /// The waits between the attempts of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// Growing by the formula of [`Backoff::wait`].
+    /// Growing by the formula of [`Backoff::wait`](crate::settings::Backoff::wait).
     Exponential(RetryPolicy),
     /// These, one after the other, then no more.
     Steps(Vec<Duration>),
 }
 
 impl Schedule {
-    /// The exponential retry of the storage client libraries as Azure's guidance on retries lists it: a
-    /// difference of 30 s, between 3 s and 90 s, three repetitions. For long work in the background; far too
-    /// slow while a message's lease runs.
-    pub const fn storage_client() -> Self {
-        let backoff = Backoff { min: Duration::from_secs(3), base: Duration::from_secs(30), max: Duration::from_secs(90) };
-        Self::Exponential(RetryPolicy { backoff, attempts: 4 })
-    }
-
-    /// 2, 4, 10 and 30 seconds, then stop: the example of Azure's guidance on transient faults.
-    pub fn two_four_ten_thirty() -> Self {
-        Self::Steps([2, 4, 10, 30].map(Duration::from_secs).to_vec())
-    }
-
     /// The n-th wait (n from 1), for a random number from 0 up to 1. `None` where there is no n-th.
     pub fn wait(&self, n: u32, unit: f64) -> Option<Duration> {
         match self {
@@ -67,10 +54,12 @@ impl From<&RetryPolicy> for Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Backoff;
 
     #[test]
     fn the_steps_come_one_after_the_other_and_then_stop() {
-        let schedule = Schedule::two_four_ten_thirty();
+        // The example of Azure's guidance on transient faults.
+        let schedule = Schedule::Steps([2, 4, 10, 30].map(Duration::from_secs).to_vec());
         let waits: Vec<_> = (0..=5).map(|n| schedule.wait(n, 0.5).map(|wait| wait.as_secs())).collect();
         assert_eq!(waits, [None, Some(2), Some(4), Some(10), Some(30), None]);
         assert_eq!((schedule.attempts(), schedule.longest()), (5, Duration::from_secs(30)));
@@ -78,7 +67,10 @@ mod tests {
 
     #[test]
     fn the_storage_clients_waits_stay_between_3_and_90_seconds() {
-        let schedule = Schedule::storage_client();
+        // The exponential retry of the storage client libraries as Azure's guidance on retries lists it: a difference of 30 s, between 3 s
+        // and 90 s, three repetitions.
+        let backoff = Backoff { min: Duration::from_secs(3), base: Duration::from_secs(30), max: Duration::from_secs(90) };
+        let schedule = Schedule::Exponential(RetryPolicy { backoff, attempts: 4 });
         for n in 1..10 {
             for unit in [0.0, 0.5, 0.999] {
                 let wait = schedule.wait(n, unit).unwrap();

@@ -12,8 +12,7 @@ use crate::ports::{Page, Query, StoreError, TableOperation, TablePage, TableStor
 #[async_trait]
 impl TableStore for Retry<dyn TableStore> {
     async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
-        let rule = Unanswered::of(Op::GetEntity);
-        self.attempts(Op::GetEntity, rule, || self.inner.get(table, key, select)).await.result
+        self.request(Op::GetEntity, || self.inner.get(table, key, select)).await.result
     }
 
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
@@ -28,27 +27,22 @@ impl TableStore for Retry<dyn TableStore> {
     }
 
     async fn transact(&self, table: &TableName, pk: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
-        let rule = Unanswered::of(Op::Transact);
-        self.attempts(Op::Transact, rule, || self.inner.transact(table, pk, operations)).await.result
+        self.request(Op::Transact, || self.inner.transact(table, pk, operations)).await.result
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
-        let rule = Unanswered::of(Op::QueryEntities);
-        self.attempts(Op::QueryEntities, rule, || self.inner.query(table, query)).await.result
+        self.request(Op::QueryEntities, || self.inner.query(table, query)).await.result
     }
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        let rule = Unanswered::of(Op::CreateTable);
-        self.attempts(Op::CreateTable, rule, || self.inner.create_table(table)).await.created()
+        self.request(Op::CreateTable, || self.inner.create_table(table)).await.created()
     }
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        let rule = Unanswered::of(Op::DeleteTable);
-        self.attempts(Op::DeleteTable, rule, || self.inner.delete_table(table)).await.deleted()
+        self.request(Op::DeleteTable, || self.inner.delete_table(table)).await.deleted()
     }
 
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
-        let rule = Unanswered::of(Op::ListTables);
-        self.attempts(Op::ListTables, rule, || self.inner.list_tables(continuation)).await.result
+        self.request(Op::ListTables, || self.inner.list_tables(continuation)).await.result
     }
 }

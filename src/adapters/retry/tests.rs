@@ -343,7 +343,8 @@ async fn a_retry_after_is_waited_for_and_one_beyond_the_longest_wait_ends_the_re
 #[tokio::test(start_paused = true)]
 async fn the_published_steps_are_kept_to_the_second() {
     let (bare, script) = Scripted::listed([TRANSIENT; 20].map(Answer::from));
-    perform(&with_retries(&bare, Schedule::two_four_ten_thirty()), GetEntity).await.unwrap_err();
+    let published = Schedule::Steps([2, 4, 10, 30].map(Duration::from_secs).to_vec());
+    perform(&with_retries(&bare, published), GetEntity).await.unwrap_err();
     let at: Vec<_> = script.arrivals().iter().map(|arrival| arrival.at.as_secs()).collect();
     assert_eq!(at, [0, 2, 6, 16, 46]);
 }

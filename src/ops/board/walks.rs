@@ -12,7 +12,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::grouped;
-use crate::worker::{Delivered, Ending, Walked};
+use crate::model::job::Walked;
+use crate::worker::{Delivered, Ending};
 
 /// Most jobs that are kept.
 const MOST: usize = 64;

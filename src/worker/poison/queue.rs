@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::walk::Action;
 use super::{PoisonMessage, Reason};
 use crate::model::names::NameError;
-use crate::model::{AccountName, Job, QueueName, cause, job, limits};
+use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
 
@@ -217,7 +217,7 @@ impl PoisonQueue {
     fn refuse_disallowed(&self, body: &str) -> Result<(), String> {
         let (Some(allow), Ok(envelope)) = (&self.allow, job::decode(body)) else { return Ok(()) };
         let op = envelope.job.op();
-        if allow.contains(op) || matches!(envelope.job, Job::Carry(_)) {
+        if allow.contains(op) || envelope.job.operation().is_sent_by_workers() {
             return Ok(());
         }
         let allowed: Vec<&str> = allow.iter().map(String::as_str).collect();

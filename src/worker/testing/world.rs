@@ -12,8 +12,8 @@ use super::queues::FakeQueues;
 use super::stores::{FakeBlobs, FakeHealth, NoTables};
 use super::time::{SECOND, Seeded, TestClock};
 use super::work::{Answer, Script, Scripted, done};
-use crate::model::job::Primary;
-use crate::model::{AccountName, Job, QueueName, body};
+use crate::model::job::{Primary, Subject};
+use crate::model::{AccountName, QueueName, body};
 use crate::ports::*;
 use crate::reconcile::{DEFAULT_MEMORY, Delivery, Execute, Work};
 use crate::settings::{Backoff, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
@@ -92,10 +92,10 @@ impl World {
             settings: self.settings.clone(),
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
-            key_of: Arc::new(|job| match job {
-                Job::Sync { primary, .. } | Job::Delete { primary, .. } | Job::Move { primary, .. } => Some(primary.clone()),
-                Job::Put(put) => Some(Primary { table: put.table.clone(), key: put.entity.key.clone() }),
-                Job::Archive { .. } | Job::Restore { .. } | Job::Backfill(_) | Job::Audit(_) | Job::Carry(_) | Job::DropTable(_) => None,
+            key_of: Arc::new(|job| match job.operation().subject() {
+                Subject::Primary(table, key) => Some(Primary { table: table.clone(), key: key.clone() }),
+                Subject::Moved(from, _) => Some(from.clone()),
+                _ => None,
             }),
         })
         .unwrap()

@@ -3,8 +3,20 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, etag, key, view};
-use crate::model::job::{Job, JobError};
+use super::{Effect, JobFields, Operation, Subject, etag, key, view};
+use crate::model::job::JobError;
+use crate::model::{ETag, EntityKey, ViewName};
+
+/// An `archive` job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveJob {
+    /// The archive.
+    pub archive: ViewName,
+    /// The primary's key in the archive's source table.
+    pub key: EntityKey,
+    /// Only at this ETag.
+    pub if_match: Option<ETag>,
+}
 
 /// Fields of an `archive` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -23,9 +35,17 @@ pub(super) struct ArchiveFields {
 
 impl JobFields for ArchiveFields {
     const OP: &'static str = "archive";
+    const EFFECT: Effect = Effect::Writes;
+    type Job = ArchiveJob;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let (archive, key) = (view(Self::OP, self.archive)?, key(Self::OP, self.pk, self.rk)?);
-        Ok(Job::Archive { archive, key, if_match: etag(Self::OP, self.if_match)? })
+        Ok(ArchiveJob { archive, key, if_match: etag(Self::OP, self.if_match)? })
+    }
+}
+
+impl Operation for ArchiveJob {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Archived(&self.archive, &self.key)
     }
 }

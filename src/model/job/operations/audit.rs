@@ -3,9 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, table};
+use serde_json::Value;
+
+use super::{Effect, JobFields, Operation, Subject, Walked, table};
 use crate::model::audit::{Audit, AuditCursor};
-use crate::model::job::{Job, JobError};
+use crate::model::cursor::JobCursor;
+use crate::model::job::JobError;
 
 /// Fields of an `audit` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -23,8 +26,26 @@ pub(super) struct AuditFields {
 
 impl JobFields for AuditFields {
     const OP: &'static str = "audit";
+    const EFFECT: Effect = Effect::Derives;
+    type Job = Audit;
 
-    fn job(self) -> Result<Job, JobError> {
-        Ok(Job::Audit(Audit { table: table(Self::OP, self.table)?, repair: self.repair, cursor: self.cursor }))
+    fn job(self) -> Result<Self::Job, JobError> {
+        Ok(Audit { table: table(Self::OP, self.table)?, repair: self.repair, cursor: self.cursor })
+    }
+}
+
+impl Operation for Audit {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Table(&self.table)
+    }
+
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        Some(&mut self.cursor)
+    }
+
+    fn walked(&self, cursor: &Value) -> Option<Walked> {
+        let cursor = AuditCursor::deserialize(cursor).ok()?;
+        let of = format!("the table {}", self.table);
+        Some(Walked { of, primaries: cursor.primaries, failed: cursor.failed, wrong: Some(cursor.drifted()) })
     }
 }

@@ -3,9 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, table, view};
+use serde_json::Value;
+
+use super::{Effect, JobFields, Operation, Subject, Walked, table, view};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
-use crate::model::job::{Job, JobError};
+use crate::model::cursor::JobCursor;
+use crate::model::job::JobError;
 
 /// Fields of a `backfill` job: a table or a view.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -24,13 +27,33 @@ pub(super) struct BackfillFields {
 
 impl JobFields for BackfillFields {
     const OP: &'static str = "backfill";
+    const EFFECT: Effect = Effect::Derives;
+    type Job = Backfill;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let scope = match (self.table, self.view) {
             (Some(name), None) => BackfillScope::Table(table(Self::OP, name)?),
             (None, Some(name)) => BackfillScope::View(view(Self::OP, name)?),
             _ => return Err(JobError::Field { op: Self::OP, problem: "exactly one of \"table\" and \"view\" is needed".to_owned() }),
         };
-        Ok(Job::Backfill(Backfill { scope, cursor: self.cursor }))
+        Ok(Backfill { scope, cursor: self.cursor })
+    }
+}
+
+impl Operation for Backfill {
+    fn subject(&self) -> Subject<'_> {
+        match &self.scope {
+            BackfillScope::Table(table) => Subject::Table(table),
+            BackfillScope::View(view) => Subject::View(view),
+        }
+    }
+
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        Some(&mut self.cursor)
+    }
+
+    fn walked(&self, cursor: &Value) -> Option<Walked> {
+        let BackfillCursor { done, failed, .. } = BackfillCursor::deserialize(cursor).ok()?;
+        Some(Walked { of: self.scope.to_string(), primaries: done, failed, wrong: None })
     }
 }

@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, key, table, view};
+use super::{Effect, JobFields, Operation, Subject, key, table, view};
 use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::Reach;
-use crate::model::job::{Job, JobError};
+use crate::model::cursor::JobCursor;
+use crate::model::job::JobError;
 use crate::model::{AccountName, Key};
 
 /// Fields of a `carry` job, which workers queue themselves when an entity has something new to say to a range of others.
@@ -37,8 +38,10 @@ pub(super) struct CarryFields {
 
 impl JobFields for CarryFields {
     const OP: &'static str = "carry";
+    const EFFECT: Effect = Effect::Derives;
+    type Job = Carry;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let wrong = |problem: String| JobError::Field { op: Self::OP, problem };
         let row_key = |text: String| Key::new(text).map_err(|error| wrong(error.to_string()));
         let first = key(Self::OP, self.pk, self.from)?;
@@ -47,14 +50,28 @@ impl JobFields for CarryFields {
         let account = account.map_err(|error| wrong(error.to_string()))?;
         let reach = Reach { account, table: table(Self::OP, self.table)?, pk: first.pk, from: first.rk, before };
         let (view, one) = (view(Self::OP, self.view)?, key(Self::OP, self.one.0, self.one.1)?);
-        Ok(Job::Carry(Box::new(Carry { view, one, reach, cursor: self.cursor })))
+        Ok(Carry { view, one, reach, cursor: self.cursor })
+    }
+}
+
+impl Operation for Carry {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Range(&self.view)
+    }
+
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        Some(&mut self.cursor)
+    }
+
+    fn is_sent_by_workers(&self) -> bool {
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::job::decode;
+    use crate::model::job::{Job, decode};
     use crate::model::{EntityKey, TableName, ViewName};
 
     #[test]

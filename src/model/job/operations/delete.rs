@@ -3,8 +3,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, etag, primary};
-use crate::model::job::{Job, JobError};
+use super::{Effect, JobFields, Operation, Subject, etag, primary};
+use crate::model::ETag;
+use crate::model::job::{JobError, Primary};
+
+/// A `delete` job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteJob {
+    /// The primary.
+    pub primary: Primary,
+    /// Only at this ETag.
+    pub if_match: Option<ETag>,
+}
 
 /// Fields of a `delete` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -23,9 +33,17 @@ pub(super) struct DeleteFields {
 
 impl JobFields for DeleteFields {
     const OP: &'static str = "delete";
+    const EFFECT: Effect = Effect::Deletes;
+    type Job = DeleteJob;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let primary = primary(Self::OP, self.table, self.pk, self.rk)?;
-        Ok(Job::Delete { primary, if_match: etag(Self::OP, self.if_match)? })
+        Ok(DeleteJob { primary, if_match: etag(Self::OP, self.if_match)? })
+    }
+}
+
+impl Operation for DeleteJob {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Primary(&self.primary.table, &self.primary.key)
     }
 }

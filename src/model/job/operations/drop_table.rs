@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, table};
+use super::{Effect, JobFields, Operation, Subject, table};
+use crate::model::cursor::JobCursor;
 use crate::model::drop_table::{DropTable, DropTableCursor};
-use crate::model::job::{Job, JobError};
+use crate::model::job::JobError;
 
 /// Fields of a `drop_table` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -20,8 +21,20 @@ pub(super) struct DropTableFields {
 
 impl JobFields for DropTableFields {
     const OP: &'static str = "drop_table";
+    const EFFECT: Effect = Effect::Drops;
+    type Job = DropTable;
 
-    fn job(self) -> Result<Job, JobError> {
-        Ok(Job::DropTable(Box::new(DropTable { table: table(Self::OP, self.table)?, cursor: self.cursor })))
+    fn job(self) -> Result<Self::Job, JobError> {
+        Ok(DropTable { table: table(Self::OP, self.table)?, cursor: self.cursor })
+    }
+}
+
+impl Operation for DropTable {
+    fn subject(&self) -> Subject<'_> {
+        Subject::DatedTable(&self.table)
+    }
+
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        Some(&mut self.cursor)
     }
 }

@@ -1,4 +1,4 @@
-//! The operations that a message can ask for: for each the fields that the message carries, and the job that they make.
+//! The operations that a message can ask for: for each the fields that the message carries, the job that they make, and what others need to know of it.
 //! One file per operation, and one line in the list of `operations!`.
 
 mod archive;
@@ -12,23 +12,113 @@ mod put;
 mod restore;
 mod sync;
 
-pub use put::put_entity;
+pub use archive::ArchiveJob;
+pub use delete::DeleteJob;
+pub use moving::MoveJob;
+pub use put::{Put, PutCondition, PutMode, StagedBlob, put_entity};
+pub use restore::RestoreJob;
+pub use sync::{Looks, SyncJob};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
-use super::{Job, JobError, Primary, schema};
+use super::{JobError, Primary, Walked, schema};
+use crate::model::audit::Audit;
+use crate::model::backfill::Backfill;
+use crate::model::carry::Carry;
+use crate::model::cursor::JobCursor;
+use crate::model::drop_table::DropTable;
 use crate::model::{ETag, EntityKey, TableName, ViewName};
+
+/// An operation, as far as it is known without its data.
+pub trait Operation {
+    /// What it is about.
+    fn subject(&self) -> Subject<'_>;
+
+    /// How far it has come, where it is about many.
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        None
+    }
+
+    /// How far a walk over a whole table is, as a cursor tells it.
+    fn walked(&self, _: &Value) -> Option<Walked> {
+        None
+    }
+
+    /// Whether workers queue it themselves, on the queue of the job that it came from.
+    fn is_sent_by_workers(&self) -> bool {
+        false
+    }
+
+    /// Whether another run of its like does for it as well.
+    fn folds(&self) -> bool {
+        false
+    }
+
+    /// Whether it holds an entity of the size of its message.
+    fn holds_entity(&self) -> bool {
+        false
+    }
+}
+
+/// What a job is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// A primary.
+    Primary(&'a TableName, &'a EntityKey),
+    /// A primary, and where it is moved.
+    Moved(&'a Primary, &'a Primary),
+    /// A primary that goes into this archive.
+    Archived(&'a ViewName, &'a EntityKey),
+    /// A primary that comes back out of this archive.
+    Restored(&'a ViewName, &'a EntityKey),
+    /// Every primary of a table.
+    Table(&'a TableName),
+    /// Every primary of a view's source.
+    View(&'a ViewName),
+    /// A range of entities that a view writes to.
+    Range(&'a ViewName),
+    /// A table by date.
+    DatedTable(&'a TableName),
+}
+
+impl<'a> Subject<'a> {
+    /// The key of the one primary that it is; `None` of many.
+    pub const fn key(self) -> Option<&'a EntityKey> {
+        match self {
+            Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
+            Self::Moved(from, _) => Some(&from.key),
+            Self::Table(_) | Self::View(_) | Self::Range(_) | Self::DatedTable(_) => None,
+        }
+    }
+}
+
+/// What a job does to primaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: it writes what is derived from them.
+    Derives,
+    /// It writes them; what it writes is with it alone, or with the one that it takes away.
+    Writes,
+    /// It deletes them.
+    Deletes,
+    /// It drops them with their table, and all that was derived from them.
+    Drops,
+}
 
 /// The fields of an operation.
 pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     /// The operation, as `op` spells it.
     const OP: &'static str;
+    /// What it does to primaries.
+    const EFFECT: Effect;
+    /// The operation with its fields checked.
+    type Job;
 
     /// The job.
-    fn job(self) -> Result<Job, JobError>;
+    fn job(self) -> Result<Self::Job, JobError>;
 
     /// How many of its fields say nothing beside the others.
     fn unread(_: &Map<String, Value>) -> usize {
@@ -39,16 +129,70 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
 /// Reads the fields of an operation: the job, and how many fields were not read.
 pub(super) type ReadJob = fn(Map<String, Value>) -> Result<(Job, usize), JobError>;
 
-/// Names, decoding and schemas, from one list.
+/// Jobs, their names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
 macro_rules! operations {
-    ($($module:ident::$fields:ident,)*) => {
+    (($d:tt) $($(#[$doc:meta])* $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
+        /// One job.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Job {
+            $($(#[$doc])* $variant($job),)*
+        }
+
+        impl Job {
+            /// The operation, as `op` spells it.
+            pub const fn op(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $module::$fields::OP,)*
+                }
+            }
+
+            /// What it does to primaries.
+            pub const fn effect(&self) -> Effect {
+                match self {
+                    $(Self::$variant(_) => $module::$fields::EFFECT,)*
+                }
+            }
+
+            /// The job as any other.
+            pub fn operation(&self) -> &dyn Operation {
+                match self {
+                    $(Self::$variant(job) => {
+                        let job: &<$module::$fields as JobFields>::Job = job;
+                        job
+                    })*
+                }
+            }
+
+            /// The same, to be changed.
+            pub fn operation_mut(&mut self) -> &mut dyn Operation {
+                match self {
+                    $(Self::$variant(job) => {
+                        let job: &mut <$module::$fields as JobFields>::Job = job;
+                        job
+                    })*
+                }
+            }
+        }
+
+        /// One expression for whichever operation a job is.
+        macro_rules! each_operation {
+            ($d job:expr, $d it:ident => $d value:expr) => {
+                match $d job {
+                    $($crate::model::Job::$variant($d it) => $d value,)*
+                }
+            };
+        }
+        pub(crate) use each_operation;
+
         /// Every operation, as `op` spells it.
         pub const OPS: &[&str] = &[$($module::$fields::OP),*];
 
         /// An operation: its name, and how it is read.
         pub(super) fn operation(op: &str) -> Option<(&'static str, ReadJob)> {
             match op {
-                $($module::$fields::OP => Some(($module::$fields::OP, job::<$module::$fields>)),)*
+                $($module::$fields::OP => {
+                    Some(($module::$fields::OP, |object| read::<$module::$fields>(object).map(|(job, unread)| (Job::$variant(job.into()), unread))))
+                })*
                 _ => None,
             }
         }
@@ -61,20 +205,31 @@ macro_rules! operations {
 }
 
 operations! {
-    sync::SyncFields,
-    put::PutFields,
-    delete::DeleteFields,
-    archive::ArchiveFields,
-    restore::RestoreFields,
-    moving::MoveFields,
-    backfill::BackfillFields,
-    audit::AuditFields,
-    carry::CarryFields,
-    drop_table::DropTableFields,
+    ($)
+    /// Brings every item of a primary in step with its present state, present or absent.
+    Sync(SyncJob): sync::SyncFields,
+    /// Writes a primary, then as `Sync`.
+    Put(Box<Put>): put::PutFields,
+    /// Deletes a primary, then as `Sync`.
+    Delete(DeleteJob): delete::DeleteFields,
+    /// Moves a primary into its archive.
+    Archive(ArchiveJob): archive::ArchiveFields,
+    /// Moves a primary back out of its archive.
+    Restore(RestoreJob): restore::RestoreFields,
+    /// Gives a primary another key, in its table or another one.
+    Move(MoveJob): moving::MoveFields,
+    /// A `sync` of every primary of a table.
+    Backfill(Backfill): backfill::BackfillFields,
+    /// A comparison of every item of every primary of a table with its expected state.
+    Audit(Audit): audit::AuditFields,
+    /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
+    Carry(Box<Carry>): carry::CarryFields,
+    /// Drops a table by date, whole.
+    DropTable(Box<DropTable>): drop_table::DropTableFields,
 }
 
 /// Reads the fields of an operation; counts those that it does not have.
-fn job<F: JobFields>(object: Map<String, Value>) -> Result<(Job, usize), JobError> {
+fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, usize), JobError> {
     let known = fields_of::<F>();
     let unread = F::unread(&object) + object.keys().filter(|name| !known.contains(&name.as_str())).count();
     let fields: F =

@@ -3,8 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, primary};
-use crate::model::job::{Job, JobError};
+use super::{Effect, JobFields, Operation, Subject, primary};
+use crate::model::job::{JobError, Primary};
+
+/// A `move` job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveJob {
+    /// The primary.
+    pub primary: Primary,
+    /// The primary after the move.
+    pub to: Primary,
+}
 
 /// Fields of a `move` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -27,14 +36,22 @@ pub(super) struct MoveFields {
 
 impl JobFields for MoveFields {
     const OP: &'static str = "move";
+    const EFFECT: Effect = Effect::Writes;
+    type Job = MoveJob;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let from = primary(Self::OP, self.table, self.pk, self.rk)?;
         let to_table = self.to_table.unwrap_or_else(|| from.table.to_string());
         let to = primary(Self::OP, to_table, self.to_pk, self.to_rk)?;
         if from == to {
             return Err(JobError::Field { op: Self::OP, problem: format!("{from} would be moved to where it is") });
         }
-        Ok(Job::Move { primary: from, to })
+        Ok(MoveJob { primary: from, to })
+    }
+}
+
+impl Operation for MoveJob {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Moved(&self.primary, &self.to)
     }
 }

@@ -6,10 +6,58 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{JobFields, etag, key, table};
+use super::{Effect, JobFields, Operation, Subject, etag, key, table};
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
-use crate::model::job::{Job, JobError, Put, PutCondition, PutMode, StagedBlob};
-use crate::model::{Entity, large, odata};
+use crate::model::job::JobError;
+use crate::model::{BlobName, ETag, Entity, TableName, large, odata};
+
+/// A `put` job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Put {
+    /// The table of the primary.
+    pub table: TableName,
+    /// The entity to write.
+    pub entity: Entity,
+    /// Replace or merge.
+    pub mode: PutMode,
+    /// Under which condition.
+    pub condition: PutCondition,
+    /// Where the entity's properties are, where they did not come with the job: `entity` is its key alone then.
+    pub staged_entity: Option<StagedBlob>,
+    /// Where the values of further properties are.
+    pub staged_values: BTreeMap<String, StagedBlob>,
+}
+
+/// A blob in the container [`STAGING`](crate::model::large::STAGING) that a sender has put there for a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedBlob {
+    /// Its name.
+    pub name: BlobName,
+    /// The SHA-256 that its content is to have, in lower-case hex digits; not checked where absent.
+    pub sha256: Option<String>,
+}
+
+/// How a `put` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PutMode {
+    /// Insert-Or-Replace.
+    #[default]
+    Replace,
+    /// Insert-Or-Merge: properties that are not named keep their values. The last delivered wins.
+    Merge,
+}
+
+/// When a `put` applies. Unmet, the job is skipped, not poisoned.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PutCondition {
+    /// Only if the stored entity has this ETag.
+    pub if_match: Option<ETag>,
+    /// Only if no entity is stored.
+    pub if_absent: bool,
+    /// Only if this property's value is greater than the stored one's.
+    pub newer_by: Option<String>,
+}
 
 /// Fields of a `put` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -59,8 +107,10 @@ pub(super) struct StagedFields {
 
 impl JobFields for PutFields {
     const OP: &'static str = "put";
+    const EFFECT: Effect = Effect::Writes;
+    type Job = Put;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let wrong = |problem: String| JobError::Field { op: Self::OP, problem };
         let condition = PutCondition { if_match: etag(Self::OP, self.if_match)?, if_absent: self.if_absent, newer_by: self.newer_by };
         if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
@@ -83,14 +133,7 @@ impl JobFields for PutFields {
             }
             staged_values.insert(property, staged_blob("blobs", staged)?);
         }
-        Ok(Job::Put(Box::new(Put {
-            table: table(Self::OP, self.table)?,
-            entity,
-            mode: self.mode,
-            condition,
-            staged_entity,
-            staged_values,
-        })))
+        Ok(Put { table: table(Self::OP, self.table)?, entity, mode: self.mode, condition, staged_entity, staged_values })
     }
 
     /// Keys beside an entity, which has its own, are not read.
@@ -133,4 +176,14 @@ fn staged_blob(field: &str, fields: StagedFields) -> Result<StagedBlob, JobError
         return Err(wrong(format!("{field:?}: \"sha256\" is not 64 hex digits in lower case")));
     }
     Ok(StagedBlob { name, sha256: fields.sha256 })
+}
+
+impl Operation for Put {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Primary(&self.table, &self.entity.key)
+    }
+
+    fn holds_entity(&self) -> bool {
+        true
+    }
 }

@@ -3,8 +3,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, key, view};
-use crate::model::job::{Job, JobError};
+use super::{Effect, JobFields, Operation, Subject, key, view};
+use crate::model::job::JobError;
+use crate::model::{EntityKey, ViewName};
+
+/// A `restore` job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreJob {
+    /// The archive.
+    pub archive: ViewName,
+    /// The primary's key.
+    pub key: EntityKey,
+}
 
 /// Fields of a `restore` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -20,8 +30,16 @@ pub(super) struct RestoreFields {
 
 impl JobFields for RestoreFields {
     const OP: &'static str = "restore";
+    const EFFECT: Effect = Effect::Writes;
+    type Job = RestoreJob;
 
-    fn job(self) -> Result<Job, JobError> {
-        Ok(Job::Restore { archive: view(Self::OP, self.archive)?, key: key(Self::OP, self.pk, self.rk)? })
+    fn job(self) -> Result<Self::Job, JobError> {
+        Ok(RestoreJob { archive: view(Self::OP, self.archive)?, key: key(Self::OP, self.pk, self.rk)? })
+    }
+}
+
+impl Operation for RestoreJob {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Restored(&self.archive, &self.key)
     }
 }

@@ -3,8 +3,27 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobFields, primary};
-use crate::model::job::{Job, JobError, Looks};
+use super::{Effect, JobFields, Operation, Subject, primary};
+use crate::model::job::{JobError, Primary};
+
+/// A `sync` job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncJob {
+    /// The primary.
+    pub primary: Primary,
+    /// Which of its items are looked at.
+    pub looks: Looks,
+}
+
+/// Which items a pass looks at before it reads the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Looks {
+    /// Items of unknown outcome, and those that the run touched.
+    #[default]
+    Doubtful,
+    /// Each that the footprint lists: finds items that another program has changed or deleted.
+    Everything,
+}
 
 /// Fields of a `sync` job.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -24,9 +43,22 @@ pub(super) struct SyncFields {
 
 impl JobFields for SyncFields {
     const OP: &'static str = "sync";
+    const EFFECT: Effect = Effect::Derives;
+    type Job = SyncJob;
 
-    fn job(self) -> Result<Job, JobError> {
+    fn job(self) -> Result<Self::Job, JobError> {
         let looks = if self.thorough { Looks::Everything } else { Looks::Doubtful };
-        Ok(Job::Sync { primary: primary(Self::OP, self.table, self.pk, self.rk)?, looks })
+        Ok(SyncJob { primary: primary(Self::OP, self.table, self.pk, self.rk)?, looks })
+    }
+}
+
+impl Operation for SyncJob {
+    fn subject(&self) -> Subject<'_> {
+        Subject::Primary(&self.primary.table, &self.primary.key)
+    }
+
+    /// A run of a plain one would not do for a thorough one.
+    fn folds(&self) -> bool {
+        self.looks == Looks::Doubtful
     }
 }

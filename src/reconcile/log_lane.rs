@@ -11,7 +11,10 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::record::{LinePlace, Record};
+use super::execute::{Failure, FailureClass};
+use super::failure::storage;
+use super::footprint;
+use super::log_record::{LinePlace, Record};
 use crate::catalog::LogTarget;
 use crate::model::job::{Primary, Stamp};
 use crate::model::log::{self, Span};
@@ -19,9 +22,6 @@ use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, 
 use crate::ports::{
     BlobCondition, BlobProperties, BlobStore, BlobUpload, Condition, ErrorClass, StoreError, Subject, TableOperation, TableStore, What,
 };
-use crate::reconcile::execute::{Failure, FailureClass};
-use crate::reconcile::failure::storage;
-use crate::reconcile::footprint;
 
 /// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
 const TRIES: u32 = 5;
@@ -91,7 +91,7 @@ pub(super) struct Place<'a> {
 
 /// The lanes of an engine.
 #[derive(Default)]
-pub(in crate::reconcile) struct Lanes(Mutex<HashMap<Name, Arc<Lane>>>);
+pub(super) struct Lanes(Mutex<HashMap<Name, Arc<Lane>>>);
 
 /// Archive, hour, lane.
 type Name = (ViewName, String, u32);

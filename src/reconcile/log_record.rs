@@ -2,10 +2,9 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::item::source_text;
+use crate::model::item::{SOURCE_ETAG, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName};
-use crate::reconcile::relocation::SOURCE_ETAG;
 
 /// The property that names the logged version. It stays when the record is taken back.
 pub(super) const LOGGED: &str = "Logged";

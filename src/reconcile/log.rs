@@ -22,13 +22,6 @@
 //!
 //! Records lie in the table of footprints of the source's account, under `~log~<archive>~<lane>`.
 
-mod lane;
-mod record;
-
-pub(super) use lane::Lanes;
-use lane::{Answer, Entry, Open, Place};
-use record::{LinePlace, Record};
-
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -37,9 +30,12 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint;
+use super::log_lane::{Answer, Entry, Open, Place};
+use super::log_record::{self as record, LinePlace, Record};
 use super::observation::Observation;
 use super::since::is_written_since;
 use crate::catalog::{Archive, LogTarget};
+use crate::model::item::SOURCE_ETAG;
 use crate::model::job::Primary;
 use crate::model::log::Span;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
@@ -190,7 +186,7 @@ impl<'e> Log<'e> {
             line,
             key: record::key(&self.archive.name, &self.primary, self.lane),
             primary: self.primary.clone(),
-            source_etag: entity.text(super::relocation::SOURCE_ETAG).unwrap_or_default().to_owned(),
+            source_etag: entity.text(SOURCE_ETAG).unwrap_or_default().to_owned(),
             stamp: self.delivery.stamp.clone(),
             over,
         }

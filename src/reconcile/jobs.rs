@@ -1,0 +1,141 @@
+//! The jobs: each operation's run, by passes over its primaries.
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+
+use super::dated;
+use super::document::Document;
+use super::engine::{Engine, LONGEST_CHAIN, Unknown};
+use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
+use super::failure::permanent;
+use super::memory::MemoryShare;
+use super::pass::Pass;
+use super::report::PlanReport;
+use crate::model::job::{Primary, each_operation};
+use crate::model::{ItemAddress, Job};
+
+/// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
+const PAGE_BYTES: u64 = 4 << 20;
+
+/// How an operation is carried out.
+pub(super) trait RunJob {
+    /// Runs a job to its end, or a part of it.
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure>;
+}
+
+#[async_trait]
+impl Execute for Engine {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let ended = self.bring_to_an_end(work, delivery).await;
+        let wrote_nothing = match &ended {
+            Ok(Outcome::Skipped { .. }) => true,
+            Err(failure) => failure.class == FailureClass::Permanent,
+            Ok(Outcome::Done(summary)) => summary.changes.is_empty(),
+            Ok(Outcome::Advanced { .. }) => false,
+        };
+        if wrote_nothing && delivery.dequeue_count > 1 {
+            match work {
+                Work::Job(job) => self.look_again(job, delivery).await?,
+                Work::Recheck(recheck) => self.pass_over(&recheck.primary, Some(delivery))?.look_again().await?,
+            }
+        }
+        ended
+    }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        match work {
+            Work::Job(job) => self.look_again(job, delivery).await,
+            // One that never ends would be queued and given up again and again.
+            Work::Recheck(_) => Ok(()),
+        }
+    }
+}
+
+impl Engine {
+    /// How a job ends that met a table that is not there.
+    async fn bring_to_an_end(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        match self.run(work, delivery).await {
+            Err(failure) => dated::judge(self, work, failure).await,
+            ended => ended,
+        }
+    }
+
+    async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let job = match work {
+            Work::Recheck(recheck) => return self.pass_over(&recheck.primary, Some(delivery))?.recheck(recheck).await.map(Outcome::Done),
+            Work::Job(job) if job.key().is_some() => return self.run_job(job, delivery).await,
+            Work::Job(job) => job,
+        };
+        let _page = self.memory.take_aside(MemoryShare::Bodies, PAGE_BYTES).await;
+        let outcome = self.run_job(&self.believed(job, delivery).await?, delivery).await?;
+        self.sealed(job, outcome, delivery).await
+    }
+
+    async fn run_job(&self, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {
+        each_operation!(job, job => Box::pin(job.run(self, delivery)).await)
+    }
+
+    /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
+    /// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
+    /// job may be about are looked at again when such requests can no longer arrive.
+    async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
+        for primary in self.primaries_of(job) {
+            self.pass_over(&primary, Some(delivery))?.look_again().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The plan of reconciling a primary now.
+    pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
+        match self.pass_over(primary, None)?.report().await {
+            Ok(report) => Ok(report),
+            Err(failure) => Err(dated::explained(self, &primary.table, failure).await),
+        }
+    }
+
+    /// A pass over one primary on behalf of a delivery.
+    pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Pass<'e>, Failure> {
+        self.table(&primary.table)?;
+        self.pass_over(primary, Some(delivery))
+    }
+
+    /// As [`pass`](Self::pass), also over an archived entity that has a document in the place of a row.
+    pub(super) fn pass_over<'e>(&'e self, primary: &Primary, delivery: Option<&'e Delivery>) -> Result<Pass<'e>, Failure> {
+        let Some(filing) = self.catalog.filings.get(&primary.table) else {
+            let source = self.table(&primary.table)?;
+            self.check_key(source, &primary.key)?;
+            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            return Ok(Pass::new(self, source, primary, delivery));
+        };
+        let document = Document::filed(self, self.archive(&filing.archive)?, &primary.key)?;
+        let primary = Primary { table: filing.table.table.clone(), key: primary.key.clone() };
+        let mut pass = Pass::new(self, &filing.table, primary, delivery);
+        pass.folder = document.folder();
+        pass.document = Some(document);
+        Ok(pass)
+    }
+
+    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and
+    /// that its footprint may not list.
+    pub(super) fn nested<'a>(
+        &'a self,
+        primary: &'a Primary,
+        met: Option<ItemAddress>,
+        delivery: Option<&'a Delivery>,
+        depth: u8,
+    ) -> BoxFuture<'a, Result<Summary, Failure>> {
+        Box::pin(async move {
+            if depth > LONGEST_CHAIN {
+                return Err(permanent("reconciling a chain of views", Unknown::Chain(primary.clone())));
+            }
+            let source = self.table(&primary.table)?;
+            let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            let mut pass = Pass::new(self, source, primary, delivery);
+            pass.depth = depth;
+            pass.touched.extend(met);
+            pass.reconcile().await
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! `sync`: the pass alone.
+
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Outcome};
+use super::jobs::RunJob;
+use crate::model::job::SyncJob;
+
+impl RunJob for SyncJob {
+    async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let mut pass = engine.pass_over(&self.primary, Some(delivery))?;
+        pass.looks = self.looks;
+        pass.reconcile().await.map(Outcome::Done)
+    }
+}
