@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cursor::cursor;
 use super::{TableName, ViewName};
 
 /// An `audit` job: every item of every primary of a table is compared with its expected state.
@@ -18,41 +19,31 @@ pub struct Audit {
     pub cursor: AuditCursor,
 }
 
-/// How far an `audit` has come. A client sends none; a worker writes it into the message.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AuditCursor {
-    /// The part in progress.
-    #[serde(default)]
-    pub part: AuditPart,
-    /// Of the derived rows: the view of the target in progress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub view: Option<String>,
-    /// Where the next page begins: the service's continuation token, its partition key part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_pk: Option<String>,
-    /// The token's row key part, which the service may leave out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_rk: Option<String>,
-    /// Primaries looked at so far, absent ones with a footprint included.
-    #[serde(default)]
-    pub primaries: u64,
-    /// Derived rows checked against their owners so far.
-    #[serde(default)]
-    pub rows: u64,
-    /// Items mended so far.
-    #[serde(default)]
-    pub repaired: u64,
-    /// Primaries that could not be looked at or mended; a `sync` job of each was queued instead.
-    #[serde(default)]
-    pub failed: u64,
-    /// Items found wrong so far and not mended, by view; views without any are left out.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub drift: BTreeMap<String, u64>,
-    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
-    /// trusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<String>,
+cursor! {
+    /// How far an `audit` has come. A client sends none; a worker writes it into the message.
+    pub struct AuditCursor {
+        /// The part in progress.
+        #[serde(default)]
+        pub part: AuditPart,
+        /// Of the derived rows: the view of the target in progress.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub view: Option<String>,
+        /// Primaries looked at so far, absent ones with a footprint included.
+        #[serde(default)]
+        pub primaries: u64,
+        /// Derived rows checked against their owners so far.
+        #[serde(default)]
+        pub rows: u64,
+        /// Items mended so far.
+        #[serde(default)]
+        pub repaired: u64,
+        /// Primaries that could not be looked at or mended; a `sync` job of each was queued instead.
+        #[serde(default)]
+        pub failed: u64,
+        /// Items found wrong so far and not mended, by view; views without any are left out.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub drift: BTreeMap<String, u64>,
+    }
 }
 
 impl AuditCursor {

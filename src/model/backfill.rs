@@ -5,6 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cursor::cursor;
 use super::{TableName, ViewName};
 
 /// A `backfill` job: a `sync` of every primary of a table, with a look at each of its items.
@@ -34,29 +35,19 @@ impl fmt::Display for BackfillScope {
     }
 }
 
-/// How far a `backfill` has come. A client sends none; a worker writes it into the message.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BackfillCursor {
-    /// The part in progress.
-    #[serde(default)]
-    pub part: BackfillPart,
-    /// Where the next page of it begins: the service's continuation token, its partition key part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_pk: Option<String>,
-    /// The token's row key part, which the service may leave out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_rk: Option<String>,
-    /// Primaries brought in step so far.
-    #[serde(default)]
-    pub done: u64,
-    /// Primaries that could not be; a `sync` job of each was queued instead.
-    #[serde(default)]
-    pub failed: u64,
-    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
-    /// trusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<String>,
+cursor! {
+    /// How far a `backfill` has come. A client sends none; a worker writes it into the message.
+    pub struct BackfillCursor {
+        /// The part in progress.
+        #[serde(default)]
+        pub part: BackfillPart,
+        /// Primaries brought in step so far.
+        #[serde(default)]
+        pub done: u64,
+        /// Primaries that could not be; a `sync` job of each was queued instead.
+        #[serde(default)]
+        pub failed: u64,
+    }
 }
 
 /// Parts of a `backfill`, in order.

@@ -1,10 +1,9 @@
 //! A `carry` job: the range of entities to carry properties to, and the progress so far.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::claim::Reach;
+use super::cursor::cursor;
 use super::{EntityKey, ViewName};
 
 /// A `carry` job: the properties that a view keeps on the entities of a range are brought in step with the claims on
@@ -21,32 +20,22 @@ pub struct Carry {
     pub cursor: CarryCursor,
 }
 
-/// How far a `carry` has come. Written by workers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CarryCursor {
-    /// Where the next page begins: the service's continuation token, its partition key part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_pk: Option<String>,
-    /// The token's row key part, which the service may leave out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_rk: Option<String>,
-    /// Entities seen to so far.
-    #[serde(default)]
-    pub done: u64,
-    /// Entities that could not be written; a `sync` job of each was queued instead.
-    #[serde(default)]
-    pub failed: u64,
-    /// Entities that belong to another one as well, which keeps them.
-    #[serde(default)]
-    pub taken: u64,
-    /// One that does: its keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken_by: Option<(String, String)>,
-    /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
-    /// trusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<String>,
+cursor! {
+    /// How far a `carry` has come. Written by workers.
+    pub struct CarryCursor {
+        /// Entities seen to so far.
+        #[serde(default)]
+        pub done: u64,
+        /// Entities that could not be written; a `sync` job of each was queued instead.
+        #[serde(default)]
+        pub failed: u64,
+        /// Entities that belong to another one as well, which keeps them.
+        #[serde(default)]
+        pub taken: u64,
+        /// One that does: its keys.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub taken_by: Option<(String, String)>,
+    }
 }
 
 impl Carry {

@@ -1,12 +1,6 @@
 //! Cursors: how far a job about many has come, as its message carries it.
 
-use serde::Serialize;
-use serde_json::{Value, json};
-
-use super::audit::AuditCursor;
-use super::backfill::BackfillCursor;
-use super::carry::CarryCursor;
-use super::drop_table::DropTableCursor;
+use serde_json::Value;
 
 /// How far a job has come, with the seal of the worker that wrote it.
 pub trait JobCursor: Send {
@@ -20,25 +14,40 @@ pub trait JobCursor: Send {
     fn to_json(&self) -> Value;
 }
 
+/// A cursor: beside its own fields it has a place in a walk over a table, and a seal.
 macro_rules! cursor {
-    ($($type:ty),+) => { $(impl JobCursor for $type {
-        fn take_seal(&mut self) -> Option<String> {
-            self.seal.take()
+    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($fields)*
+            /// Where the next page begins: the service's continuation token, its partition key part.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub next_pk: Option<String>,
+            /// The token's row key part, which the service may leave out.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub next_rk: Option<String>,
+            /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
+            /// trusted.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub seal: Option<String>,
         }
-        fn has_begun(&self) -> bool {
-            is_begun(self)
-        }
-        fn restart(&mut self) {
-            *self = Self::default();
-        }
-        fn to_json(&self) -> Value {
-            json!(self)
-        }
-    })+ };
-}
 
-cursor!(BackfillCursor, AuditCursor, CarryCursor, DropTableCursor);
-
-fn is_begun<T: Default + PartialEq + Serialize>(cursor: &T) -> bool {
-    *cursor != T::default()
+        impl $crate::model::cursor::JobCursor for $name {
+            fn take_seal(&mut self) -> Option<String> {
+                self.seal.take()
+            }
+            fn has_begun(&self) -> bool {
+                *self != Self::default()
+            }
+            fn restart(&mut self) {
+                *self = Self::default();
+            }
+            fn to_json(&self) -> serde_json::Value {
+                serde_json::json!(self)
+            }
+        }
+    };
 }
+pub(super) use cursor;

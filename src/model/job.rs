@@ -23,7 +23,7 @@ use super::body::{BodyError, RawBody};
 use super::odata::ODataError;
 pub use super::stamp::{JobDigest, Stamp};
 use super::{EntityKey, TableName, limits};
-use object::{FlatObject, Unambiguous};
+use object::{FlatObject, Unambiguous, unrounded};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
@@ -124,6 +124,9 @@ pub enum JobError {
         "the message has {0} bytes; at most 49,152 (48 KiB) are allowed: stage what is large in a blob, or compress the message (gzip, then Base64)"
     )]
     TooLarge(usize),
+    /// An integer that would be rounded: its first characters.
+    #[error("the integer {0} has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string")]
+    Long(String),
     /// A version this program does not read.
     #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
     Version(String),
@@ -151,7 +154,7 @@ impl JobError {
     pub const fn is_undecodable(&self) -> bool {
         match self {
             Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
-            Self::TooLarge(_) | Self::Version(_) | Self::Op { .. } | Self::Field { .. } | Self::Entity(_) => false,
+            Self::TooLarge(_) | Self::Long(_) | Self::Version(_) | Self::Op { .. } | Self::Field { .. } | Self::Entity(_) => false,
         }
     }
 }
@@ -174,14 +177,15 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
         return Err(JobError::TooLarge(body.raw_bytes));
     }
     match serde_json::from_str(&body.text).map_err(|error| JobError::Json(error.to_string()))? {
-        Unambiguous(Value::Object(object)) => Ok(object),
+        Unambiguous(Value::Object(object)) => unrounded(&body.text).map(|()| object),
         Unambiguous(_) => Err(JobError::NotAnObject),
     }
 }
 
 /// The JSON of an entity that was staged, with no key twice either. Values that no property can have are not kept.
 pub fn staged_object(content: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
-    serde_json::from_slice(content).map(|FlatObject(object)| object)
+    let FlatObject(object) = serde_json::from_slice(content)?;
+    unrounded(&String::from_utf8_lossy(content)).map_err(serde::de::Error::custom).map(|()| object)
 }
 
 /// evenkeel's note in a message, where it has one that belongs to this message.
@@ -234,6 +238,15 @@ mod tests {
         assert_eq!(envelope.job.op(), "sync");
         assert_eq!(envelope.id.as_deref(), Some("a"));
         assert_eq!(envelope.unknown_fields, 1);
+    }
+
+    #[test]
+    fn an_integer_that_would_be_rounded_is_refused_in_a_message_and_in_a_staged_entity() {
+        let message = r#"{"op": "put", "table": "T", "entity": {"PartitionKey": "p", "RowKey": "r", "N": 99999999999999999999}}"#;
+        let error = decode(message).unwrap_err();
+        assert_eq!((&error, error.is_undecodable()), (&JobError::Long("99999999999999999999".to_owned()), false));
+        let error = staged_object(br#"{"N": -9223372036854775809}"#).unwrap_err().to_string();
+        assert!(error.contains("-9223372036854775809 has more than 64 bits"), "{error}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
     let mut memory = match lease.hold(engine.memory.take(MemoryShare::Messages, weight)).await {
         Hold::Finished(memory) => memory,
         Hold::Lost | Hold::Over => {
-            tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended while it waited for memory; it comes again");
+            tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
             Tally::add(&engine.tally.lost);
             return;
         }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use super::JobError;
 use crate::model::limits;
 
 /// Longest part of a key that an error shows, in characters.
@@ -51,10 +52,6 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
         Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
@@ -154,10 +151,6 @@ impl<'de> Visitor<'de> for PlainReader {
         Reader.visit_str(value)
     }
 
-    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
-        Reader.visit_string(value)
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Value::Array(Vec::new()))
@@ -167,6 +160,31 @@ impl<'de> Visitor<'de> for PlainReader {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Value::Object(Map::new()))
     }
+}
+
+/// Refuses integers beyond 64 bits, which a reader of JSON takes for Doubles and rounds, in JSON that can be read.
+pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
+    let mut rest = json;
+    while let Some(at) = rest.find(|c: char| matches!(c, '"' | '-') || c.is_ascii_digit()) {
+        rest = &rest[at..];
+        if let Some(text) = rest.strip_prefix('"') {
+            let mut escaped = false;
+            let end = text.find(|c: char| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            rest = end.map_or("", |end| &text[end + 1..]);
+            continue;
+        }
+        let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.eE".contains(c));
+        let number = &rest[..rest.len() - after.len()];
+        if !number.contains(['.', 'e', 'E']) && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+            return Err(JobError::Long(number.chars().take(40).collect()));
+        }
+        rest = after;
+    }
+    Ok(())
 }
 
 fn twice<E: Error>(key: &str) -> E {
@@ -202,6 +220,21 @@ mod tests {
             if let Ok(value) = read(&text) {
                 proptest::prop_assert_eq!(value, serde_json::from_str::<Value>(&text).unwrap());
             }
+        }
+    }
+
+    #[test]
+    fn an_integer_beyond_64_bits_is_found_and_nothing_else() {
+        for (json, found) in [
+            (r#"{"N": 99999999999999999999}"#, Some("99999999999999999999")),
+            (r#"{"a":["\\",-9223372036854775809]}"#, Some("-9223372036854775809")),
+            ("18446744073709551616", Some("18446744073709551616")),
+            (r#"{"a":18446744073709551615,"b":-9223372036854775808,"c":1e20,"d":99999999999999999999.0,"e":-0}"#, None),
+            (r#"{"a":"99999999999999999999","b\"99999999999999999999":"\\\"99999999999999999999é"}"#, None),
+        ] {
+            serde_json::from_str::<Value>(json).unwrap();
+            let long = unrounded(json).err().map(|error| error.to_string());
+            assert_eq!(long.as_deref().and_then(|text| text.split(' ').nth(2)), found, "{json}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The operations that a message can ask for: for each the fields that the message carries, the job that they make, and what others need to know of it.
+//! The operations of messages: for each its fields in a message, its job, and the job's subject, effect and cursor.
 //! One file per operation, and one line in the list of `operations!`.
 
 mod archive;
@@ -32,17 +32,17 @@ use crate::model::cursor::JobCursor;
 use crate::model::drop_table::DropTable;
 use crate::model::{ETag, EntityKey, TableName, ViewName};
 
-/// An operation, as far as it is known without its data.
+/// A job, regardless of its operation.
 pub trait Operation {
-    /// What it is about.
+    /// Its subject.
     fn subject(&self) -> Subject<'_>;
 
-    /// How far it has come, where it is about many.
+    /// Its cursor, where its subject is many entities.
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
         None
     }
 
-    /// How far a walk over a whole table is, as a cursor tells it.
+    /// Progress of a walk over a whole table, from a cursor.
     fn walked(&self, _: &Value) -> Option<Walked> {
         None
     }
@@ -52,7 +52,7 @@ pub trait Operation {
         false
     }
 
-    /// Whether another run of its like does for it as well.
+    /// Whether a run of an equal job serves it as well.
     fn folds(&self) -> bool {
         false
     }
@@ -63,16 +63,16 @@ pub trait Operation {
     }
 }
 
-/// What a job is about.
+/// Subject of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject<'a> {
     /// A primary.
     Primary(&'a TableName, &'a EntityKey),
-    /// A primary, and where it is moved.
+    /// A primary, and its address after a move.
     Moved(&'a Primary, &'a Primary),
-    /// A primary that goes into this archive.
+    /// A primary, and its archive.
     Archived(&'a ViewName, &'a EntityKey),
-    /// A primary that comes back out of this archive.
+    /// An archived primary, and its archive.
     Restored(&'a ViewName, &'a EntityKey),
     /// Every primary of a table.
     Table(&'a TableName),
@@ -85,7 +85,7 @@ pub enum Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The key of the one primary that it is; `None` of many.
+    /// The key of a single primary; `None` for many.
     pub const fn key(self) -> Option<&'a EntityKey> {
         match self {
             Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
@@ -95,16 +95,16 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What a job does to primaries.
+/// Effect of a job on primaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: it writes what is derived from them.
+    /// None: derived items alone are written.
     Derives,
-    /// It writes them; what it writes is with it alone, or with the one that it takes away.
+    /// They are written, from content that would be lost with the job.
     Writes,
-    /// It deletes them.
+    /// They are deleted.
     Deletes,
-    /// It drops them with their table, and all that was derived from them.
+    /// They are dropped with their table and every derived item.
     Drops,
 }
 
@@ -112,7 +112,7 @@ pub enum Effect {
 pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     /// The operation, as `op` spells it.
     const OP: &'static str;
-    /// What it does to primaries.
+    /// Its effect on primaries.
     const EFFECT: Effect;
     /// The operation with its fields checked.
     type Job;
@@ -146,14 +146,14 @@ macro_rules! operations {
                 }
             }
 
-            /// What it does to primaries.
+            /// Its effect on primaries.
             pub const fn effect(&self) -> Effect {
                 match self {
                     $(Self::$variant(_) => $module::$fields::EFFECT,)*
                 }
             }
 
-            /// The job as any other.
+            /// The job, regardless of its operation.
             pub fn operation(&self) -> &dyn Operation {
                 match self {
                     $(Self::$variant(job) => {
