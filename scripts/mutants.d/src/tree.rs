@@ -1,5 +1,6 @@
 //! A copy of the tracked files, in which sources are rewritten.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,14 +17,33 @@ pub fn folder(root: &Path) -> PathBuf {
     root.join("target/mutants/tree")
 }
 
-/// Copies those of the tracked files that are wanted.
+/// Copies those of the tracked files that are wanted. Sources that an earlier run has left and that are gone since go as well.
 pub fn copy(root: &Path, tree: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("git ls-files")?;
     ensure!(listed.status.success(), "git ls-files failed");
-    for path in String::from_utf8(listed.stdout)?.split('\0').filter(|path| !path.is_empty() && wanted(path)) {
+    let listed = String::from_utf8(listed.stdout)?;
+    let tracked: HashSet<&str> = listed.split('\0').filter(|path| root.join(path).is_file()).collect();
+    for folder in ["src", "tests", "benches"] {
+        remove_untracked(tree, &tree.join(folder), &|path| wanted(path) && !tracked.contains(path))?;
+    }
+    for path in listed.split('\0').filter(|path| !path.is_empty() && wanted(path)) {
         let from = root.join(path);
         if from.is_file() {
             write(&tree.join(path), &std::fs::read(&from).with_context(|| path.to_owned())?)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_untracked(tree: &Path, folder: &Path, untracked: &impl Fn(&str) -> bool) -> Result<()> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.strip_prefix(tree)?.to_string_lossy().into_owned();
+        if path.is_dir() {
+            remove_untracked(tree, &path, untracked)?;
+        } else if untracked(&name) {
+            std::fs::remove_file(&path).with_context(|| name)?;
         }
     }
     Ok(())
