@@ -161,6 +161,9 @@ fn storm(mut site: Site, seed: u64) {
         });
         assert!(kills.are_over());
         if let Place::Azurite(azurite) = &mut site.place {
+            // Asked to end it saves, and yet once it seems to have come back without all that it had acknowledged since its start. It saves by
+            // itself every five seconds as well.
+            thread::sleep(Duration::from_secs(7));
             azurite.stop();
             azurite.restart();
         }
