@@ -20,8 +20,7 @@ pub(super) enum Blame {
 /// Attributes the failure of a transaction of `count` operations.
 pub(super) fn blame(error: &StoreError, count: usize) -> Blame {
     match error.class {
-        class if class.is_transient() => Blame::Everybody,
-        ErrorClass::NotFound(Missing::Container) => Blame::Everybody,
+        class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => Blame::Everybody,
         // A signature may allow some operations and not others, and the service checks it before it looks at any.
         ErrorClass::Unauthorised => Blame::Unknown,
         _ => error.index.filter(|index| *index < count).map_or(Blame::Unknown, Blame::One),

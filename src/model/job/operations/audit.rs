@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use serde_json::Value;
 
 use super::{Effect, JobFields, Operation, Subject, Walked, table};
