@@ -64,7 +64,7 @@ fn what_comes_from_data_is_text_on_every_page() {
         let page = api.get(path).body;
         assert!(!page.contains("<script>") && !page.contains("\"'\"") && page.contains("evenkeel"), "{path}: {page}");
     }
-    says(&api.get("/poison").body, &["&lt;script&gt;alert(1)&lt;/script&gt;", "Nowhere"]);
+    says(&api.get("/poison").body, &["&#60;script&#62;alert(1)&#60;/script&#62;", "Nowhere"]);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     api.place.run(&["submit", &twin.to_string()]).success();
     until("the second is poisoned", || api.get("/").body.contains("Stuck: 1 poisoned"));
     let page = api.get("/poison").body;
-    says(&page, &["permanent", "Employees(&quot;Sales&quot;, &quot;1&quot;)", "Sign in</a> to requeue"]);
+    says(&page, &["permanent", "Employees(&#34;Sales&#34;, &#34;1&#34;)", "Sign in</a> to requeue"]);
     assert!(!page.contains("<button>Requeue"), "nothing is offered that would be refused");
 
     let browser = signed_in(&api);

@@ -23,7 +23,7 @@ use axum::routing::{get, post};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use entity::{EntityReport, FootprintReport, look};
+pub(crate) use entity::{EntityReport, look};
 pub(crate) use jobs::ending;
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;

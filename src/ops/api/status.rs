@@ -60,6 +60,13 @@ pub(crate) struct Task {
     pub(crate) last_seconds_ago: Option<f64>,
 }
 
+impl Task {
+    /// Whether it is as it should be.
+    pub(crate) fn is_well(&self) -> bool {
+        matches!(self.state, "receiving" | "running" | "serving" | "idle")
+    }
+}
+
 /// Which queue.
 #[derive(Debug, Deserialize)]
 pub(super) struct OfQueue {

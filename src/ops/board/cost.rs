@@ -30,6 +30,13 @@ pub struct Costs {
     pub services: Vec<ServiceCost>,
 }
 
+impl Costs {
+    /// Requests to all services since the program started.
+    pub fn requests(&self) -> u64 {
+        self.services.iter().map(|service| service.requests).sum()
+    }
+}
+
 /// Cost of the requests to one service.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "service_cost")]

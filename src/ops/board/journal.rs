@@ -77,6 +77,13 @@ pub struct JobRecord {
     pub traceparent: Option<String>,
 }
 
+impl JobRecord {
+    /// Its entity, where it is about one: table, PartitionKey and RowKey.
+    pub fn key(&self) -> Option<[&str; 3]> {
+        Some([self.table.as_deref()?, self.pk.as_deref()?, self.rk.as_deref()?])
+    }
+}
+
 /// One request to a store.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "step")]

@@ -4,8 +4,8 @@ use axum::Extension;
 use axum::extract::{Form, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
+use url::form_urlencoded;
 
-use super::html::Query;
 use super::layout;
 use super::poison::Meant;
 use crate::ops::api::poison::{Change, Selection, change};
@@ -73,8 +73,9 @@ pub(super) async fn reconcile(
     match sent {
         Err(problem) => layout::problem("/entity", &problem, visitor),
         Ok(sent) => {
-            Redirect::to(&format!("/entity?table={}&pk={}&rk={}&queued={}", Query(&table), Query(&pk), Query(&rk), Query(&sent.message_id)))
-                .into_response()
+            let fields = [("table", &table), ("pk", &pk), ("rk", &rk), ("queued", &sent.message_id)];
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+            Redirect::to(&format!("/entity?{query}")).into_response()
         }
     }
 }

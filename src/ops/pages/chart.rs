@@ -5,8 +5,10 @@
 
 use std::fmt::Write as _;
 
-use super::html::Text;
-use super::words;
+use askama::Template;
+use serde_json::{Value, json};
+
+use super::words::Measure as _;
 use crate::ops::board::{SLOT, SLOTS};
 
 /// Inner size, in the units of the view box, which is stretched to the place that there is.
@@ -15,81 +17,68 @@ const HEIGHT: f64 = 100.0;
 /// Spans that a chart shows, in slots: the shortest that has all there is.
 const SPANS: [usize; 5] = [30, 60, 90, 180, SLOTS];
 
+/// A value for each slot, oldest first; nothing where it was not measured.
+pub(super) type Values = Vec<Option<f64>>;
+
 /// A chart of the last hour.
+#[derive(Template)]
+#[template(path = "chart.html")]
 pub(super) struct Chart<'a> {
     /// Its title.
     pub(super) title: &'a str,
     /// The unit of its values.
     pub(super) unit: &'a str,
-    /// Its lines: name, class of colour, and a value for each slot, oldest first; nothing where it was not measured.
-    pub(super) lines: Vec<(&'a str, &'a str, Vec<Option<f64>>)>,
+    /// Its lines: name, class of colour, and values.
+    pub(super) lines: Vec<(&'a str, &'a str, Values)>,
 }
 
 impl Chart<'_> {
-    /// The chart as HTML.
-    pub(super) fn html(&self) -> String {
-        let values = || self.lines.iter().flat_map(|(_, _, values)| values.iter().flatten().copied());
-        let top = ceiling(values().fold(0.0, f64::max));
-        let span = span(self.lines.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0));
-        let (mut paths, mut keys, mut data) = (String::new(), String::new(), Vec::new());
-        for (position, (name, class, values)) in self.lines.iter().enumerate() {
-            // A line that is zero all the time would only hide the others on the ground line.
-            let nothing = position > 0 && values.iter().flatten().all(|value| *value <= 0.0);
-            if position == 0 {
-                let _ = write!(paths, "<path class=\"area {class}\" d=\"{}\"/>", path(values, top, span, Shape::Area));
-            }
-            if !nothing {
-                let _ = write!(paths, "<path class=\"line {class}\" d=\"{}\"/>", path(values, top, span, Shape::Line));
-            }
-            let last = values.iter().rev().find_map(|value| *value);
-            let _ = write!(
-                keys,
-                "<li><span class=\"key {class}\"></span>{} <b>{}</b></li>",
-                Text(name),
-                words::or_dash(last, |value| self.shown(value))
-            );
-            let rounded: Vec<_> = values.iter().map(|value| value.map(|value| (value * 1_000.0).round() / 1_000.0)).collect();
-            data.push(serde_json::json!({"name": name, "values": rounded}));
-        }
-        let summary: Vec<String> = self
-            .lines
-            .iter()
-            .map(|(name, _, values)| format!("{name} {}", words::or_dash(values.iter().rev().find_map(|v| *v), |value| self.shown(value))))
-            .collect();
-        let minutes = span as u64 * SLOT.as_secs() / 60;
-        format!(
-            "<figure class=\"chart\" tabindex=\"0\" role=\"group\" aria-label=\"{title}: arrow keys tell values\" data-unit=\"{unit}\" data-span=\"{span}\" data-values=\"{data}\">\
-             <figcaption>{title} <small>{unit}</small></figcaption>\
-             <div class=\"plot\"><span class=\"top\" aria-hidden=\"true\">{top}</span>\
-             <svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{title} over {minutes} minutes, in {unit}; now {summary}\">\
-             <path class=\"grid\" d=\"M0 0H1000M0 50H1000M0 100H1000\"/>{paths}<path class=\"cursor\" d=\"M0 0V100\" visibility=\"hidden\"/></svg></div>\
-             <div class=\"axis\" aria-hidden=\"true\"><span>{from} ago</span><span>now</span></div><ul class=\"keys\">{keys}</ul><output></output></figure>",
-            unit = Text(self.unit),
-            title = Text(self.title),
-            data = Text(serde_json::Value::from(data)),
-            summary = Text(summary.join(", ")),
-            top = Text(self.shown(top)),
-            from = if minutes == 60 { "1 h".to_owned() } else { format!("{minutes} min") },
-        )
+    fn top(&self) -> f64 {
+        ceiling(self.lines.iter().flat_map(|(_, _, values)| values.iter().flatten().copied()).fold(0.0, f64::max))
     }
 
-    fn shown(&self, value: f64) -> String {
+    fn span(&self) -> usize {
+        span(self.lines.iter().map(|(_, _, values)| values.len()).max().unwrap_or(0))
+    }
+
+    /// The values as JSON, for the script.
+    fn data(&self) -> Value {
+        let rounded =
+            |values: &Values| -> Values { values.iter().map(|value| value.map(|value| (value * 1_000.0).round() / 1_000.0)).collect() };
+        self.lines.iter().map(|(name, _, values)| json!({"name": name, "values": rounded(values)})).collect()
+    }
+
+    fn shown(&self, value: Option<f64>) -> String {
         match self.unit {
-            "seconds" => words::seconds(value),
-            _ => words::rate(value),
+            "seconds" => value.seconds(),
+            _ => value.rate(),
         }
     }
 }
 
+fn last(values: &[Option<f64>]) -> Option<f64> {
+    values.iter().rev().find_map(|value| *value)
+}
+
+/// Whether there is nothing but zero: such a line would only hide the others on the ground line.
+fn flat(values: &[Option<f64>]) -> bool {
+    values.iter().flatten().all(|value| *value <= 0.0)
+}
+
+fn minutes(slots: usize) -> u64 {
+    slots as u64 * SLOT.as_secs() / 60
+}
+
 /// A line without anything around it, beside a figure that says the value.
-pub(super) fn spark(values: &[Option<f64>]) -> String {
-    let top = ceiling(values.iter().flatten().copied().fold(0.0, f64::max));
-    let span = values.len().max(2);
-    format!(
-        "<svg class=\"spark\" viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><path class=\"area calm\" d=\"{}\"/><path class=\"line calm\" d=\"{}\"/></svg>",
-        path(values, top, span, Shape::Area),
-        path(values, top, span, Shape::Line)
-    )
+#[derive(Template)]
+#[template(path = "spark.html")]
+pub(super) struct Spark(pub(super) Values);
+
+impl Spark {
+    fn path(&self, shape: Shape) -> String {
+        let top = ceiling(self.0.iter().flatten().copied().fold(0.0, f64::max));
+        path(&self.0, top, self.0.len().max(2), shape)
+    }
 }
 
 fn span(slots: usize) -> usize {
@@ -177,7 +166,7 @@ mod tests {
     #[test]
     fn its_values_and_its_summary_are_text() {
         let chart = Chart { title: "a<b", unit: "jobs/s", lines: vec![("\"x", "good", vec![Some(0.25)])] };
-        let html = chart.html();
-        assert!(html.contains("a&lt;b") && !html.contains("a<b") && html.contains("&quot;values&quot;:[0.25]"), "{html}");
+        let html = chart.to_string();
+        assert!(html.contains("a&#60;b") && !html.contains("a<b") && html.contains("&#34;values&#34;:[0.25]"), "{html}");
     }
 }

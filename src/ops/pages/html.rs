@@ -1,61 +1,42 @@
-//! Text in pages and in addresses. Pure.
+//! Text in templates. Pure.
 
-use std::fmt::{self, Display, Write};
+use std::borrow::Cow;
+use std::fmt::{self, Write};
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use askama::filters::{Escaper, Html};
 
 use crate::model::unprintable::is_unprintable;
 
-/// A text for a page, between tags or in a quoted attribute: characters with a meaning in HTML are escaped, and so are
-/// characters that turn the direction of writing, or are not seen.
-pub(super) struct Text<T>(pub(super) T);
+/// The escaper of all templates (`askama.toml`): askama's own for HTML. Characters that turn the direction of writing,
+/// or are not seen, are replaced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Visible;
 
-impl<T: Display> Display for Text<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaping(f), "{}", self.0)
-    }
-}
-
-struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
-
-impl Write for Escaping<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for character in text.chars() {
-            match character {
-                '&' => self.0.write_str("&amp;")?,
-                '<' => self.0.write_str("&lt;")?,
-                '>' => self.0.write_str("&gt;")?,
-                '"' => self.0.write_str("&quot;")?,
-                '\'' => self.0.write_str("&#39;")?,
-                '\n' => self.0.write_char('\n')?,
-                hidden if is_unprintable(hidden) => self.0.write_char('\u{fffd}')?,
-                other => self.0.write_char(other)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A text as part of a query: all but letters and digits as %XX.
-pub(super) struct Query<'a>(pub(super) &'a str);
-
-/// All but letters, digits and RFC 3986's unreserved marks, the tilde excepted.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
-
-impl Display for Query<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        utf8_percent_encode(self.0, QUERY).fmt(f)
+impl Escaper for Visible {
+    fn write_escaped_str<W: Write>(&self, dest: W, text: &str) -> fmt::Result {
+        let hidden = |character| character != '\n' && is_unprintable(character);
+        let seen = if text.contains(hidden) { Cow::Owned(text.replace(hidden, "\u{fffd}")) } else { Cow::Borrowed(text) };
+        Html.write_escaped_str(dest, &seen)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use askama::Template;
+
+    #[derive(Template)]
+    #[template(source = "<a title=\"{{ text }}\" href=\"/?a={{ text|urlencode_strict }}\">{{ text }}</a>", ext = "html")]
+    struct Anchor<'a> {
+        text: &'a str,
+    }
 
     #[test]
     fn a_text_stays_a_text_wherever_it_is_put() {
-        assert_eq!(Text("<script>alert('1')</script>&\"").to_string(), "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;");
-        assert_eq!(Text("한\u{202e}x\u{7}\ny\u{200f}").to_string(), "한\u{fffd}x\u{fffd}\ny\u{fffd}");
-        assert_eq!(Query("a b/한&=").to_string(), "a%20b%2F%ED%95%9C%26%3D");
+        let text = "<script>alert('1')</script>&\"";
+        let escaped = "&#60;script&#62;alert(&#39;1&#39;)&#60;/script&#62;&#38;&#34;";
+        let part = "%3Cscript%3Ealert%28%271%27%29%3C%2Fscript%3E%26%22";
+        assert_eq!(Anchor { text }.to_string(), format!("<a title=\"{escaped}\" href=\"/?a={part}\">{escaped}</a>"));
+        let seen = Anchor { text: "한\u{202e}x\u{7}\ny\u{200f}" }.to_string();
+        assert!(seen.ends_with(">한\u{fffd}x\u{fffd}\ny\u{fffd}</a>"), "{seen}");
     }
 }

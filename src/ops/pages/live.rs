@@ -91,7 +91,7 @@ impl Live {
         match charts.as_ref() {
             Some((made, html)) if *made == slot => Arc::clone(html),
             _ => {
-                let html: Arc<str> = all_charts(&self.api.board).into();
+                let html: Arc<str> = all_charts(&self.api.board).to_string().into();
                 // Sampled a moment after the slot began: kept once that has surely happened.
                 let fresh = self.api.board.kept().0.is_some_and(|ago| ago < SLOT / 2);
                 *charts = fresh.then(|| (slot, Arc::clone(&html)));

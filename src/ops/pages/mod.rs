@@ -8,8 +8,9 @@
 //!   POST /poison/…  /entity/reconcile  /system/log   changes, then a redirect to the changed thing
 //! ```
 //!
-//! Everything a page needs comes from this server: one style sheet and one script, embedded. All text from data
-//! goes through `html::Text`: nothing else puts text into a page. The length of a page is bounded for any amount of data.
+//! Everything a page needs comes from this server: one style sheet and one script, embedded. The pages are templates
+//! (`templates/`), compiled into the program: all text from data is escaped there by `html::Visible`, and nothing else
+//! puts text into a page. The length of a page is bounded for any amount of data.
 
 mod change;
 mod chart;

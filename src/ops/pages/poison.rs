@@ -1,16 +1,16 @@
 //! The dead letters, and the question before something is done to them.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
+use askama::Template;
 use axum::Extension;
 use axum::extract::{Query, RawQuery, State};
 use axum::response::Response;
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::html::{Query as Part, Text};
-use super::layout::{self, Page};
-use super::words;
+use super::words::Counted as _;
+use super::{layout, words};
 use crate::ops::api::poison::{Poison, Poisoned, Shown, front, off_the_runtime};
 use crate::ops::api::{Api, Problem};
 use crate::ops::guard::Visitor;
@@ -62,163 +62,53 @@ impl Meant {
     }
 }
 
+#[derive(Template)]
+#[template(path = "poison.html")]
+struct PoisonPage {
+    asked: Asked,
+    queues: Vec<String>,
+    poison: Poison,
+    visitor: Visitor,
+}
+
 pub(super) async fn page(State(api): State<Api>, Query(asked): Query<Asked>, Extension(visitor): Extension<Visitor>) -> Response {
     let shown = Shown { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
-    match drawn(&api, &shown, asked, visitor).await {
-        Err(problem) => layout::problem("/poison", &problem, visitor),
-        Ok(body) => Page { title: "Poison".to_owned(), place: "/poison", body }.answer(visitor),
-    }
+    let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
+    let drawn = async {
+        let body = PoisonPage { asked, queues, poison: front(&api, &shown).await?, visitor };
+        off_the_runtime(move || layout::page("Poison", "/poison", &body, visitor)).await
+    };
+    drawn.await.unwrap_or_else(|problem| layout::problem("/poison", &problem, visitor))
 }
 
-async fn drawn(api: &Api, shown: &Shown, asked: Asked, visitor: Visitor) -> Result<String, Problem> {
-    let poison = front(api, shown).await?;
-    let head = format!("<h1>Poison</h1>{}{}", said(&asked), form(api, &asked));
-    let list = off_the_runtime(move || list(&poison, &asked, visitor)).await?;
-    Ok(head + &list)
-}
-
-fn said(asked: &Asked) -> String {
-    let mut text = String::new();
-    for (count, verb) in [(asked.requeued, "requeued"), (asked.discarded, "discarded")] {
-        if let Some(count) = count {
-            let _ = write!(text, "<p class=\"note good\" role=\"status\">{} {verb}.</p>", words::grouped(count));
+impl Poisoned {
+    fn laid_out(&self) -> String {
+        match (&self.body, &self.body_blob) {
+            (_, Some(blob)) => format!("in the blob {blob}"),
+            (Value::Null, None) if self.body_cut => "left out: this page is full".to_owned(),
+            (Value::String(text), None) if self.body_cut => format!("{text}… (the rest is left out)"),
+            (Value::String(text), None) => text.clone(),
+            (value, None) => ShownBody::whole(value.clone()).laid_out(),
         }
     }
-    if let Some(failed) = asked.failed.filter(|failed| *failed > 0) {
-        let _ = write!(text, "<p class=\"note bad\" role=\"alert\">{} could not be handled: the log says why.</p>", words::grouped(failed));
+
+    /// The field `of`, PartitionKey and RowKey, where the body has them.
+    fn key(&self, of: &str) -> Option<[&str; 3]> {
+        let said = |name: &str| self.body.get(name)?.as_str();
+        let inner = |name: &str| self.body.get("entity")?.get(name)?.as_str();
+        Some([said(of)?, said("pk").or_else(|| inner("PartitionKey"))?, said("rk").or_else(|| inner("RowKey"))?])
     }
-    if asked.going_on.is_some() {
-        text.push_str("<p class=\"note\" role=\"status\">There are many: it goes on. Reload to see how far it is.</p>");
-    }
-    text
 }
 
-fn options(names: impl Iterator<Item = String>, selected: &str) -> String {
-    let option = |name: String| format!("<option{}>{}</option>", if name == selected { " selected" } else { "" }, Text(&name));
-    names.map(option).collect()
-}
-
-fn form(api: &Api, asked: &Asked) -> String {
-    format!(
-        "<form class=\"search\" method=\"get\" action=\"/poison\"><label>Queue <select name=\"queue\"><option value=\"\">every</option>{}</select></label>\
-         <label>Reason <select name=\"reason\"><option value=\"\">any</option>{}</select></label><button>Show</button></form>",
-        options(api.board.configured().iter().map(|queue| queue.name.to_string()), &asked.queue),
-        options(REASONS.iter().map(|reason| (*reason).to_owned()), &asked.reason)
-    )
-}
-
-fn list(poison: &Poison, asked: &Asked, visitor: Visitor) -> String {
-    let mut html = String::new();
-    if poison.messages.is_empty() {
-        html.push_str(if poison.complete { "<p>Nothing is poisoned.</p>" } else { "<p>Nothing at the front fits.</p>" });
-    }
-    if !poison.complete {
-        let _ = write!(
-            html,
-            "<p class=\"hint\">{} in all. A storage queue shows its first 32 messages only: when these are handled, the next come forward.</p>",
-            words::grouped(poison.total)
-        );
-    }
-    if poison.messages.is_empty() && poison.complete {
-        return html;
-    }
-    let fields = format!(
-        "<input type=\"hidden\" name=\"queue\" value=\"{}\"><input type=\"hidden\" name=\"reason\" value=\"{}\">",
-        Text(&asked.queue),
-        Text(&asked.reason)
-    );
-    if visitor.signed_in {
-        let all = if asked.queue.is_empty() && asked.reason.is_empty() { "all" } else { "all that fit" };
-        let ask = |what: &str, name: &str, class: &str| {
-            format!(
-                "<a class=\"button {class}\" href=\"/poison/ask?what={what}&amp;queue={}&amp;reason={}\">{name} {all}…</a>",
-                Part(&asked.queue),
-                Part(&asked.reason)
-            )
-        };
-        // Requeuing is done at once; discarding leads to a question first.
-        let _ = write!(
-            html,
-            "<form id=\"chosen\" class=\"actions bar\" method=\"post\" action=\"/poison/requeue\">{fields}<span data-chosen hidden></span>\
-             <button>Requeue selected</button> <button class=\"danger\" formmethod=\"get\" formaction=\"/poison/ask\" name=\"what\" value=\"discard\">Discard selected…</button> \
-             <span class=\"spread\"></span>{} {}</form>",
-            ask("requeue", "Requeue", "quiet"),
-            ask("discard", "Discard", "danger quiet")
-        );
-    } else if visitor.can_sign_in {
-        html.push_str("<p class=\"hint\"><a href=\"/login\">Sign in</a> to requeue or discard.</p>");
-    } else {
-        html.push_str("<p class=\"hint\">To requeue or discard here, set http.token_env; <code>evenkeel poison</code> does it on the command line.</p>");
-    }
-    let messages: String = poison.messages.iter().map(|message| card(message, visitor)).collect();
-    let _ = write!(html, "<ul class=\"cards\">{messages}</ul>");
-    html
-}
-
-fn card(message: &Poisoned, visitor: Visitor) -> String {
-    let body = match (&message.body, &message.body_blob) {
-        (_, Some(blob)) => format!("in the blob {blob}"),
-        (serde_json::Value::Null, None) if message.body_cut => "left out: this page is full".to_owned(),
-        (serde_json::Value::String(text), None) if message.body_cut => format!("{text}… (the rest is left out)"),
-        (serde_json::Value::String(text), None) => text.clone(),
-        (value, None) => ShownBody::whole(value.clone()).laid_out(),
-    };
-    let entity = |name: &str| message.body.get(name).and_then(serde_json::Value::as_str);
-    let inner = |name: &str| message.body.get("entity").and_then(|entity| entity.get(name)).and_then(serde_json::Value::as_str);
-    let (pk, rk) = (entity("pk").or_else(|| inner("PartitionKey")), entity("rk").or_else(|| inner("RowKey")));
-    let about = match (entity("table").or_else(|| entity("archive")), pk, rk) {
-        (Some(table), Some(pk), Some(rk)) => format!("{} / {} / {}", Text(table), Text(pk), Text(rk)),
-        _ => String::new(),
-    };
-    let link = match (entity("table"), pk, rk) {
-        (Some(table), Some(pk), Some(rk)) => {
-            format!(
-                "<a class=\"button quiet\" href=\"/entity?table={}&amp;pk={}&amp;rk={}\">Its entity</a>",
-                Part(table),
-                Part(pk),
-                Part(rk)
-            )
-        }
-        _ => String::new(),
-    };
-    let (tick, actions) = if visitor.signed_in {
-        let id = Text(&message.message_id);
-        (
-            format!("<input type=\"checkbox\" form=\"chosen\" name=\"id\" value=\"{id}\" aria-label=\"Select {id}\"> "),
-            format!(
-                "<form method=\"post\" action=\"/poison/requeue\"><input type=\"hidden\" name=\"queue\" value=\"{queue}\">\
-                 <input type=\"hidden\" name=\"id\" value=\"{id}\"><button>Requeue<span class=\"unseen\"> {id}</span></button></form>\
-                 <a class=\"button danger\" href=\"/poison/ask?what=discard&amp;queue={queue_part}&amp;id={id_part}\">Discard…<span class=\"unseen\"> {id}</span></a>",
-                queue = Text(&message.held_by),
-                queue_part = Part(&message.held_by),
-                id_part = Part(&message.message_id),
-            ),
-        )
-    } else {
-        (String::new(), String::new())
-    };
-    let facts = [
-        ("While", Text(if message.step.is_empty() { "unknown" } else { &message.step }).to_string()),
-        ("Deliveries", message.dequeue_count.to_string()),
-        ("First seen", format!("{} UTC", Text(words::moment(&message.first_enqueued)))),
-        ("Poisoned", format!("{} UTC", Text(words::moment(&message.at)))),
-        ("By", Text(if message.worker.is_empty() { "another program" } else { &message.worker }).to_string()),
-        ("Queue", Text(&message.queue).to_string()),
-        ("Message", format!("<code>{}</code>", Text(&message.message_id))),
-    ];
-    let facts = facts.map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>")).concat();
-    let own =
-        message.id.as_ref().map_or_else(String::new, |id| format!("<div><dt>Client's id</dt><dd><code>{}</code></dd></div>", Text(id)));
-    let copies = if message.copies > 1 { format!("<div><dt>Copies</dt><dd>{}</dd></div>", message.copies) } else { String::new() };
-    format!(
-        "<li class=\"card poisoned\"><h2>{tick}{op} {about} <span class=\"state bad\">{reason}</span></h2><p class=\"error\">{error}</p>\
-         <dl class=\"facts\">{facts}{own}{copies}</dl><details><summary>Body</summary><pre tabindex=\"0\">{body}</pre></details>\
-         <div class=\"actions\">{actions}{link}</div></li>",
-        op = Text(message.op.as_deref().unwrap_or("unknown")),
-        reason = message.reason,
-        error = Text(&message.error),
-        body = Text(body),
-    )
+#[derive(Template)]
+#[template(path = "ask.html")]
+struct Question {
+    meant: Meant,
+    verb: &'static str,
+    class: &'static str,
+    action: &'static str,
+    /// The messages, in words.
+    which: String,
 }
 
 /// Asks before something is done to many messages, or cannot be undone.
@@ -234,21 +124,8 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
         (0, _) => every(&api, &meant),
         (several, _) => format!("{several} messages"),
     };
-    let undone = if verb == "Discard" { "<p class=\"note bad\">This cannot be undone: their jobs will never be done.</p>" } else { "" };
-    let mut ids = String::new();
-    for id in &meant.ids {
-        let _ = write!(ids, "<input type=\"hidden\" name=\"id\" value=\"{}\">", Text(id));
-    }
-    let body = format!(
-        "<div class=\"narrow card\"><h1>{verb} {which}?</h1>{undone}<form method=\"post\" action=\"{action}\" class=\"actions\"><input type=\"hidden\" name=\"queue\" value=\"{}\">\
-         <input type=\"hidden\" name=\"reason\" value=\"{}\">{ids}<input type=\"hidden\" name=\"all\" value=\"{}\">\
-         <button class=\"{class}\">{verb}</button> <a class=\"button\" href=\"/poison\">Keep</a></form></div>",
-        Text(&meant.queue),
-        Text(&meant.reason),
-        meant.ids.is_empty(),
-        which = Text(which),
-    );
-    Page { title: format!("{verb}?"), place: "/poison", body }.answer(visitor)
+    let title = format!("{verb}?");
+    layout::page(&title, "/poison", &Question { meant, verb, class, action, which }, visitor)
 }
 
 /// All messages that a filter leaves, in words.
@@ -257,7 +134,7 @@ fn every(api: &Api, meant: &Meant) -> String {
     let why = if meant.reason.is_empty() { String::new() } else { format!(", poisoned for the reason “{}”", meant.reason) };
     let queues = api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
     let count: u64 = queues.filter_map(|queue| api.board.poisoned_of(&queue.name)).sum();
-    let count = if meant.reason.is_empty() { format!("all {} messages", words::grouped(count)) } else { "all messages".to_owned() };
+    let count = if meant.reason.is_empty() { format!("all {} messages", count.grouped()) } else { "all messages".to_owned() };
     format!("{count} {of}{why}")
 }
 
