@@ -143,9 +143,9 @@ impl Site {
         }
     }
 
-    /// Whether it is a document of a sink, which has no version.
-    pub const fn is_document(&self) -> bool {
-        matches!(self, Self::Document { .. })
+    /// Whether writes here can be conditional: a search index has no versions.
+    pub const fn is_conditional(&self) -> bool {
+        !matches!(self, Self::Document { .. })
     }
 }
 
@@ -169,6 +169,11 @@ impl ItemAddress {
     /// The address of all that lies at a site.
     pub const fn whole(view: ViewName, account: AccountName, site: Site) -> Self {
         Self { view, account, site, part: None }
+    }
+
+    /// Whether an item of another view can be replaced here in place: it is a whole row.
+    pub const fn is_replaceable(&self) -> bool {
+        self.part.is_none() && self.site.row().is_some()
     }
 
     /// The item of another owner at this site, under its view: to the same extent.

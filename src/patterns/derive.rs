@@ -11,7 +11,7 @@ use crate::model::job::Primary;
 use crate::model::large::{Folder, Pointer};
 use crate::model::sink::{self, FieldError};
 use crate::model::template::{RenderError, Template};
-use crate::model::{AccountName, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits};
+use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits, odata};
 
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,31 @@ pub enum Content {
     Properties(BTreeMap<String, EdmValue>),
     /// A document of a sink.
     Document(SinkDocument),
+}
+
+impl Content {
+    /// Whether only a run that brings the content can create it.
+    pub const fn is_supplied(&self) -> bool {
+        matches!(self, Self::Value(_))
+    }
+
+    /// Whether an item at this version, of this very content's view, need not be written again, where `listed` is the version in its
+    /// footprint. A row is always written, which fences off holders of an older state of the primary. A member says nothing of the
+    /// primary but that it belongs there, nor does a large value, and every removal of one is announced first: it is written only where
+    /// one was announced, or where it is to be brought up to date. So is a document of a sink, as its version is a hash of its
+    /// content: every write of another version is announced first.
+    pub fn stays_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
+        match self {
+            Self::Row(_) | Self::Properties(_) => false,
+            Self::Member | Self::Value(_) => listed == Some(etag),
+            Self::Document(document) => document.token() == *etag,
+        }
+    }
+
+    /// Whether properties that were found on another owner's entity differ from these.
+    pub fn is_overwritten_by(&self, found: &BTreeMap<String, EdmValue>) -> bool {
+        matches!(self, Self::Properties(values) if !odata::same_properties(found, values))
+    }
 }
 
 impl Item {

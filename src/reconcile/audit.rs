@@ -25,20 +25,18 @@ use serde_json::{Map, json};
 use super::dated;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
-use super::failure::storage;
+use super::items;
 use super::jobs::RunJob;
 use super::look::Look;
-use super::pass::Pass;
-use super::plan::Write;
+use super::reconciler::Reconciler;
 use super::records;
-use super::report::Ahead;
+use super::report::{Ahead, look_ahead, observe_ahead};
 use super::walk::{AT_ONCE, Place, Walk, place};
 use crate::catalog::{Form, Rows, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
-use crate::model::{AccountName, Comparison, ETag, EntityKey, Filter, ItemAddress, Site, ViewName};
-use crate::patterns::Content;
+use crate::model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
 
 /// Result of one part of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -264,8 +262,8 @@ impl Run<'_> {
     }
 
     async fn is_listed(&self, subject: &Subject) -> Result<bool, Failure> {
-        let mut pass = Pass::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
-        let seen = pass.observe().await?;
+        let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
+        let seen = reconciler.observe().await?;
         Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
@@ -302,8 +300,8 @@ impl Run<'_> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|subject| {
-                let pass = self.pass(&subject);
-                async move { (subject, pass.compare().await) }
+                let reconciler = self.pass(&subject);
+                async move { (subject, compare(reconciler).await) }
             })
             .collect();
         let looked: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
@@ -348,12 +346,12 @@ impl Run<'_> {
         }
     }
 
-    fn pass(&self, subject: &Subject) -> Pass<'_> {
+    fn pass(&self, subject: &Subject) -> Reconciler<'_> {
         let delivery = self.repair.then_some(self.walk.delivery);
-        let mut pass = Pass::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
-        pass.looks = Looks::Everything;
-        pass.touched.extend(subject.met.clone());
-        pass
+        let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
+        reconciler.pass.looks = Looks::Everything;
+        reconciler.pass.met.touched.extend(subject.met.clone());
+        reconciler
     }
 
     /// A primary with items that cannot be judged or mended for a reason of its own does not hold up the others.
@@ -396,65 +394,43 @@ struct Seen {
     behind: Vec<ItemAddress>,
 }
 
-impl Pass<'_> {
-    /// Compares the primary's items, with a look at each, with their expected state.
-    async fn compare(mut self) -> Result<Seen, Failure> {
-        // Read-only: the sink is asked for the document even while a write to it is announced.
-        self.delivery = None;
-        let seen = self.observe_ahead().await?;
-        if seen.is_derived() {
-            return Ok(Seen::default());
-        }
-        let Ahead { seen, received, plan } = self.look_ahead(seen).await?;
-        let half_way = seen.footprint.is_changing();
-        let of =
-            |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
-        let behind = seen.behind.iter().filter_map(of).collect();
-        let underived = (!self.underived.is_empty()).then(|| self.underived_failure());
-        // Consequences of claims still to be received are not findings of their own.
-        let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
-        if plan.settled || !self.has_views() {
-            return Ok(Seen { problems, half_way, underived, behind });
-        }
-        let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
-        for write in &plan.writes {
-            // A last writer's item is judged with the primary that has it.
-            let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != self.primary));
-            if write.over.is_none() {
-                problems.push((write.address.clone(), Problem::Missing));
-            } else if let (Content::Document(document), Some(Look::Says(found))) = (&write.content, seen.looks.get(&write.address)) {
-                if !document.is_said_by(found) {
-                    problems.push((write.address.clone(), Problem::Different));
-                }
-            } else if !others && self.says_otherwise(write, listed(&write.address)).await? {
+/// Compares the primary's items, with a look at each, with their expected state.
+async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
+    // Read-only: the sink is asked for the document even while a write to it is announced.
+    reconciler.pass.scope.delivery = None;
+    let seen = observe_ahead(&mut reconciler).await?;
+    if seen.is_derived() {
+        return Ok(Seen::default());
+    }
+    let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
+    let half_way = seen.footprint.is_changing();
+    let of = |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
+    let behind = seen.behind.iter().filter_map(of).collect();
+    let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
+    // Consequences of claims still to be received are not findings of their own.
+    let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
+    if plan.settled || !reconciler.pass.scope.has_views() {
+        return Ok(Seen { problems, half_way, underived, behind });
+    }
+    let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
+    for write in &plan.writes {
+        // A last writer's item is judged with the primary that has it.
+        let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.pass.scope.primary));
+        if write.over.is_none() {
+            problems.push((write.address.clone(), Problem::Missing));
+        } else if let Some(Look::Says(found)) = seen.looks.get(&write.address) {
+            if wanted.items.get(&write.address).is_none_or(|item| !item.is_said_by(found)) {
                 problems.push((write.address.clone(), Problem::Different));
             }
+        } else if !others && items::differs(&reconciler.pass.scope, write, listed(&write.address)).await? {
+            problems.push((write.address.clone(), Problem::Different));
         }
-        let there = plan.drops.iter().filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
-        problems.extend(there.map(|(address, _)| (address.clone(), Problem::Unwanted)));
-        // A dangling pointer: only a sender that has the value can restore it.
-        let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
-        problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
-        problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
-        Ok(Seen { problems, half_way, underived, behind })
     }
-
-    /// Whether the stored item differs from the planned write: a pass also writes items that are right already. `listed` is the ETag
-    /// under which the footprint has it.
-    async fn says_otherwise(&self, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
-        let (wanted, whole) = match &write.content {
-            Content::Row(entity) => (&entity.properties, true),
-            Content::Properties(values) => (values, false),
-            // A blob is not read again: a different ETag means another write.
-            Content::Value(_) => return Ok(write.over.as_ref() != listed),
-            // It is there: that is all there is to a member. A document was read when it was looked at.
-            Content::Member | Content::Document(_) => return Ok(false),
-        };
-        let Some((table, key)) = write.address.site.row() else { return Ok(false) };
-        let row = self.target(&write.address.account)?.tables.get(table, key, None).await;
-        let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
-        let Some(found) = row.map(|row| row.entity.properties) else { return Ok(true) };
-        let there = wanted.iter().all(|(name, value)| found.get(name) == Some(value));
-        Ok(!there || (whole && found.len() != wanted.len()))
-    }
+    let there = plan.drops.iter().filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
+    problems.extend(there.map(|(address, _)| (address.clone(), Problem::Unwanted)));
+    // A dangling pointer: only a sender that has the value can restore it.
+    let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
+    problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
+    problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
+    Ok(Seen { problems, half_way, underived, behind })
 }

@@ -22,7 +22,7 @@ use super::engine::{Engine, Unknown};
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::permanent;
 use super::jobs::RunJob;
-use super::pass::Pass;
+use super::reconciler::Reconciler;
 use super::walk::{AT_ONCE, Primaries, Walk};
 use crate::catalog::TableRef;
 use crate::model::EntityKey;
@@ -128,7 +128,7 @@ async fn bring_in_step(walk: &Walk<'_>, keys: Vec<EntityKey>, cursor: &mut Backf
 
 fn pass<'w>(walk: &'w Walk<'_>, key: EntityKey) -> BoxFuture<'w, (Primary, Result<Summary, Failure>)> {
     let primary = walk.primary(key);
-    let mut pass = Pass::new(walk.engine, walk.source, primary.clone(), Some(walk.delivery));
-    pass.looks = Looks::Everything;
-    Box::pin(async move { (primary, pass.reconcile().await) })
+    let mut reconciler = Reconciler::new(walk.engine, walk.source, primary.clone(), Some(walk.delivery));
+    reconciler.pass.looks = Looks::Everything;
+    Box::pin(async move { (primary, reconciler.reconcile().await) })
 }

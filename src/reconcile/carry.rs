@@ -20,19 +20,19 @@ use serde_json::{Map, json};
 
 use super::engine::{Engine, PART, Unknown};
 use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcome, Summary};
-use super::failure::{lost_race, permanent, storage};
+use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::group::bytes_of;
 use super::jobs::RunJob;
-use super::pass::{Pass, ROUNDS};
-use super::receive::Said;
+use super::reconciler::Reconciler;
+use super::scope::Said;
 use super::shared::operation;
 use super::walk::AT_ONCE;
 use crate::catalog::{TableRef, View};
 use crate::model::carry::{Carry, CarryCursor};
-use crate::model::claim::{self, Claim};
+use crate::model::claim::Claim;
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::job::Primary;
-use crate::model::{ETag, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, limits};
+use crate::model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, TableOperation};
 use crate::shared::{self, Becomes};
@@ -57,30 +57,6 @@ struct TakenRange {
 struct NoRange {
     view: ViewName,
     table: TableName,
-}
-
-impl Pass<'_> {
-    /// Queues the carrying of every claim among these items, each once.
-    pub(super) async fn queue_carries<'a>(&self, items: impl Iterator<Item = &'a ItemAddress>) -> Result<(), Failure> {
-        if planted(Bug::NothingCarried) {
-            return Ok(());
-        }
-        let claims = claim::table();
-        let mut messages = BTreeSet::new();
-        for address in items {
-            let Some(Part::Member(member)) = &address.part else { continue };
-            if address.site.row().is_some_and(|(table, _)| *table == claims)
-                && let Some(claim) = Claim::of(member)
-            {
-                messages.insert(Carry::message(&address.view, &claim.one, &claim.reach).to_string());
-            }
-        }
-        let Some(delivery) = self.delivery.filter(|_| !messages.is_empty()) else { return Ok(()) };
-        for message in messages {
-            self.engine.queue(&message, delivery, || format!("queueing what {} says to a range", self.primary)).await?;
-        }
-        Ok(())
-    }
 }
 
 impl RunJob for Carry {
@@ -280,9 +256,9 @@ impl Run<'_> {
         let keys = rows.iter().map(|row| row.entity.key.clone()).filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
             let primary = Primary { table: self.target.table.clone(), key: key.clone() };
-            let mut pass = Pass::new(self.engine, &self.target, primary, Some(self.delivery));
-            pass.said = Said::Known;
-            async move { (key, Box::pin(pass.reconcile()).await) }
+            let mut reconciler = Reconciler::new(self.engine, &self.target, primary, Some(self.delivery));
+            reconciler.pass.scope.said = Said::Known;
+            async move { (key, Box::pin(reconciler.reconcile()).await) }
         });
         let ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
         for (key, ended) in ended {

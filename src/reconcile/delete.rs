@@ -3,7 +3,7 @@
 //! Once: a primary that may have been created since the job was enqueued, or since a delete request of this run went
 //! unanswered, is left alone.
 
-use super::commit::{Change, Commit};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
@@ -16,27 +16,27 @@ use crate::ports::ClocksApart;
 impl RunJob for DeleteJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         engine.refuse_view_tables(&self.primary.table)?;
-        let mut pass = engine.pass(&self.primary, delivery)?;
+        let mut reconciler = engine.pass(&self.primary, delivery)?;
         // The version that this run asked to delete without an answer.
         let mut asked: Option<ETag> = None;
         loop {
-            pass.next_round()?;
-            let seen = pass.observe().await?;
+            reconciler.next_round()?;
+            let seen = reconciler.observe().await?;
             refuse_derived(&seen, &self.primary)?;
             let Some(row) = &seen.row else {
-                pass.settle_from(&seen).await?;
-                return Ok(Outcome::Done(pass.summary));
+                reconciler.settle_from(&seen).await?;
+                return Ok(Outcome::Done(reconciler.pass.summary));
             };
-            let apart = engine.clocks_apart(delivery, pass.source);
+            let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
             if let Some(reason) = unmet(row, self.if_match.as_ref(), asked.as_ref(), (delivery, apart))? {
-                pass.settle_from(&seen).await?;
-                return Ok(Outcome::Skipped { reason, summary: pass.summary });
+                reconciler.settle_from(&seen).await?;
+                return Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary });
             }
-            match pass.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
-                Commit::Closed => return Ok(Outcome::Done(pass.summary)),
+            match reconciler.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
+                Commit::Closed => return Ok(Outcome::Done(reconciler.pass.summary)),
                 Commit::Committed => {
-                    pass.settle().await?;
-                    return Ok(Outcome::Done(pass.summary));
+                    reconciler.settle().await?;
+                    return Ok(Outcome::Done(reconciler.pass.summary));
                 }
                 Commit::Unanswered => asked = Some(row.etag.clone()),
                 Commit::Lost => {}

@@ -6,12 +6,10 @@
 
 use bytes::Bytes;
 
-use super::commit::{Change, Commit};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::Failure;
-use super::failure::{lost_race, permanent, storage};
-use super::observation::Observation;
-use super::pass::ROUNDS;
+use super::failure::{ROUNDS, lost_race, permanent, storage};
 use crate::catalog::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 use crate::model::document::{self, PlaceError};
 use crate::model::large::{self, Folder};
@@ -120,11 +118,6 @@ impl<'e> Document<'e> {
 
     fn doing(&self, what: &str) -> String {
         format!("{what} the document of {} in archive {}", self.key, self.archive)
-    }
-
-    /// Reads the document, as something that nothing is derived from.
-    pub(super) async fn observe(&self) -> Result<Observation, Failure> {
-        Ok(Observation { row: self.read().await?, ..Observation::blank() })
     }
 
     /// Reads the document.

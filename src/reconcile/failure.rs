@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::execute::{Failure, FailureClass};
 use crate::ports::{ErrorClass, Missing, Service, StoreError};
 
+/// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
+pub(super) const ROUNDS: u32 = 5;
+
 /// Delay before work is tried again after its table, container or queue was found missing.
 const GONE: Duration = Duration::from_secs(10);
 

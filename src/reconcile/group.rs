@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use super::execute::{Action, Failure};
-use super::items::Deed;
-use super::pass::Pass;
-use super::plan::Plan;
+use super::execute::{Failure, ItemChange};
+use super::items::{self, ItemOperation};
+use super::scope::Scope;
 use super::shared::{Held, Prepared};
+use super::steps::Plan;
 use crate::model::{ETag, ItemAddress, Site, limits, odata};
 use crate::ports::TableOperation;
 use crate::shared::Ended;
@@ -31,7 +31,7 @@ pub(super) struct Group<'e> {
 /// Effect of an operation on an item.
 pub(super) struct Done {
     pub(super) address: ItemAddress,
-    pub(super) action: Action,
+    pub(super) change: ItemChange,
     /// The token of a part from then on; a row's ETag comes with the answer.
     pub(super) token: Option<ETag>,
 }
@@ -63,54 +63,55 @@ pub(super) fn bytes_of(operation: &TableOperation) -> usize {
     limits::OPERATION_OVERHEAD_BYTES + operation.entity().map_or(0, odata::encoded_len)
 }
 
-impl<'e> Pass<'e> {
-    /// The primary, by its operations, and own-partition items, as many as one transaction takes. `None` where a
-    /// document differs from the plan's view of it.
-    pub(super) async fn group(&mut self, own: Vec<TableOperation>, plan: &Plan) -> Result<Option<Group<'e>>, Failure> {
-        let mut group = Group::of(own);
-        let deeds: Vec<Deed<'_>> = Deed::of(plan).into_iter().filter(|deed| self.is_own_partition(deed.address())).collect();
-        let mut documents: BTreeMap<&Site, Vec<Deed<'_>>> = BTreeMap::new();
-        for deed in deeds.iter().filter(|deed| deed.address().part.is_some()) {
-            documents.entry(&deed.address().site).or_default().push(*deed);
-        }
-        // In their order, so that two that need the same turns never wait for each other.
-        for deeds in documents.into_values() {
-            if !self.add_document(&mut group, &deeds).await? {
-                return Ok(None);
-            }
-        }
-        for deed in deeds.into_iter().filter(|deed| deed.address().part.is_none()) {
-            if let Some(operation) = deed.operation() {
-                group.add(operation, vec![Done { address: deed.address().clone(), action: deed.action(), token: None }]);
-            }
-        }
-        Ok(Some(group))
+/// The primary, by its operations, and own-partition items, as many as one transaction takes. Otherwise the items of documents that differ
+/// from the plan's view of them.
+pub(super) async fn group<'e>(
+    scope: &Scope<'e>,
+    own: Vec<TableOperation>,
+    plan: &Plan,
+) -> Result<Result<Group<'e>, Vec<ItemAddress>>, Failure> {
+    let mut group = Group::of(own);
+    let items: Vec<ItemOperation<'_>> =
+        ItemOperation::of(plan).into_iter().filter(|operation| scope.is_own_partition(operation.address())).collect();
+    let mut documents: BTreeMap<&Site, Vec<ItemOperation<'_>>> = BTreeMap::new();
+    for operation in items.iter().filter(|operation| operation.address().part.is_some()) {
+        documents.entry(&operation.address().site).or_default().push(*operation);
     }
-
-    async fn add_document(&mut self, group: &mut Group<'e>, deeds: &[Deed<'_>]) -> Result<bool, Failure> {
-        let Some(first) = deeds.first() else { return Ok(true) };
-        let document = self.document(&first.address().account, &first.address().site)?;
-        group.turns.push(self.engine.turns.hold(document.turn()).await);
-        let changes: Vec<_> = deeds.iter().map(|deed| self.change(*deed)).collect();
-        let Prepared::Together { operation, ended } = document.prepare(&changes).await? else {
-            // It follows after the transaction, and takes its turn then.
-            drop(group.turns.pop());
-            return Ok(true);
-        };
-        let lost = deeds.iter().zip(&ended).filter(|(_, ended)| **ended == Ended::Lost);
-        let lost: Vec<ItemAddress> = lost.map(|(deed, _)| deed.address().clone()).collect();
+    // In their order, so that two that need the same turns never wait for each other.
+    for operations in documents.into_values() {
+        let lost = add_document(scope, &mut group, &operations).await?;
         if !lost.is_empty() {
-            self.touched.extend(lost);
-            return Ok(false);
+            return Ok(Err(lost));
         }
-        if let Some(operation) = operation {
-            let about = deeds.iter().zip(&changes).map(|(deed, change)| Done {
-                address: deed.address().clone(),
-                action: deed.action(),
-                token: change.write.token().cloned(),
-            });
-            group.add(operation, about.collect());
-        }
-        Ok(true)
     }
+    for operation in items.into_iter().filter(|operation| operation.address().part.is_none()) {
+        if let Some(on_row) = operation.on_row() {
+            group.add(on_row, vec![Done { address: operation.address().clone(), change: operation.done(), token: None }]);
+        }
+    }
+    Ok(Ok(group))
+}
+
+/// Adds the operations on parts of one document. Returns the items that it has otherwise than planned.
+async fn add_document<'e>(scope: &Scope<'e>, group: &mut Group<'e>, operations: &[ItemOperation<'_>]) -> Result<Vec<ItemAddress>, Failure> {
+    let Some(first) = operations.first() else { return Ok(Vec::new()) };
+    let document = items::document(scope, &first.address().account, &first.address().site)?;
+    group.turns.push(scope.engine.turns.hold(document.turn()).await);
+    let changes: Vec<_> = operations.iter().map(|operation| items::change(scope, *operation)).collect();
+    let Prepared::Together { operation: write, ended } = document.prepare(&changes).await? else {
+        // It follows after the transaction, and takes its turn then.
+        drop(group.turns.pop());
+        return Ok(Vec::new());
+    };
+    let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == Ended::Lost);
+    let lost: Vec<ItemAddress> = lost.map(|(operation, _)| operation.address().clone()).collect();
+    if let Some(write) = write.filter(|_| lost.is_empty()) {
+        let about = operations.iter().zip(&changes).map(|(operation, change)| Done {
+            address: operation.address().clone(),
+            change: operation.done(),
+            token: change.write.token().cloned(),
+        });
+        group.add(write, about.collect());
+    }
+    Ok(lost)
 }

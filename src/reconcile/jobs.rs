@@ -9,8 +9,10 @@ use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
 use super::memory::MemoryShare;
-use super::pass::Pass;
-use super::report::PlanReport;
+use super::queueing::look_again;
+use super::reconciler::Reconciler;
+use super::report::{PlanReport, report};
+use super::second_look;
 use crate::model::job::{Primary, each_operation};
 use crate::model::{ItemAddress, Job};
 
@@ -36,7 +38,7 @@ impl Execute for Engine {
         if wrote_nothing && delivery.dequeue_count > 1 {
             match work {
                 Work::Job(job) => self.look_again(job, delivery).await?,
-                Work::Recheck(recheck) => self.pass_over(&recheck.primary, Some(delivery))?.look_again().await?,
+                Work::Recheck(recheck) => look_again(&self.pass_over(&recheck.primary, Some(delivery))?.pass.scope).await?,
             }
         }
         ended
@@ -62,7 +64,9 @@ impl Engine {
 
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let job = match work {
-            Work::Recheck(recheck) => return self.pass_over(&recheck.primary, Some(delivery))?.recheck(recheck).await.map(Outcome::Done),
+            Work::Recheck(recheck) => {
+                return second_look::run(self.pass_over(&recheck.primary, Some(delivery))?, recheck).await.map(Outcome::Done);
+            }
             Work::Job(job) if job.key().is_some() => return self.run_job(job, delivery).await,
             Work::Job(job) => job,
         };
@@ -80,7 +84,7 @@ impl Engine {
     /// job may be about are looked at again when such requests can no longer arrive.
     async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
-            self.pass_over(&primary, Some(delivery))?.look_again().await?;
+            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope).await?;
         }
         Ok(())
     }
@@ -89,32 +93,32 @@ impl Engine {
 impl Engine {
     /// The plan of reconciling a primary now.
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {
-        match self.pass_over(primary, None)?.report().await {
+        match report(self.pass_over(primary, None)?).await {
             Ok(report) => Ok(report),
             Err(failure) => Err(dated::explained(self, &primary.table, failure).await),
         }
     }
 
     /// A pass over one primary on behalf of a delivery.
-    pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Pass<'e>, Failure> {
+    pub(super) fn pass<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Reconciler<'e>, Failure> {
         self.table(&primary.table)?;
         self.pass_over(primary, Some(delivery))
     }
 
     /// As [`pass`](Self::pass), also over an archived entity that has a document in the place of a row.
-    pub(super) fn pass_over<'e>(&'e self, primary: &Primary, delivery: Option<&'e Delivery>) -> Result<Pass<'e>, Failure> {
+    pub(super) fn pass_over<'e>(&'e self, primary: &Primary, delivery: Option<&'e Delivery>) -> Result<Reconciler<'e>, Failure> {
         let Some(filing) = self.catalog.filings.get(&primary.table) else {
             let source = self.table(&primary.table)?;
             self.check_key(source, &primary.key)?;
             let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-            return Ok(Pass::new(self, source, primary, delivery));
+            return Ok(Reconciler::new(self, source, primary, delivery));
         };
         let document = Document::filed(self, self.archive(&filing.archive)?, &primary.key)?;
         let primary = Primary { table: filing.table.table.clone(), key: primary.key.clone() };
-        let mut pass = Pass::new(self, &filing.table, primary, delivery);
-        pass.folder = document.folder();
-        pass.document = Some(document);
-        Ok(pass)
+        let mut reconciler = Reconciler::new(self, &filing.table, primary, delivery);
+        reconciler.pass.scope.folder = document.folder();
+        reconciler.pass.scope.document = Some(document);
+        Ok(reconciler)
     }
 
     /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and
@@ -132,10 +136,10 @@ impl Engine {
             }
             let source = self.table(&primary.table)?;
             let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-            let mut pass = Pass::new(self, source, primary, delivery);
-            pass.depth = depth;
-            pass.touched.extend(met);
-            pass.reconcile().await
+            let mut reconciler = Reconciler::new(self, source, primary, delivery);
+            reconciler.pass.scope.depth = depth;
+            reconciler.pass.met.touched.extend(met);
+            reconciler.reconcile().await
         })
     }
 }

@@ -25,7 +25,7 @@
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::commit::{Change, Commit};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};

@@ -155,7 +155,7 @@ impl MemoryBudget {
     /// As [`take`](Self::take), inside of a run, which must not have announced anything yet: the wait is no time of its own. A run
     /// that has a part of the share gets nothing more, and need not wait for it.
     pub(super) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
-        let Some(part) = part_of(share) else {
+        let Some(part) = part_of(share as usize) else {
             return MemoryGrant { share: Arc::clone(&self.shares[share as usize]), permit: None, part: None };
         };
         let mut grant = aside(self.take(share, bytes)).await;

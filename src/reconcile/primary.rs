@@ -1,15 +1,16 @@
 //! A primary's rows: the one place where it is read and where the operations that write it are made. All else sees one
 //! entity, whether it lies in one row or over several.
 
-use super::commit::Change;
+use super::change::Change;
 use super::engine::Engine;
 use super::execute::{Failure, FailureClass};
-use super::failure::{lost_race, permanent, storage};
-use super::pass::{Pass, ROUNDS};
+use super::failure::{ROUNDS, lost_race, permanent, storage};
+use super::scope::Scope;
 use crate::catalog::TableRef;
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EntityKey, Row, TableName};
-use crate::ports::TableOperation;
+use crate::planted::{Bug, planted};
+use crate::ports::{StoreError, TableOperation};
 use crate::wide::{self, ReadError, Rows};
 
 /// An entity is more than a row takes, and its table is not wide.
@@ -65,31 +66,48 @@ impl Engine {
     }
 }
 
-impl Pass<'_> {
-    /// The operations that write the primary as `change` says over the rows that were read, that of its first row before
-    /// the others. Checked against every limit.
-    pub(super) fn operations(&self, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
-        let step = || format!("writing the primary {}", self.primary);
-        if self.document.is_some() {
-            // A document can hold any entity that a row can, and is no part of a transaction.
-            return Ok(Vec::new());
-        }
-        let plain = change.operation();
-        let wide = self.engine.catalog.wide.contains(self.source);
-        match change.result() {
-            None if wide => Ok(rows.deletions(&plain)),
-            Some(entity) if wide => {
-                let token = || ETag::token(self.engine.chance.next_u64());
-                rows.operations(&plain, entity, token).map_err(|error| permanent(step(), error))
-            }
-            None => Ok(vec![plain]),
-            Some(entity) => match entity.check() {
-                Ok(_) => Ok(vec![plain]),
-                Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge { .. })) => {
-                    Err(permanent(step(), TooWide { table: self.source.table.clone(), source }))
-                }
-                Err(error) => Err(permanent(step(), error)),
-            },
-        }
+/// The operations that write the primary as `change` says over the rows that were read, that of its first row before
+/// the others. Checked against every limit.
+pub(super) fn operations(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
+    let step = || format!("writing the primary {}", scope.primary);
+    if scope.document.is_some() {
+        // A document can hold any entity that a row can, and is no part of a transaction.
+        return Ok(Vec::new());
     }
+    let plain = change.operation();
+    let wide = scope.engine.catalog.wide.contains(scope.source);
+    match change.result() {
+        None if wide => Ok(rows.deletions(&plain)),
+        Some(entity) if wide => {
+            let token = || ETag::token(scope.engine.chance.next_u64());
+            rows.operations(&plain, entity, token).map_err(|error| permanent(step(), error))
+        }
+        None => Ok(vec![plain]),
+        Some(entity) => match entity.check() {
+            Ok(_) => Ok(vec![plain]),
+            Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge { .. })) => {
+                Err(permanent(step(), TooWide { table: scope.source.table.clone(), source }))
+            }
+            Err(error) => Err(permanent(step(), error)),
+        },
+    }
+}
+
+/// Sends the operations that write a primary: one as it is, several as one transaction.
+pub(super) async fn send(scope: &Scope<'_>, operations: &[TableOperation]) -> Result<Result<Vec<Option<ETag>>, StoreError>, Failure> {
+    let (tables, table) = (scope.tables()?, &scope.source.table);
+    Ok(match operations {
+        rows if planted(Bug::RowsWrittenApart) => {
+            let mut etags = Vec::with_capacity(rows.len());
+            for row in rows {
+                match tables.apply(table, row).await {
+                    Ok(etag) => etags.push(etag),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            Ok(etags)
+        }
+        [alone] => tables.apply(table, alone).await.map(|etag| vec![etag]),
+        operations => tables.transact(table, &scope.primary.key.pk, operations).await,
+    })
 }

@@ -3,16 +3,18 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::commit::{Change, Commit};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::footprint::Settled;
 use super::jobs::RunJob;
 use super::observation::Observation;
-use super::pass::Pass;
-use super::spill::Step;
+use super::reconciler::Reconciler;
+use super::scope::Scope;
+use super::spill::{Spilling, Step, spilled_value};
 use super::staging::Staging;
+use super::value::refuse_foreign;
 use crate::model::filter::compare_values;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Primary, Put, PutMode, Stamp};
@@ -62,56 +64,56 @@ impl RunJob for Put {
 async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: &Delivery) -> Result<Outcome, Failure> {
     let primary = Primary { table: put.table.clone(), key: put.entity.key.clone() };
     engine.refuse_view_tables(&primary.table)?;
-    let mut pass = engine.pass(&primary, delivery)?;
+    let mut reconciler = engine.pass(&primary, delivery)?;
     let mut room: Option<Room> = None;
     loop {
-        pass.next_round()?;
-        let seen = pass.observe().await?;
+        reconciler.next_round()?;
+        let seen = reconciler.observe().await?;
         refuse_derived(&seen, &primary)?;
         room = room.filter(|room| seen.row.as_ref().is_some_and(|row| row.entity == room.left));
-        let judged = pass.judged(seen.row.as_ref(), put.condition.newer_by.as_deref()).await?;
+        let judged = judged(&reconciler.pass.scope, seen.row.as_ref(), put.condition.newer_by.as_deref()).await?;
         let change = match decided(staging, judged.as_deref(), room.as_ref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
                 if let (End::Mine, Some(row)) = (&end, &seen.row) {
-                    pass.bring_again(&seen, row, staging).await?;
+                    bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
                 // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
-                pass.settle_from(&seen).await?;
+                reconciler.settle_from(&seen).await?;
                 return match end {
-                    End::Mine => Ok(Outcome::Done(pass.summary)),
-                    End::Skip(reason) => Ok(Outcome::Skipped { reason, summary: pass.summary }),
+                    End::Mine => Ok(Outcome::Done(reconciler.pass.summary)),
+                    End::Skip(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
                     End::Never(failure) => Err(failure),
                 };
             }
         };
-        pass.refuse_foreign(change.sent())?;
+        refuse_foreign(&reconciler.pass.scope, change.sent())?;
         let change = match staging.values().await? {
-            Ok(values) => pass.take_out(change, values)?,
+            Ok(values) => reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?,
             Err(gone) => {
-                pass.settle_from(&seen).await?;
+                reconciler.settle_from(&seen).await?;
                 return match overtaken(seen.row.as_ref(), delivery) {
-                    Some(reason) => Ok(Outcome::Skipped { reason, summary: pass.summary }),
+                    Some(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
                     None => Err(permanent(format!("putting {primary}"), gone)),
                 };
             }
         };
-        let change = match pass.spill(&seen, change).await? {
+        let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
             Step::Whole(change) => change,
             Step::Room(change) => {
                 // In either case the next round sees the outcome.
-                pass.commit(&seen, &change).await?;
+                reconciler.commit(&seen, &change).await?;
                 if let (Some(row), Some(left)) = (seen.row, change.result()) {
                     room = Some(Room { before: room.map_or(row.etag, |room| room.before), left: left.clone() });
                 }
                 continue;
             }
         };
-        match pass.commit(&seen, &change).await? {
-            Commit::Closed => return Ok(Outcome::Done(pass.summary)),
+        match reconciler.commit(&seen, &change).await? {
+            Commit::Closed => return Ok(Outcome::Done(reconciler.pass.summary)),
             Commit::Committed => {
-                pass.settle().await?;
-                return Ok(Outcome::Done(pass.summary));
+                reconciler.settle().await?;
+                return Ok(Outcome::Done(reconciler.pass.summary));
             }
             Commit::Lost | Commit::Unanswered => {}
         }
@@ -184,37 +186,35 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     taken.then(|| "what was staged is gone, and a later job has written the entity since: an earlier delivery has done this one".to_owned())
 }
 
-impl Pass<'_> {
-    /// This job has written the primary and may have crashed before all was in step: it still brings the large values that
-    /// the primary points to.
-    async fn bring_again(&mut self, seen: &Observation, row: &Row, staging: &mut Staging<'_>) -> Result<(), Failure> {
-        let closed = matches!(&seen.footprint.settled, Settled::At { etag, .. } if *etag == row.etag) && !seen.footprint.is_changing();
-        if closed || self.engine.catalog.large_values_of(self.source).is_none() {
-            return Ok(());
-        }
-        let change = match staging.put().await? {
-            Ok(put) => {
-                let merged = row.entity.clone().merged(&put.entity);
-                Change::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
-            }
-            Err(_) => return Ok(()),
-        };
-        if let Ok(values) = staging.values().await?
-            && let Some(whole) = self.take_out(change, values)?.result()
-        {
-            self.spill_again(row, whole.clone());
-        }
-        Ok(())
+/// This job has written the primary and may have crashed before all was in step: it still brings the large values that
+/// the primary points to.
+async fn bring_again(reconciler: &mut Reconciler<'_>, seen: &Observation, row: &Row, staging: &mut Staging<'_>) -> Result<(), Failure> {
+    let closed = matches!(&seen.footprint.settled, Settled::At { etag, .. } if *etag == row.etag) && !seen.footprint.is_changing();
+    if closed || reconciler.pass.scope.engine.catalog.large_values_of(reconciler.pass.scope.source).is_none() {
+        return Ok(());
     }
+    let change = match staging.put().await? {
+        Ok(put) => {
+            let merged = row.entity.clone().merged(&put.entity);
+            Change::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
+        }
+        Err(_) => return Ok(()),
+    };
+    if let Ok(values) = staging.values().await?
+        && let Some(whole) = reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?.result()
+    {
+        Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }.again(row, whole.clone());
+    }
+    Ok(())
+}
 
-    /// The row that a job's conditions are judged by: with the property that they are about, where that has left it.
-    async fn judged<'r>(&self, stored: Option<&'r Row>, property: Option<&str>) -> Result<Option<Cow<'r, Row>>, Failure> {
-        let (Some(row), Some(property)) = (stored, property) else { return Ok(stored.map(Cow::Borrowed)) };
-        Ok(Some(match self.spilled_value(&row.entity, property).await? {
-            None => Cow::Borrowed(row),
-            Some(value) => Cow::Owned(Row { entity: row.entity.clone().with(property, value), ..row.clone() }),
-        }))
-    }
+/// The row that a job's conditions are judged by: with the property that they are about, where that has left it.
+async fn judged<'r>(scope: &Scope<'_>, stored: Option<&'r Row>, property: Option<&str>) -> Result<Option<Cow<'r, Row>>, Failure> {
+    let (Some(row), Some(property)) = (stored, property) else { return Ok(stored.map(Cow::Borrowed)) };
+    Ok(Some(match spilled_value(scope, &row.entity, property).await? {
+        None => Cow::Borrowed(row),
+        Some(value) => Cow::Owned(Row { entity: row.entity.clone().with(property, value), ..row.clone() }),
+    }))
 }
 
 /// Refuses a row derived by a view, in any table: no job writes or deletes one.

@@ -1,5 +1,6 @@
-//! Jobs that jobs queue: where the delivery that they are part of came from.
+//! Messages that jobs queue, where the delivery that they are part of came from: further jobs, and rechecks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -7,9 +8,20 @@ use serde_json::json;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
-use crate::model::body;
+use super::recheck::Recheck;
+use super::scope::Scope;
+use crate::model::carry::Carry;
+use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
+use crate::model::{ItemAddress, Part, body, limits};
+use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
+
+/// A recheck message stays well below the limit of a queue message, Base64 included.
+const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
+/// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
+/// on another service's clock. The recheck is delayed by as much more.
+pub(super) const SERVED_MARGIN: Duration = Duration::from_mins(1);
 
 impl Engine {
     /// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
@@ -25,5 +37,101 @@ impl Engine {
     pub(super) async fn queue_sync(&self, primary: &Primary, delivery: &Delivery) -> Result<(), Failure> {
         let job = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": true});
         self.queue(&job.to_string(), delivery, || format!("queueing a sync of {primary}")).await
+    }
+}
+
+/// Queues second looks, visible after `recheck_after` and the margin for the close that follows.
+pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
+    let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
+    let account = scope.engine.stores.account(&delivery.account);
+    let queues = &account.map_err(|error| permanent("finding the account of the recheck queue", error))?.queues;
+    let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { scope.engine.recheck_after + SERVED_MARGIN };
+    for items in messages(items) {
+        let recheck = Recheck { primary: scope.primary.clone(), items };
+        queues
+            .put(&delivery.recheck_queue, &recheck.encode(), delay, Ttl::Never)
+            .await
+            .map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
+    }
+    Ok(())
+}
+
+/// Queues a second look at the whole, where a late write of the primary would leave anything out of step.
+pub(super) async fn look_again(scope: &Scope<'_>) -> Result<(), Failure> {
+    if scope.has_views() || scope.receives() { queue_recheck(scope, &[]).await } else { Ok(()) }
+}
+
+/// Queues the carrying of every claim among these items, each once.
+pub(super) async fn queue_carries<'a>(scope: &Scope<'_>, items: impl Iterator<Item = &'a ItemAddress>) -> Result<(), Failure> {
+    if planted(Bug::NothingCarried) {
+        return Ok(());
+    }
+    let claims = claim::table();
+    let mut messages = BTreeSet::new();
+    for address in items {
+        let Some(Part::Member(member)) = &address.part else { continue };
+        if address.site.row().is_some_and(|(table, _)| *table == claims)
+            && let Some(claim) = Claim::of(member)
+        {
+            messages.insert(Carry::message(&address.view, &claim.one, &claim.reach).to_string());
+        }
+    }
+    let Some(delivery) = scope.delivery.filter(|_| !messages.is_empty()) else { return Ok(()) };
+    for message in messages {
+        scope.engine.queue(&message, delivery, || format!("queueing what {} says to a range", scope.primary)).await?;
+    }
+    Ok(())
+}
+
+/// The items of each recheck message. One message where there are none.
+fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
+    let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
+    let mut room = RECHECK_ITEMS_BYTES;
+    for address in items {
+        let bytes = serde_json::to_vec(address).map_or(0, |json| json.len() + 1);
+        if bytes > room && messages.last().is_some_and(|last| !last.is_empty()) {
+            messages.push(Vec::new());
+            room = RECHECK_ITEMS_BYTES;
+        }
+        room = room.saturating_sub(bytes);
+        if let Some(last) = messages.last_mut() {
+            last.push(address.clone());
+        }
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Site, TableName, ViewName};
+
+    /// Items that take about this many bytes each.
+    fn items(sizes: &[usize]) -> Vec<ItemAddress> {
+        let item = |bytes: &usize| {
+            let container = ContainerName::new("values").unwrap();
+            let part = Part::Member(Member(vec!["m".repeat(*bytes)]));
+            let site = Site::Blob { container, name: BlobName::new("list").unwrap() };
+            let whole = ItemAddress::whole(ViewName::new("listed").unwrap(), AccountName::main(), site);
+            ItemAddress { part: Some(part), ..whole }
+        };
+        sizes.iter().map(item).collect()
+    }
+
+    #[test]
+    fn every_recheck_message_fits_into_a_queue_whatever_its_items_are() {
+        let primary =
+            Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p".repeat(500), "r".repeat(500)).unwrap() };
+        for sizes in
+            [vec![], vec![24_000; 3], vec![24_000; 9], vec![100; 2_000], vec![100, 24_000, 100, 24_000, 24_000, 100], vec![12_000; 7]]
+        {
+            let items = items(&sizes);
+            let messages = messages(&items);
+            for message in &messages {
+                let recheck = Recheck { primary: primary.clone(), items: message.clone() };
+                assert!(recheck.encode().len() <= limits::QUEUE_TEXT_BYTES, "{} items of {sizes:?}", message.len());
+            }
+            assert_eq!(messages.concat(), items, "nothing is left out");
+        }
     }
 }

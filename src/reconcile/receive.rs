@@ -13,22 +13,13 @@ use super::engine::Engine;
 use super::execute::{Action, Failure, ItemChange};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
-use super::pass::Pass;
+use super::scope::Scope;
 use super::shared::{Document, operation};
 use crate::catalog::{TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::{AccountName, ETag, Entity, ItemAddress, Key, Part, Row, Site, TableName, ViewName};
+use crate::model::{AccountName, ETag, Entity, Key, Row, Site, TableName, ViewName};
 use crate::shared::{self, Becomes, Received};
-
-/// Whether a pass reads the claims of others on its primary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It reads their claims.
-    Ask,
-    /// The primary has it already.
-    Known,
-}
 
 impl Engine {
     /// The claims of a view on a partition.
@@ -69,49 +60,37 @@ impl Engine {
     }
 }
 
-impl Pass<'_> {
-    /// Whether views keep properties on ranges of this primary's table.
-    pub(super) fn receives(&self) -> bool {
-        self.said == Said::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
-    }
-
-    /// The properties that a view keeps on the primary itself, as an item.
-    pub(super) fn on_itself(&self, view: ViewName) -> ItemAddress {
-        let site = Site::Row { table: self.source.table.clone(), key: self.primary.key.clone() };
-        ItemAddress { view, account: self.source.account.clone(), site, part: Some(Part::Properties) }
-    }
-
-    /// The primary with the claims applied, and the views that change it; `None` where it is up to date.
-    pub(super) async fn awaits(&self, row: Option<&Row>) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
-        // Rows derived from others are written by their owners alone.
-        let Some(row) = row.filter(|row| self.receives() && row.entity.get(VIEW_PROPERTY).is_none()) else { return Ok(None) };
-        let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
-        for view in self.engine.catalog.ranges_over(self.source) {
-            let claims = self.engine.claims_on(&view.name, &self.source.account, &self.source.table, &entity.key.pk).await?;
-            let received = self.engine.received(view, self.source, &entity, &claims)?;
-            if received.differs {
-                entity = received.entity;
-                differ.push(view.name.clone());
-            }
+/// The primary with the claims applied, and the views that change it; `None` where it is up to date.
+pub(super) async fn awaited(scope: &Scope<'_>, row: Option<&Row>) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
+    // Rows derived from others are written by their owners alone.
+    let Some(row) = row.filter(|row| scope.receives() && row.entity.get(VIEW_PROPERTY).is_none()) else { return Ok(None) };
+    let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
+    for view in scope.engine.catalog.ranges_over(scope.source) {
+        let claims = scope.engine.claims_on(&view.name, &scope.source.account, &scope.source.table, &entity.key.pk).await?;
+        let received = scope.engine.received(view, scope.source, &entity, &claims)?;
+        if received.differs {
+            entity = received.entity;
+            differ.push(view.name.clone());
         }
-        Ok((!differ.is_empty()).then_some((entity, differ)))
     }
+    Ok((!differ.is_empty()).then_some((entity, differ)))
+}
 
-    /// Writes the primary with the claims applied, and goes on from there. `false` where a race was lost.
-    pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
-        let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? else { return Ok(true) };
-        let step = || format!("setting what others say on {}", self.primary);
-        entity.check().map_err(|error| permanent(step(), error))?;
-        let Some(write) = operation(Becomes::Entity(entity.clone()), seen.row.as_ref(), &self.primary.key) else { return Ok(true) };
-        match self.tables()?.apply(&self.source.table, &write).await {
-            Ok(Some(etag)) => {
-                seen.row = Some(Row { entity, etag, timestamp: None });
-                self.summary.changes.extend(views.into_iter().map(|view| ItemChange { view, action: Action::Update }));
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
-            Err(error) if error.may_have_lost() => Ok(false),
-            Err(error) => Err(storage(step(), error)),
+/// Writes the primary with the claims applied, and returns the changes made; the observation has it from then on. `None` where a race
+/// was lost.
+pub(super) async fn receive(scope: &Scope<'_>, seen: &mut Observation) -> Result<Option<Vec<ItemChange>>, Failure> {
+    let Some((entity, views)) = awaited(scope, seen.row.as_ref()).await? else { return Ok(Some(Vec::new())) };
+    let step = || format!("setting what others say on {}", scope.primary);
+    entity.check().map_err(|error| permanent(step(), error))?;
+    let write = operation(Becomes::Entity(entity.clone()), seen.row.as_ref(), &scope.primary.key);
+    let Some(write) = write else { return Ok(Some(Vec::new())) };
+    match scope.tables()?.apply(&scope.source.table, &write).await {
+        Ok(Some(etag)) => {
+            seen.row = Some(Row { entity, etag, timestamp: None });
+            Ok(Some(views.into_iter().map(|view| ItemChange { view, action: Action::Update }).collect()))
         }
+        Ok(None) => Ok(None),
+        Err(error) if error.may_have_lost() => Ok(None),
+        Err(error) => Err(storage(step(), error)),
     }
 }

@@ -12,16 +12,17 @@
 
 use jiff::SignedDuration;
 
-use super::commit::{Change, Commit};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::kept::Kept;
 use super::log::Log;
 use super::observation::Observation;
-use super::pass::Pass;
 use super::put::refuse_derived;
+use super::reconciler::Reconciler;
 use super::since::{is_written_since, may_be_since};
+use super::value::origin;
 use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
@@ -57,7 +58,7 @@ struct Occupied(Primary);
 pub(super) struct Relocation<'e> {
     engine: &'e Engine,
     delivery: &'e Delivery,
-    source: Pass<'e>,
+    source: Reconciler<'e>,
     kept: Kept<'e>,
     /// The key that the copy has.
     to: EntityKey,
@@ -71,7 +72,7 @@ pub(super) struct Relocation<'e> {
 
 impl<'e> Relocation<'e> {
     /// From a source to where it is to be kept, under this key.
-    pub(super) const fn new(engine: &'e Engine, delivery: &'e Delivery, source: Pass<'e>, kept: Kept<'e>, to: EntityKey) -> Self {
+    pub(super) const fn new(engine: &'e Engine, delivery: &'e Delivery, source: Reconciler<'e>, kept: Kept<'e>, to: EntityKey) -> Self {
         Self { engine, delivery, source, kept, to, sent: None, copied: None, asked: None }
     }
 
@@ -115,7 +116,7 @@ impl<'e> Relocation<'e> {
                 if done && matches!(self.kept, Kept::Log(_)) {
                     self.kept.arrived().await?;
                 }
-                return Ok((!done).then(|| format!("{} does not exist", self.source.primary)));
+                return Ok((!done).then(|| format!("{} does not exist", self.source.pass.scope.primary)));
             };
             if let Kept::Log(log) = &mut self.kept {
                 log.copies(row);
@@ -142,7 +143,7 @@ impl<'e> Relocation<'e> {
             };
             read_kept = true;
             if planted(Bug::DeletedBeforeCopied) {
-                self.source.commit(&seen, &Change::Delete(self.source.primary.key.clone(), row.etag.clone())).await?;
+                self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await?;
             }
             match change {
                 Some(change) => {
@@ -160,7 +161,7 @@ impl<'e> Relocation<'e> {
                 None => self.kept.keep_up(&found).await?,
             }
             self.copied = Some(row.etag.clone());
-            match self.source.commit(&seen, &Change::Delete(self.source.primary.key.clone(), row.etag.clone())).await? {
+            match self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => {}
                 Commit::Committed => self.source.settle().await?,
                 Commit::Lost => continue,
@@ -176,8 +177,8 @@ impl<'e> Relocation<'e> {
 
     /// Rows that views have made are neither moved nor archived, and not written over.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
-        refuse_derived(seen, &self.source.primary)?;
-        refuse_derived(found, self.kept.primary().unwrap_or(&self.source.primary))
+        refuse_derived(seen, &self.source.pass.scope.primary)?;
+        refuse_derived(found, self.kept.primary().unwrap_or(&self.source.pass.scope.primary))
     }
 
     /// Whether somebody else's entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
@@ -186,14 +187,16 @@ impl<'e> Relocation<'e> {
     }
 
     fn occupied(&self) -> Failure {
-        let target = Primary { key: self.to.clone(), ..self.kept.primary().unwrap_or(&self.source.primary).clone() };
-        permanent(format!("moving {} to {target}", self.source.primary), Occupied(target))
+        let target = Primary { key: self.to.clone(), ..self.kept.primary().unwrap_or(&self.source.pass.scope.primary).clone() };
+        permanent(format!("moving {} to {target}", self.source.pass.scope.primary), Occupied(target))
     }
 
     /// This run itself has copied the source and has heard so, and no request to delete the version that it copied can have been executed. (A copy that it
     /// found there was an earlier delivery's, which may have gone on to delete.)
     fn surely_undeleted(&self) -> bool {
-        self.copied.is_some() && self.copied == self.sent && (!self.source.may_have_written || planted(Bug::UnansweredDeleteNotExecuted))
+        self.copied.is_some()
+            && self.copied == self.sent
+            && (!self.source.pass.doubt.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
     fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Result<Copy, Failure> {
@@ -219,7 +222,7 @@ impl<'e> Relocation<'e> {
                 ));
             }
         }
-        let apart = self.engine.clocks_apart(self.delivery, self.source.source);
+        let apart = self.engine.clocks_apart(self.delivery, self.source.pass.scope.source);
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // What lies in the way of a move is not written over in any case.
             (Copy::Replace(_), Some(kept)) if !matches!(self.kept, Kept::Moved(_)) && may_have_archived(row, kept, (self.delivery, apart)) => Copy::Skip(
@@ -262,7 +265,7 @@ impl<'e> Relocation<'e> {
         // What others say to it under its old key is none of its own; an archive keeps it as it was.
         let source = if matches!(self.kept, Kept::Moved(_)) { shared::unclaimed(row.entity.clone()) } else { row.entity.clone() };
         let mut entity = Entity { key: self.to.clone(), properties: large::travelling(&source) }
-            .with(SOURCE_PROPERTY, source_text(&self.source.primary))
+            .with(SOURCE_PROPERTY, source_text(&self.source.pass.scope.primary))
             .with(SOURCE_ETAG, row.etag.as_str());
         if planted(Bug::ArchiveDropsProperty) {
             entity.properties.remove("FirstName");
@@ -275,13 +278,13 @@ impl<'e> Relocation<'e> {
         {
             entity = entity.with(ARCHIVED_AT, now);
         }
-        self.kept.take_in(self.source.origin().as_ref(), self.delivery.stamp.on(entity)).await
+        self.kept.take_in(origin(&self.source.pass.scope).as_ref(), self.delivery.stamp.on(entity)).await
     }
 }
 
 /// What both sides did.
-pub(super) fn joined(source: Pass<'_>, kept: Kept<'_>) -> super::Summary {
-    let mut summary = source.summary;
+pub(super) fn joined(source: Reconciler<'_>, kept: Kept<'_>) -> super::Summary {
+    let mut summary = source.pass.summary;
     if let Some(kept) = kept.into_summary() {
         summary.changes.extend(kept.changes);
         summary.extra_rounds += kept.extra_rounds;

@@ -7,8 +7,11 @@ use serde::Serialize;
 use super::execute::Failure;
 use super::observation::Observation;
 use super::pass::Pass;
-use super::plan::{Plan, State, Taken};
-use super::taken;
+use super::reconciler::Reconciler;
+use super::scope::Wanted;
+use super::situation::State;
+use super::steps::{Plan, Taken};
+use super::{conflicts, plan, receive};
 use crate::model::{EntityKey, ItemAddress, Row, ViewName, cause};
 
 /// The plan of reconciling a primary now.
@@ -67,71 +70,69 @@ pub(super) struct Ahead {
     pub(super) seen: Observation,
     /// Claims of others not applied to the primary yet.
     pub(super) received: Vec<ItemAddress>,
+    pub(super) wanted: Wanted,
     pub(super) plan: Plan,
 }
 
-impl Pass<'_> {
-    /// Observes as a pass does, and looks at the keys that it would meet for the first time: one with another holder
-    /// shows before anything is written.
-    pub(super) async fn observe_ahead(&mut self) -> Result<Observation, Failure> {
-        let first = self.observe().await?;
-        if !self.has_views() {
-            return Ok(first);
-        }
-        let wanted = self.derive(first.row.as_ref().map(|row| &row.entity))?;
-        self.touched.extend(wanted.into_keys().filter(|address| !first.footprint.items.contains_key(address)));
-        if self.touched.is_empty() {
-            return Ok(first);
-        }
-        self.observe().await
+/// Observes as a pass does, and looks at the keys that it would meet for the first time: one with another holder
+/// shows before anything is written.
+pub(super) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Observation, Failure> {
+    let first = reconciler.observe().await?;
+    if !reconciler.pass.scope.has_views() {
+        return Ok(first);
     }
+    let wanted = reconciler.pass.scope.derive(first.row.as_ref().map(|row| &row.entity))?;
+    reconciler.pass.met.touched.extend(wanted.items.into_keys().filter(|address| !first.footprint.items.contains_key(address)));
+    if reconciler.pass.met.touched.is_empty() {
+        return Ok(first);
+    }
+    reconciler.observe().await
+}
 
-    /// The plan of a pass with this observation.
-    pub(super) async fn look_ahead(&mut self, mut seen: Observation) -> Result<Ahead, Failure> {
-        let mut received = Vec::new();
-        if let Some((entity, views)) = self.awaits(seen.row.as_ref()).await? {
-            received.extend(views.into_iter().map(|view| self.on_itself(view)));
-            seen.row = seen.row.map(|row| Row { entity, ..row });
-        }
-        let state = seen.row.as_ref().map_or(State::Absent, |row| State::Present(Some(row.etag.clone())));
-        let wanted = self.derive(seen.row.as_ref().map(|row| &row.entity))?;
-        let plan = self.plan(&self.situation(&seen, &wanted, state))?;
-        Ok(Ahead { seen, received, plan })
+/// The plan of a pass with this observation.
+pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result<Ahead, Failure> {
+    let mut received = Vec::new();
+    if let Some((entity, views)) = receive::awaited(&pass.scope, seen.row.as_ref()).await? {
+        received.extend(views.into_iter().map(|view| pass.scope.on_itself(view)));
+        seen.row = seen.row.map(|row| Row { entity, ..row });
     }
+    let wanted = pass.scope.derive(seen.row.as_ref().map(|row| &row.entity))?;
+    let plan = plan::decided(&pass.scope, (&pass.values, &pass.doubt), &seen, &wanted, State::of(&seen))?;
+    Ok(Ahead { seen, received, wanted, plan })
+}
 
-    /// The plan of this pass.
-    pub(super) async fn report(mut self) -> Result<PlanReport, Failure> {
-        let seen = self.observe_ahead().await?;
-        let Ahead { seen, received, plan } = self.look_ahead(seen).await?;
-        let by = |taken: &Taken| match &taken.owner {
-            Some(owner) => owner.primary.to_string(),
-            None => format!("{} that evenkeel did not write", taken::kind(&taken.address)),
-        };
-        let writes = |fresh: bool| -> Vec<ItemAddress> {
-            plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect()
-        };
-        let idle =
-            plan.writes.is_empty() && plan.drops.is_empty() && plan.forget.is_empty() && plan.taken.is_empty() && plan.announce.is_none();
-        // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
-        let nothing = !self.has_views() || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
-        Ok(PlanReport {
-            table: self.primary.table.to_string(),
-            key: self.primary.key.clone(),
-            present: seen.row.is_some(),
-            in_step: (plan.settled || nothing) && received.is_empty() && self.underived.is_empty(),
-            create: writes(true),
-            update: writes(false).into_iter().chain(received).collect(),
-            delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
-            forget: plan.forget.clone(),
-            waiting: plan.waiting.clone(),
-            taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(taken) }).collect(),
-            underived: self
-                .underived
-                .iter()
-                .map(|(view, error)| UnderivedView { view: view.clone(), error: cause::chain(error.as_ref()) })
-                .collect(),
-        })
-    }
+/// The plan of this pass.
+pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport, Failure> {
+    let seen = observe_ahead(&mut reconciler).await?;
+    let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
+    let by = |taken: &Taken| match &taken.owner {
+        Some(owner) => owner.primary.to_string(),
+        None => format!("{} that evenkeel did not write", conflicts::kind(&taken.address)),
+    };
+    let writes = |fresh: bool| -> Vec<ItemAddress> {
+        plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect()
+    };
+    let idle =
+        plan.writes.is_empty() && plan.drops.is_empty() && plan.forget.is_empty() && plan.taken.is_empty() && plan.announce.is_none();
+    // An absent primary that never had a footprint needs none, and nothing can be done where an entity is missing.
+    let nothing = !reconciler.pass.scope.has_views() || ((seen.row.is_none() || !plan.waiting.is_empty()) && idle);
+    Ok(PlanReport {
+        table: reconciler.pass.scope.primary.table.to_string(),
+        key: reconciler.pass.scope.primary.key.clone(),
+        present: seen.row.is_some(),
+        in_step: (plan.settled || nothing) && received.is_empty() && wanted.underived.is_empty(),
+        create: writes(true),
+        update: writes(false).into_iter().chain(received).collect(),
+        delete: plan.drops.iter().map(|(address, _)| address.clone()).collect(),
+        forget: plan.forget.clone(),
+        waiting: plan.waiting.clone(),
+        taken: plan.taken.iter().map(|taken| TakenItem { address: taken.address.clone(), by: by(taken) }).collect(),
+        underived: wanted
+            .underived
+            .iter()
+            .map(|(view, error)| UnderivedView { view: view.clone(), error: cause::chain(error.as_ref()) })
+            .collect(),
+    })
 }
 
 impl fmt::Display for PlanReport {

@@ -13,16 +13,17 @@
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job names the missing key.
 
-use super::commit::{Change, Commit};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::jobs::RunJob;
 use super::kept::Kept;
 use super::observation::Observation;
-use super::pass::Pass;
 use super::put::refuse_derived;
+use super::reconciler::Reconciler;
 use super::relocation::joined;
+use super::value::origin;
 use crate::catalog::ArchiveTarget;
 use crate::model::item::{SOURCE_ETAG, SOURCE_JOB};
 use crate::model::job::{Primary, RestoreJob, Stamp};
@@ -55,7 +56,7 @@ impl RunJob for RestoreJob {
             let mine = seen.row.as_ref().filter(|row| delivery.stamp.is_on(&row.entity));
             let gone = match &found.row {
                 None if mine.is_some() || restored.is_some() => Some(None),
-                None => Some(Some(format!("{} is not in archive {}", source.primary, archive.name))),
+                None => Some(Some(format!("{} is not in archive {}", source.pass.scope.primary, archive.name))),
                 Some(row) if Stamp::of(&row.entity).is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) => {
                     Some(Some("it was archived again by a later job".to_owned()))
                 }
@@ -72,8 +73,8 @@ impl RunJob for RestoreJob {
                 });
             }
             let Some(row) = &found.row else { continue };
-            refuse_derived(&seen, &source.primary)?;
-            refuse_derived(&found, kept.primary().unwrap_or(&source.primary))?;
+            refuse_derived(&seen, &source.pass.scope.primary)?;
+            refuse_derived(&found, kept.primary().unwrap_or(&source.pass.scope.primary))?;
             let mut entity = delivery
                 .stamp
                 .on(Entity { key: self.key.clone(), properties: large::travelling(&row.entity) })
@@ -82,7 +83,9 @@ impl RunJob for RestoreJob {
                 entity = entity.with(SOURCE_JOB, archived_by.to_string());
             }
             match &kept {
-                Kept::Row(archived) => entity = source.take_in(archived.origin().as_ref(), entity).await?,
+                Kept::Row(archived) => {
+                    entity = source.pass.values.take_in(&source.pass.scope, origin(&archived.pass.scope).as_ref(), entity).await?
+                }
                 Kept::Document(document) => document.refuse_values(&entity)?,
                 Kept::Moved(_) | Kept::Log(_) => {}
             }
@@ -104,8 +107,8 @@ impl RunJob for RestoreJob {
                     kept.settle_from(&found).await?;
                     settled?;
                     return Err(permanent(
-                        format!("restoring {} from archive {}", source.primary, archive.name),
-                        Exists(source.primary.clone()),
+                        format!("restoring {} from archive {}", source.pass.scope.primary, archive.name),
+                        Exists(source.pass.scope.primary.clone()),
                     ));
                 }
             };
@@ -148,7 +151,7 @@ fn descends(source: &Row, archived: &Row, stamp: &Stamp) -> bool {
 }
 
 /// Writes the source, where something is to be written, and brings its items in step. Whether it was written.
-async fn bring_back(source: &mut Pass<'_>, seen: &Observation, change: Option<&Change>) -> Result<bool, Failure> {
+async fn bring_back(source: &mut Reconciler<'_>, seen: &Observation, change: Option<&Change>) -> Result<bool, Failure> {
     let Some(change) = change else {
         source.settle_from(seen).await?;
         return Ok(true);

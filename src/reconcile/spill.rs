@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::commit::Change;
+use super::change::Change;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::observation::Observation;
-use super::pass::Pass;
-use super::value::Supply;
+use super::scope::Scope;
+use super::value::{Supply, Values};
 use crate::model::job::Stamp;
 use crate::model::large::{self, Pointer, SPILLED, SPILLING};
 use crate::model::{BlobName, ETag, EdmValue, Entity, ItemAddress, Row, Site, limits};
@@ -66,9 +66,23 @@ struct Spilled {
     properties: Properties,
 }
 
-impl Pass<'_> {
+/// Room for a row, by the scope of a pass and the values that it brings.
+pub(super) struct Spilling<'p, 'e> {
+    pub(super) scope: &'p Scope<'e>,
+    pub(super) values: &'p mut Values,
+}
+
+/// A property of an entity that has lain in its row and may have left it.
+pub(super) async fn spilled_value(scope: &Scope<'_>, entity: &Entity, property: &str) -> Result<Option<EdmValue>, Failure> {
+    match own_pointer(scope, entity, SPILLED).filter(|_| entity.get(property).is_none()) {
+        Some(pointer) => Ok(read(scope, pointer).await?.and_then(|mut there| there.properties.remove(property))),
+        None => Ok(None),
+    }
+}
+
+impl Spilling<'_, '_> {
     /// Makes room in the row for a change, where the table's view says so.
-    pub(super) async fn spill(&mut self, seen: &Observation, change: Change) -> Result<Step, Failure> {
+    pub(super) async fn step(&mut self, seen: &Observation, change: Change) -> Result<Step, Failure> {
         let excess = change.result().map_or(0, spill::excess);
         if excess == 0 || !self.spills() {
             return Ok(Step::Whole(change));
@@ -83,23 +97,23 @@ impl Pass<'_> {
     }
 
     /// Supplies the blob once more that this job brought with an entity that is more than a row takes.
-    pub(super) fn spill_again(&mut self, row: &Row, whole: Entity) {
+    pub(super) fn again(&mut self, row: &Row, whole: Entity) {
         if spill::excess(&whole) == 0 || !self.spills() {
             return;
         }
-        let supplies = self.supplies.clone();
+        let supplies = self.values.supplies.clone();
         let again = self.spill_whole(whole);
         if !again.is_ok_and(|again| again.get(large::SPILLED) == row.entity.get(large::SPILLED)) {
             // It is another one, which this job has not brought.
-            self.supply(supplies);
+            self.values.supply(supplies);
         }
     }
 
     /// Takes the excess out of an entity.
     fn spill_whole(&mut self, mut entity: Entity) -> Result<Entity, Failure> {
         let excess = spill::excess(&entity);
-        let Some(out) = spill::outgoing(&entity, &self.engine.catalog.kept_in_rows(self.source), excess) else {
-            return Err(permanent(self.spilling(), SpillError::Full { excess }));
+        let Some(out) = spill::outgoing(&entity, &self.scope.engine.catalog.kept_in_rows(self.scope.source), excess) else {
+            return Err(permanent(spilling(self.scope), SpillError::Full { excess }));
         };
         for name in out.keys() {
             entity.properties.remove(name);
@@ -110,9 +124,9 @@ impl Pass<'_> {
     }
 
     async fn make_room(&mut self, row: &Row, (changes, merged, etag): (Entity, Entity, ETag)) -> Result<Step, Failure> {
-        let kept = self.engine.catalog.kept_in_rows(self.source);
-        if let Some(pointer) = self.own_pointer(&row.entity, SPILLING)
-            && let Some(there) = self.read_spilled(pointer).await?
+        let kept = self.scope.engine.catalog.kept_in_rows(self.scope.source);
+        if let Some(pointer) = own_pointer(self.scope, &row.entity, SPILLING)
+            && let Some(there) = read(self.scope, pointer).await?
         {
             let mut rest = merged.clone();
             for name in spill::covered(&merged, &kept, &there.properties) {
@@ -127,75 +141,67 @@ impl Pass<'_> {
             }
         }
         let mut spilled = Properties::new();
-        if let Some(pointer) = self.own_pointer(&row.entity, SPILLED) {
+        if let Some(pointer) = own_pointer(self.scope, &row.entity, SPILLED) {
             let name = pointer.name.clone();
-            let before = self.read_spilled(pointer).await?;
-            spilled = before.ok_or_else(|| permanent(self.spilling(), SpillError::Gone(name)))?.properties;
+            let before = read(self.scope, pointer).await?;
+            spilled = before.ok_or_else(|| permanent(spilling(self.scope), SpillError::Gone(name)))?.properties;
         }
         let mut stays = kept;
         stays.extend(changes.properties.keys().cloned());
         let excess = spill::excess(&merged);
         let out = spill::outgoing(&row.entity, &stays, excess);
-        spilled.extend(out.ok_or_else(|| permanent(self.spilling(), SpillError::Full { excess }))?);
+        spilled.extend(out.ok_or_else(|| permanent(spilling(self.scope), SpillError::Full { excess }))?);
         let pointer = self.supply_spilled(&spilled)?;
         Ok(Step::Room(pointing(row, &pointer)))
-    }
-
-    /// A property of an entity that has lain in its row and may have left it.
-    pub(super) async fn spilled_value(&self, entity: &Entity, property: &str) -> Result<Option<EdmValue>, Failure> {
-        match self.own_pointer(entity, SPILLED).filter(|_| entity.get(property).is_none()) {
-            Some(pointer) => Ok(self.read_spilled(pointer).await?.and_then(|mut there| there.properties.remove(property))),
-            None => Ok(None),
-        }
-    }
-
-    fn own_pointer(&self, entity: &Entity, property: &str) -> Option<Pointer> {
-        entity.get(property).and_then(Pointer::of).filter(|pointer| pointer.is_of(&self.folder))
-    }
-
-    /// Reads the properties that have left a row. `None` where the blob is gone.
-    async fn read_spilled(&self, pointer: Pointer) -> Result<Option<Spilled>, Failure> {
-        let Some((_, large)) = self.engine.catalog.large_values_of(self.source) else { return Ok(None) };
-        let Some(container) = &pointer.container else { return Ok(None) };
-        let blob = self.target(&large.account)?.blobs.get(container, &pointer.name, None).await;
-        let blob = blob.map_err(|error| storage(format!("reading {container}/{}", pointer.name), error))?;
-        let Some(blob) = blob else { return Ok(None) };
-        let properties = large::spilled(&pointer, &blob.content)
-            .map_err(|problem| permanent(self.spilling(), SpillError::Broken { name: pointer.name.clone(), problem }))?;
-        Ok(Some(Spilled { pointer, content: blob.content, properties }))
     }
 
     fn supply_spilled(&mut self, properties: &Properties) -> Result<Pointer, Failure> {
         let content = large::spill(properties);
         if content.len() > limits::SPILLED_BYTES {
-            return Err(permanent(self.spilling(), SpillError::TooLarge { bytes: content.len() }));
+            return Err(permanent(spilling(self.scope), SpillError::TooLarge { bytes: content.len() }));
         }
-        let Some((_, large)) = self.engine.catalog.large_values_of(self.source) else {
-            return Err(permanent(self.spilling(), SpillError::Full { excess: properties.len() }));
+        let Some((_, large)) = self.scope.engine.catalog.large_values_of(self.scope.source) else {
+            return Err(permanent(spilling(self.scope), SpillError::Full { excess: properties.len() }));
         };
-        let pointer = Pointer::to(&self.folder, &large.container, SPILLED, content.len() as u64, large::hash(&content));
-        let pointer = pointer.map_err(|error| permanent(self.spilling(), error))?;
+        let pointer = Pointer::to(&self.scope.folder, &large.container, SPILLED, content.len() as u64, large::hash(&content));
+        let pointer = pointer.map_err(|error| permanent(spilling(self.scope), error))?;
         self.supply_blob(&pointer, content);
         Ok(pointer)
     }
 
     fn supply_blob(&mut self, pointer: &Pointer, content: Bytes) {
-        let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else { return };
+        let Some((view, large)) = self.scope.engine.catalog.large_values_of(self.scope.source) else { return };
         let site = Site::Blob { container: large.container.clone(), name: pointer.name.clone() };
         let address = ItemAddress::whole(view.clone(), large.account.clone(), site);
-        let mut supplies = std::mem::take(&mut self.supplies);
+        let mut supplies = std::mem::take(&mut self.values.supplies);
         supplies.insert(address, Supply::Bytes { content, content_type: "application/json".to_owned() });
-        self.supply(supplies);
+        self.values.supply(supplies);
     }
 
     /// Whether the table's view lets rows spill.
     fn spills(&self) -> bool {
-        self.engine.catalog.large_values_of(self.source).is_some_and(|(_, large)| large.spill)
+        self.scope.engine.catalog.large_values_of(self.scope.source).is_some_and(|(_, large)| large.spill)
     }
+}
 
-    fn spilling(&self) -> String {
-        format!("making room in the row of {}", self.primary)
-    }
+fn own_pointer(scope: &Scope<'_>, entity: &Entity, property: &str) -> Option<Pointer> {
+    entity.get(property).and_then(Pointer::of).filter(|pointer| pointer.is_of(&scope.folder))
+}
+
+/// Reads the properties that have left a row. `None` where the blob is gone.
+async fn read(scope: &Scope<'_>, pointer: Pointer) -> Result<Option<Spilled>, Failure> {
+    let Some((_, large)) = scope.engine.catalog.large_values_of(scope.source) else { return Ok(None) };
+    let Some(container) = &pointer.container else { return Ok(None) };
+    let blob = scope.target(&large.account)?.blobs.get(container, &pointer.name, None).await;
+    let blob = blob.map_err(|error| storage(format!("reading {container}/{}", pointer.name), error))?;
+    let Some(blob) = blob else { return Ok(None) };
+    let properties = large::spilled(&pointer, &blob.content)
+        .map_err(|problem| permanent(spilling(scope), SpillError::Broken { name: pointer.name.clone(), problem }))?;
+    Ok(Some(Spilled { pointer, content: blob.content, properties }))
+}
+
+fn spilling(scope: &Scope<'_>) -> String {
+    format!("making room in the row of {}", scope.primary)
 }
 
 /// The row as it was, and pointing to a blob that is to take some of it. It is no job's write: the stamp on it stays, unless there is no

@@ -7,8 +7,8 @@ use crate::model::job::SyncJob;
 
 impl RunJob for SyncJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let mut pass = engine.pass_over(&self.primary, Some(delivery))?;
-        pass.looks = self.looks;
-        pass.reconcile().await.map(Outcome::Done)
+        let mut reconciler = engine.pass_over(&self.primary, Some(delivery))?;
+        reconciler.pass.looks = self.looks;
+        reconciler.reconcile().await.map(Outcome::Done)
     }
 }

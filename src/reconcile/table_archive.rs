@@ -24,8 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::engine::{Engine, PART};
 use super::execute::{Delivery, Failure};
-use super::failure::{lost_race, permanent, storage};
-use super::pass::ROUNDS;
+use super::failure::{ROUNDS, lost_race, permanent, storage};
 use crate::catalog::{TableArchive, TableRef};
 use crate::model::drop_table::DropTableCursor;
 use crate::model::{BlobName, ContainerName, ETag, odata};

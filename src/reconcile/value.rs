@@ -1,4 +1,4 @@
-//! Large values: where the content of one comes from that a primary points to, and how it gets into its blob.
+//! Large values: where the content of one comes from that a primary points to, and how it gets into its blob or file.
 //!
 //! A value is there before anything points to it, and goes after the last pointer to it has gone:
 //!
@@ -18,22 +18,17 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 
-use super::commit::Change;
-use super::document::Document;
-use super::execute::{Action, Failure, FailureClass};
+use super::change::Change;
+use super::execute::{Failure, FailureClass};
 use super::failure::{permanent, storage};
-use super::footprint::{Entry, Footprint};
-use super::items::{Deed, ItemFailure};
-use super::look::Look;
-use super::memory::MemoryShare;
-use super::observation::Observation;
-use super::pass::Pass;
-use super::plan::{Plan, Write};
+use super::memory::{MemoryGrant, MemoryShare};
+use super::scope::Scope;
 use crate::catalog::Shelf;
+use crate::model::job::Primary;
 use crate::model::large::{self, Folder, Pointer};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
-use crate::patterns::{Content, large_entity};
-use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, StoreError};
+use crate::patterns::large_entity;
+use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError};
 
 /// Bytes of a large value that are read or written in one request: a block of its blob.
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
@@ -105,8 +100,24 @@ pub(super) struct Origin {
     folder: Folder,
 }
 
-/// A footprint that lists large values which were copied before their row; nothing where there are none.
-pub(super) struct Announced(Option<Footprint>);
+/// The large values that a run brings.
+#[derive(Default)]
+pub(super) struct Values {
+    /// Where their contents come from.
+    pub(super) supplies: BTreeMap<ItemAddress, Supply>,
+    /// Which those are.
+    pub(super) supplied: BTreeSet<ItemAddress>,
+    /// Held from the first announcement on by a pass that carries some from blob to blob.
+    slot: Option<MemoryGrant>,
+}
+
+/// A file that is none of the values of this entity.
+#[derive(Debug, thiserror::Error)]
+#[error("{}/{} is no large value of {primary}: it lies outside the folder that its archive keeps them in", .place.dir, .place.name)]
+struct ForeignFile {
+    place: FilePlace,
+    primary: Primary,
+}
 
 /// Why a pointer cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -132,17 +143,22 @@ impl Origin {
     }
 }
 
-impl Pass<'_> {
+impl Values {
     /// Takes large values out of a change, and puts pointers in their place. `staged` are values that wait in
     /// staged blobs, by property.
-    pub(super) fn take_out(&mut self, change: Change, staged: &BTreeMap<String, (Staged, String)>) -> Result<Change, Failure> {
-        let Some((view, large)) = self.engine.catalog.large_values_of(self.source) else {
-            return if staged.is_empty() { Ok(change) } else { Err(permanent(self.writing(), PointerError::NoView)) };
+    pub(super) fn take_out(
+        &mut self,
+        scope: &Scope<'_>,
+        change: Change,
+        staged: &BTreeMap<String, (Staged, String)>,
+    ) -> Result<Change, Failure> {
+        let Some((view, large)) = scope.engine.catalog.large_values_of(scope.source) else {
+            return if staged.is_empty() { Ok(change) } else { Err(permanent(writing(scope), PointerError::NoView)) };
         };
         let Some(whole) = change.result() else { return Ok(change) };
         let mut pointers: BTreeMap<String, (Pointer, Supply)> = BTreeMap::new();
         let to = |property: &str, bytes: u64, sha256: String| {
-            Pointer::to(&self.folder, &large.container, property, bytes, sha256).map_err(|error| permanent(self.writing(), error))
+            Pointer::to(&scope.folder, &large.container, property, bytes, sha256).map_err(|error| permanent(writing(scope), error))
         };
         let mut rest = whole.clone();
         for (property, (staged, sha256)) in staged {
@@ -151,7 +167,7 @@ impl Pass<'_> {
             pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
         }
         // A wide entity takes as many rows as it needs.
-        let room = if self.engine.catalog.wide.contains(self.source) { usize::MAX } else { limits::ENTITY_BYTES };
+        let room = if scope.engine.catalog.wide.contains(scope.source) { usize::MAX } else { limits::ENTITY_BYTES };
         let brought = |name: &str| change.sent().is_some_and(|sent| sent.properties.contains_key(name));
         for property in large_entity::outgoing(large, &rest, room, brought) {
             let Some(value) = rest.properties.remove(&property) else { continue };
@@ -171,31 +187,25 @@ impl Pass<'_> {
         Ok(change.with_texts(&texts))
     }
 
-    /// Where this primary's large values come from, for its new owner; `None` where it can have none.
-    pub(super) fn origin(&self) -> Option<Origin> {
-        let (_, shelf) = self.engine.catalog.shelf_of(self.source)?;
-        Some(Origin { shelf, folder: self.folder.clone() })
-    }
-
     /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
     /// contents.
-    pub(super) async fn take_in(&mut self, from: Option<&Origin>, mut entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(&mut self, scope: &Scope<'_>, from: Option<&Origin>, mut entity: Entity) -> Result<Entity, Failure> {
         let Some(from) = from else { return Ok(entity) };
         let found: Vec<(String, Pointer)> =
             large::pointers(&from.folder, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
         if found.is_empty() {
             return Ok(entity);
         }
-        let Some((view, shelf)) = self.engine.catalog.shelf_of(self.source) else {
-            return Err(permanent(self.writing(), PointerError::NoView));
+        let Some((view, shelf)) = scope.engine.catalog.shelf_of(scope.source) else {
+            return Err(permanent(writing(scope), PointerError::NoView));
         };
         let mut values = BTreeMap::new();
         for (property, pointer) in found {
-            let moved = shelf.pointer(&self.folder, &property, pointer.bytes, pointer.sha256.clone());
-            let mut moved = moved.map_err(|error| permanent(self.writing(), error))?;
+            let moved = shelf.pointer(&scope.folder, &property, pointer.bytes, pointer.sha256.clone());
+            let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
             if let (Shelf::Files { .. }, Some(container)) = (&shelf, &pointer.container) {
                 // A file has no content type.
-                let version = self.version(from.shelf.account(), (container, &pointer.name)).await?;
+                let version = version(scope, from.shelf.account(), (container, &pointer.name)).await?;
                 moved.content_type = version.map(|version| version.content_type);
             }
             let (Some(site), Some(supply)) = (shelf.site(&moved), from.supply(pointer)) else { continue };
@@ -206,151 +216,34 @@ impl Pass<'_> {
         Ok(entity)
     }
 
-    /// Copies the large values of an entity that moves here, before its row is written: they are listed in the footprint, and
-    /// everything else that follows from the row waits until the source has let go. `None` where a race was lost.
-    pub(super) async fn values_first(&mut self, seen: &Observation, entity: Option<&Entity>) -> Result<Option<Announced>, Failure> {
-        if self.supplies.is_empty() {
-            return Ok(Some(Announced(None)));
-        }
-        let mut announce = seen.footprint.clone();
-        let mut writes = Vec::new();
-        for (address, item) in self.derive(entity)? {
-            if !self.supplied.contains(&address) {
-                continue;
-            }
-            let over = match seen.looks.get(&address) {
-                Some(Look::Ours(etag)) => Some(etag.clone()),
-                Some(Look::Taken { .. }) => return Err(permanent(self.writing(), PointerError::Taken(address.site))),
-                Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
-            };
-            announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
-            writes.push(Write { address, content: item.content, generation: item.generation, over, replaces: None });
-        }
-        let plan = Plan { announce: Some(announce.clone()), writes, ..Plan::nothing() };
-        if self.announce(seen, &plan).await?.is_none() {
-            return Ok(None);
-        }
-        Ok(self.upload_values(&plan).await?.map(|_| Announced(Some(announce))))
-    }
-
-    /// Makes sure that the large values are still there, now that the row is written and points to them, and before
-    /// their source goes. A pass that looked before the row was there, and meant to drop them, has announced it, or now
-    /// can no longer.
-    pub(super) async fn values_last(&mut self, Announced(mut announced): Announced) -> Result<(), Failure> {
-        while let Some(footprint) = &announced {
-            let over = self.announced.clone();
-            if let Some(etag) = self.write_footprint(footprint, over.as_ref(), "keeping the large values in").await? {
-                self.announced = Some(etag);
-                return Ok(());
-            }
-            announced = self.values_again().await?;
-        }
-        Ok(())
-    }
-
-    /// As [`values_last`](Self::values_last), for a row that an earlier delivery has written.
-    pub(super) async fn values_still(&mut self) -> Result<(), Failure> {
-        if self.supplies.is_empty() {
-            return Ok(());
-        }
-        let announced = self.values_again().await?;
-        self.values_last(Announced(announced)).await
-    }
-
-    /// Copies missing values again. `None` where the row is gone, or points to other values.
-    async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
-        loop {
-            self.next_round()?;
-            let seen = self.observe().await?;
-            let Some(row) = &seen.row else { return Ok(None) };
-            if let Some(Announced(footprint)) = self.values_first(&seen, Some(&row.entity)).await? {
-                return Ok(footprint);
-            }
-        }
-    }
-
     /// Says where the contents of values come from that the primary is to point to.
     pub(super) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
         self.supplied = values.keys().cloned().collect();
         self.supplies = values;
     }
 
-    /// Refuses a client's pointer to a blob of another owner.
-    pub(super) fn refuse_foreign(&self, entity: Option<&Entity>) -> Result<(), Failure> {
-        if self.engine.catalog.large_values_of(self.source).is_none() {
-            return Ok(());
-        }
-        let foreign = entity.into_iter().flat_map(Entity::user_properties).find_map(|(property, value)| {
-            let pointer = Pointer::of(value).filter(|pointer| !pointer.is_of(&self.folder) || pointer.container.is_none())?;
-            let to = pointer.container.iter().map(|container| format!("{container}/")).chain([pointer.name.to_string()]).collect();
-            Some(PointerError::Foreign { property: property.clone(), to })
-        });
-        foreign.map_or(Ok(()), |error| Err(permanent(self.writing(), error)))
-    }
-
-    fn writing(&self) -> String {
-        format!("writing the primary {}", self.primary)
-    }
-
-    /// Whether the pointers that a change writes lead somewhere: a blob that this run does not bring must be there. `false`
-    /// where that is to be looked at first.
-    pub(super) fn pointers_lead(&mut self, seen: &Observation, plan: &Plan) -> Result<bool, Failure> {
-        let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| self.sites(&row.entity)).collect();
-        // A pointer that dangled before is no worse now.
-        let new = plan.waiting.iter().filter(|address| address.site.row().is_none() && !before.contains(&address.site));
-        let mut lead = true;
-        for address in new {
-            if seen.looks.contains_key(address) {
-                return Err(permanent(self.writing(), PointerError::Dangling(address.site.clone())));
-            }
-            self.touched.insert(address.clone());
-            lead = false;
-        }
-        Ok(lead)
-    }
-
     /// Waits until this pass may carry large values, where it has some to carry: contents that the job has in hand, and those that the
     /// service copies by itself, take no part of the memory that is bounded here.
-    pub(super) async fn take_value_slot(&mut self) {
+    pub(super) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
             Supply::Copy { account, .. } => *account != address.account || !matches!(address.site, Site::Blob { .. }),
             Supply::Staged(_) | Supply::File { .. } => true,
         };
-        if self.value_slot.is_none() && self.supplies.iter().any(carried) {
-            self.value_slot = Some(self.engine.memory.take_aside(MemoryShare::Values, VALUE_BYTES).await);
+        if self.slot.is_none() && self.supplies.iter().any(carried) {
+            self.slot = Some(scope.engine.memory.take_aside(MemoryShare::Values, VALUE_BYTES).await);
         }
-    }
-
-    /// Uploads the values that the primary is to point to. `None` where a race was lost.
-    pub(super) async fn upload_values(&mut self, plan: &Plan) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
-        let mut written = BTreeMap::new();
-        let mut again = false;
-        for write in plan.writes.iter().filter(|write| matches!(write.content, Content::Value(_))) {
-            match self.request(Deed::Write(write)).await {
-                Ok(etag) => {
-                    self.count(&write.address, write.action());
-                    written.extend(etag.map(|etag| (write.address.clone(), etag)));
-                }
-                Err(ItemFailure::Lost { unanswered_insert }) => {
-                    self.touched.insert(write.address.clone());
-                    self.unanswered |= unanswered_insert && write.action() == Action::Create;
-                    again = true;
-                }
-                Err(ItemFailure::Failed(failure)) => return Err(failure),
-            }
-        }
-        Ok((!again).then_some(written))
     }
 
     /// Makes the blob of a value, only where none is.
     pub(super) async fn upload(
         &self,
+        scope: &Scope<'_>,
         address: &ItemAddress,
         to: (&ContainerName, &BlobName),
         mut upload: BlobUpload,
     ) -> Result<Result<ETag, StoreError>, Failure> {
-        let blobs = self.target(&address.account)?.blobs.as_ref();
+        let blobs = scope.target(&address.account)?.blobs.as_ref();
         upload.cache_control = Some(CACHE_CONTROL.to_owned());
         let Some(supply) = self.supplies.get(address) else {
             return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
@@ -362,7 +255,7 @@ impl Pass<'_> {
             }
             Supply::Staged(staged) => {
                 upload.content_type = Some(staged.content_type.clone());
-                let from = self.target(&staged.account)?.blobs.as_ref();
+                let from = scope.target(&staged.account)?.blobs.as_ref();
                 Ok(carry(from, staged, blobs, to, &upload).await)
             }
             Supply::Copy { account, container, pointer } if *account == address.account => {
@@ -373,16 +266,16 @@ impl Pass<'_> {
                 }
             }
             Supply::Copy { account, container, pointer } => {
-                let staged = self.version(account, (container, &pointer.name)).await?;
+                let staged = version(scope, account, (container, &pointer.name)).await?;
                 let Some(staged) = staged else { return Err(gone(address, pointer)) };
                 upload.content_type = Some(staged.content_type.clone());
-                let from = self.target(account)?.blobs.as_ref();
+                let from = scope.target(account)?.blobs.as_ref();
                 Ok(carry(from, &staged, blobs, to, &upload).await)
             }
             Supply::File { place, content_type } => {
                 upload.content_type.clone_from(content_type);
                 // Of the archived entity, with pointers into its own folder.
-                let files = self.engine.stores.files();
+                let files = scope.engine.stores.files();
                 let files = files.map_err(|error| permanent(format!("finding the folder of {address}"), error))?;
                 let found = files.find(place).await;
                 let found = found.map_err(|error| storage(format!("reading {}/{}", place.dir, place.name), error))?;
@@ -395,15 +288,20 @@ impl Pass<'_> {
     }
 
     /// Brings a value into a file, only where none is.
-    pub(super) async fn bring_into_file(&self, address: &ItemAddress, place: &FilePlace) -> Result<Result<ETag, StoreError>, Failure> {
-        let files = self.files(place)?;
+    pub(super) async fn bring_into_file(
+        &self,
+        scope: &Scope<'_>,
+        address: &ItemAddress,
+        place: &FilePlace,
+    ) -> Result<Result<ETag, StoreError>, Failure> {
+        let files = own_files(scope, place)?;
         let Some(supply) = self.supplies.get(address) else {
             return Err(permanent(format!("writing {address}"), PointerError::Dangling(address.site.clone())));
         };
         match supply {
             Supply::Copy { account, container, pointer } => {
-                let Some(staged) = self.version(account, (container, &pointer.name)).await? else { return Err(gone(address, pointer)) };
-                let from = self.target(account)?.blobs.as_ref();
+                let Some(staged) = version(scope, account, (container, &pointer.name)).await? else { return Err(gone(address, pointer)) };
+                let from = scope.target(account)?.blobs.as_ref();
                 let staged = &staged;
                 let read = move |range: Range<u64>| from.get_at(&staged.container, &staged.name, range, &staged.etag);
                 let pieces = stream::iter(ranges(staged.length).map(read)).buffered(BLOCKS_AT_ONCE).boxed();
@@ -413,24 +311,51 @@ impl Pass<'_> {
             Supply::Staged(_) | Supply::File { .. } => Err(permanent(format!("writing {address}"), "no job brings that into a folder")),
         }
     }
+}
 
-    /// The version of a blob that is to be carried elsewhere. `None` where it is gone.
-    async fn version(&self, account: &AccountName, (container, name): (&ContainerName, &BlobName)) -> Result<Option<Staged>, Failure> {
-        let found = self.target(account)?.blobs.properties(container, name).await;
-        let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
-        Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
-    }
+/// Where this primary's large values come from, for its new owner; `None` where it can have none.
+pub(super) fn origin(scope: &Scope<'_>) -> Option<Origin> {
+    let (_, shelf) = scope.engine.catalog.shelf_of(scope.source)?;
+    Some(Origin { shelf, folder: scope.folder.clone() })
+}
 
-    /// Where the blobs and files lie that an entity points to and that are its own.
-    pub(super) fn sites(&self, entity: &Entity) -> Vec<Site> {
-        let dir = self.document.as_ref().and_then(Document::dir);
-        let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
-            (Some(container), _) => Some(Site::Blob { container, name: pointer.name }),
-            (None, Some(dir)) => Some(Site::File { dir: dir.to_owned(), name: pointer.name }),
-            (None, None) => None,
-        };
-        large::pointers(&self.folder, entity).filter_map(site).collect()
+/// Refuses a client's pointer to a blob of another owner.
+pub(super) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
+    if scope.engine.catalog.large_values_of(scope.source).is_none() {
+        return Ok(());
     }
+    let foreign = entity.into_iter().flat_map(Entity::user_properties).find_map(|(property, value)| {
+        let pointer = Pointer::of(value).filter(|pointer| !pointer.is_of(&scope.folder) || pointer.container.is_none())?;
+        let to = pointer.container.iter().map(|container| format!("{container}/")).chain([pointer.name.to_string()]).collect();
+        Some(PointerError::Foreign { property: property.clone(), to })
+    });
+    foreign.map_or(Ok(()), |error| Err(permanent(writing(scope), error)))
+}
+
+fn writing(scope: &Scope<'_>) -> String {
+    format!("writing the primary {}", scope.primary)
+}
+
+/// The version of a blob that is to be carried elsewhere. `None` where it is gone.
+async fn version(
+    scope: &Scope<'_>,
+    account: &AccountName,
+    (container, name): (&ContainerName, &BlobName),
+) -> Result<Option<Staged>, Failure> {
+    let found = scope.target(account)?.blobs.properties(container, name).await;
+    let found = found.map_err(|error| storage(format!("reading {container}/{name}"), error))?;
+    Ok(found.map(|found| Staged::of((account.clone(), container.clone(), name.clone()), found)))
+}
+
+/// The file store, for access to this entity's values: a file is its own in the folder of its archive, beside its document.
+pub(super) fn own_files<'e>(scope: &Scope<'e>, place: &FilePlace) -> Result<&'e dyn FileStore, Failure> {
+    let step = || format!("finding the folder of {}", scope.primary);
+    let filing = scope.engine.catalog.filing(scope.source);
+    let shelf = filing.is_some_and(|filing| matches!(&filing.shelf, Shelf::Files { dir, .. } if *dir == place.dir));
+    if !shelf || !scope.folder.has(&place.name) {
+        return Err(permanent(step(), ForeignFile { place: place.clone(), primary: scope.primary.clone() }));
+    }
+    scope.engine.stores.files().map_err(|error| permanent(step(), error))
 }
 
 /// The value to copy is not there: its entity may just have gone, which the next delivery sees.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::memory::MemoryShare;
 use crate::ports::Clock;
 
 tokio::task_local! {
@@ -22,24 +21,27 @@ pub struct Waits {
     clock: Arc<dyn Clock>,
     spent: Arc<Mutex<Spent>>,
     /// The shares of memory that the run has a part of.
-    shares: Arc<[AtomicBool; MemoryShare::ALL.len()]>,
+    shares: Arc<Shares>,
 }
+
+/// Which shares a run has a part of, by their numbers: all that `memory` has, and room for more.
+type Shares = [AtomicBool; 8];
 
 /// A share of memory that a run has a part of; until dropped it takes no other.
 #[derive(Debug)]
-pub(super) struct SharePart(Option<(Arc<[AtomicBool; MemoryShare::ALL.len()]>, MemoryShare)>);
+pub(super) struct SharePart(Option<(Arc<Shares>, usize)>);
 
 /// Marks that this run takes a part of a share. `None` where it has one already: it must not wait for another.
-pub(super) fn part_of(share: MemoryShare) -> Option<SharePart> {
+pub(super) fn part_of(share: usize) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else { return Some(SharePart(None)) };
-    let had = shares[share as usize].swap(true, Ordering::SeqCst);
+    let had = shares[share].swap(true, Ordering::SeqCst);
     (!had).then(|| SharePart(Some((shares, share))))
 }
 
 impl Drop for SharePart {
     fn drop(&mut self) {
         if let Some((shares, share)) = &self.0 {
-            shares[*share as usize].store(false, Ordering::SeqCst);
+            shares[*share].store(false, Ordering::SeqCst);
         }
     }
 }

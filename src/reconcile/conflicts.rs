@@ -1,0 +1,196 @@
+//! Key conflicts: keys held by another primary.
+//!
+//! An item with a key that lacks a part of its primary's key can meet another primary's. The owner that the
+//! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
+//! (`contenders`), so that it queues their syncs when it gives the key up.
+
+use std::collections::BTreeSet;
+
+use super::execute::{Failure, FailureClass};
+use super::failure::{ROUNDS, lost_race, permanent, storage};
+use super::footprint::{self, Footprint};
+use super::look::Look;
+use super::observation::Observation;
+use super::scope::{Scope, Wanted};
+use super::steps::{Plan, Taken};
+use crate::catalog::TableRef;
+use crate::model::item::{self, Owner};
+use crate::model::job::Primary;
+use crate::model::{ItemAddress, Site, ViewName};
+use crate::patterns;
+use crate::ports::{Condition, TableOperation};
+
+/// A key that another primary has, and keeps.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TakenKey {
+    #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
+    ByPrimary { address: ItemAddress, owner: Owner },
+    #[error("{address} is taken by {} that evenkeel did not write: delete it, or give the view another key", kind(.address))]
+    Foreign { address: ItemAddress },
+}
+
+/// Keys that a run has met.
+#[derive(Default)]
+pub(super) struct KeysMet {
+    /// To look at before the primary is read.
+    pub(super) touched: BTreeSet<ItemAddress>,
+    /// Items of others at a key which this run wants, and that their owners' footprints did not list.
+    pub(super) unlisted: BTreeSet<ItemAddress>,
+}
+
+/// How it ended to add a contender to a footprint.
+enum Enlisted {
+    /// It is there, as far as it can be.
+    Done,
+    /// The footprint does not list the item.
+    Unlisted,
+    /// Another writer was faster, or the outcome is unknown.
+    Lost,
+}
+
+/// The kind of content at an item's site, in words.
+pub(super) const fn kind(address: &ItemAddress) -> &'static str {
+    match address.site {
+        Site::Row { .. } => "a row",
+        Site::Blob { .. } => "a blob",
+        Site::File { .. } => "a file",
+        Site::Document { .. } => "a document",
+    }
+}
+
+/// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
+/// anew. The remaining conflicts are final.
+pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, plan: Plan) -> Result<Option<Plan>, Failure> {
+    let mut freed = false;
+    for Taken { address, owner } in &plan.taken {
+        let Some(owner) = owner else { continue };
+        if owner.primary == scope.primary {
+            // An old item of this very primary, under another view or of another kind: it goes in this pass if the
+            // footprint lists it, and is looked at in the next round if not.
+            let own = address.met(&owner.view);
+            if !scope.is_of_a_newer_catalog(&own, 0) {
+                freed |= met.touched.insert(own);
+            }
+        } else if scope.depth == 0 && !still_wants(scope, owner, address).await? {
+            // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
+            // at nevertheless. Other failures to bring the owner in step are its own job's matter,
+            // unless the store is at fault.
+            let theirs = address.met(&owner.view);
+            match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, scope.depth + 1).await {
+                Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
+                Ok(_) | Err(_) => {}
+            }
+            met.touched.insert(address.clone());
+            freed = true;
+        } else if scope.delivery.is_some() {
+            let theirs = address.met(&owner.view);
+            freed |= match enlist(scope, owner, &theirs, &scope.primary).await? {
+                Enlisted::Done => false,
+                // It may have been given up meanwhile. One that was never listed keeps its key nevertheless.
+                Enlisted::Unlisted => met.unlisted.insert(theirs),
+                Enlisted::Lost => true,
+            };
+            if freed {
+                met.touched.insert(address.clone());
+            }
+        }
+    }
+    Ok((!freed).then_some(plan))
+}
+
+/// Adds a contender of an item to the footprint of its owner.
+async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender: &Primary) -> Result<Enlisted, Failure> {
+    let engine = scope.engine;
+    let Some(source) = engine.catalog.table(&owner.primary.table) else { return Ok(Enlisted::Done) };
+    let (table, key) = (footprint::table_of(&engine.catalog, source), footprint::key(&owner.primary));
+    let tables = &engine.account(source)?.tables;
+    let step = || format!("adding {contender} to those that wait for {item}");
+    let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;
+    let Some(row) = row else { return Ok(Enlisted::Unlisted) };
+    // An unreadable one is left to its owner's jobs.
+    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity) else { return Ok(Enlisted::Done) };
+    if !footprint.items.contains_key(item) {
+        return Ok(Enlisted::Unlisted);
+    }
+    if !footprint.contenders.add(item, contender) {
+        return Ok(Enlisted::Done);
+    }
+    let Some(contenders) = footprint.encode(&owner.primary).ok().and_then(footprint::contenders_alone) else {
+        return Ok(Enlisted::Done);
+    };
+    match tables.apply(&table, &TableOperation::Merge(contenders, Condition::Matches(row.etag))).await {
+        Ok(_) => Ok(Enlisted::Done),
+        Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
+        Err(error) => Err(storage(step(), error)),
+    }
+}
+
+/// Queues a sync of every contender of an item that leaves the footprint. Where its key has another holder already, the contenders
+/// wait for that one.
+pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan: &Plan, left: &Footprint) -> Result<(), Failure> {
+    let Some(delivery) = scope.delivery else { return Ok(()) };
+    let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
+    let mut told = BTreeSet::new();
+    for (item, contender) in had.contenders.iter().filter(|(item, _)| !left.items.contains_key(*item)) {
+        if let Some(Look::Taken { owner: Some(owner), .. }) = seen.looks.get(item) {
+            let has_it = owner.primary == *contender;
+            if has_it || matches!(enlist(scope, owner, &item.met(&owner.view), contender).await?, Enlisted::Done) {
+                continue;
+            }
+        }
+        if may_want(scope, contender, item) && told.insert(contender) {
+            scope.engine.queue_sync(contender, delivery).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
+fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
+    let catalog = &scope.engine.catalog;
+    let there = |target: &TableRef| target.account == item.account && item.site.row().is_some_and(|(table, _)| *table == target.table);
+    catalog
+        .table(&contender.table)
+        .is_some_and(|source| catalog.views_of(source).any(|view| view.rows().is_some_and(|rows| there(rows.target))))
+}
+
+/// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.
+async fn still_wants(scope: &Scope<'_>, owner: &Owner, address: &ItemAddress) -> Result<bool, Failure> {
+    let Some(source) = scope.engine.catalog.table(&owner.primary.table) else { return Ok(true) };
+    if !scope.engine.catalog.views_of(source).any(|view| view.name == owner.view) {
+        return Ok(true);
+    }
+    let row = scope.engine.read_primary(source, &owner.primary.key, false).await?.row;
+    let row = row.filter(|row| !item::is_derived_within(&source.table, &row.entity));
+    let Ok(wanted) = patterns::derive(&scope.engine.catalog, source, row.as_ref().map(|row| &row.entity)) else { return Ok(true) };
+    Ok(wanted.failed.contains_key(&owner.view) || wanted.items.contains_key(&address.met(&owner.view)))
+}
+
+/// Whether a plan that was carried out leaves nothing to do: what it leaves to the next round is no failure, but for keys of other holders
+/// and views that cannot derive.
+pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Result<bool, Failure> {
+    if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
+        Ok(false)
+    } else if !plan.taken.is_empty() {
+        Err(failure(scope, plan, wanted))
+    } else if !wanted.underived.is_empty() {
+        Err(wanted.failure(&scope.primary))
+    } else {
+        Ok(true)
+    }
+}
+
+/// The failure of a job with a primary that wants a key of another holder.
+pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failure {
+    let step = format!("reconciling {}", scope.primary);
+    let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(wanted.underived.keys().cloned());
+    let views: BTreeSet<ViewName> = views.collect();
+    let failure = match plan.taken.first() {
+        Some(Taken { address, owner: Some(owner) }) => {
+            permanent(step, TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() })
+        }
+        Some(Taken { address, owner: None }) => permanent(step, TakenKey::Foreign { address: address.clone() }),
+        None => lost_race(step, ROUNDS),
+    };
+    failure.of_views(views)
+}

@@ -1,0 +1,37 @@
+//! Footprints in their table: each write under its condition.
+
+use super::doubt::Doubt;
+use super::execute::Failure;
+use super::failure::{permanent, storage};
+use super::footprint::Footprint;
+use super::scope::Scope;
+use crate::model::ETag;
+use crate::planted::{Bug, planted};
+use crate::ports::{Condition, ErrorClass, TableOperation};
+
+/// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
+pub(super) async fn write(
+    scope: &Scope<'_>,
+    doubt: &mut Doubt,
+    footprint: &Footprint,
+    over: Option<&ETag>,
+    doing: &str,
+) -> Result<Option<ETag>, Failure> {
+    let step = || format!("{doing} the footprint of {}", scope.primary);
+    let entity = footprint.encode(&scope.primary).map_err(|error| permanent(step(), error))?;
+    let operation = match over {
+        _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
+        Some(etag) => TableOperation::Replace(entity, Condition::Matches(etag.clone())),
+        None => TableOperation::Insert(entity),
+    };
+    match scope.tables()?.apply(&scope.footprints, &operation).await {
+        Ok(etag) => Ok(etag),
+        Err(error) if error.may_have_lost() => {
+            if error.class == ErrorClass::Ambiguous {
+                doubt.footprint_unanswered();
+            }
+            Ok(None)
+        }
+        Err(error) => Err(storage(step(), error)),
+    }
+}

@@ -1,0 +1,89 @@
+//! Items that are parts of a document which many primaries share: members of lists, and properties of another's entity.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::{ItemFailure, ItemOperation, ItemStore, LookContext, Looked, WriteContext};
+use crate::model::{AccountName, ETag, ItemAddress, Part, Site};
+use crate::patterns::Content;
+use crate::planted::{Bug, planted};
+use crate::reconcile::execute::{Action, Failure};
+use crate::reconcile::failure::{permanent, storage};
+use crate::reconcile::look;
+use crate::reconcile::scope::Scope;
+use crate::reconcile::shared::{Answer, Document};
+use crate::reconcile::steps::Write;
+use crate::shared::{self, Change};
+
+pub(super) struct Shared<'a> {
+    pub(super) account: &'a AccountName,
+    pub(super) site: &'a Site,
+}
+
+/// The document at a site, which items are parts of.
+pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<Document<'e>, Failure> {
+    let (target, engine) = (scope.target(account)?, scope.engine);
+    Ok(Document { account: account.clone(), site: site.clone(), target, catalog: &engine.catalog, chance: engine.chance.as_ref() })
+}
+
+/// The change of a document that writes or drops a part of it.
+pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> Change {
+    let write = match operation {
+        ItemOperation::Write(write) => shared::Write::Put { over: write.over.clone(), token: ETag::token(scope.engine.chance.next_u64()) },
+        ItemOperation::Drop(_, token) => shared::Write::Drop(token.clone()),
+    };
+    let says = match operation {
+        ItemOperation::Write(Write { content: Content::Properties(values), .. }) => Some((scope.primary.clone(), values.clone())),
+        ItemOperation::Drop(ItemAddress { part: Some(Part::Properties), .. }, _) => Some((scope.primary.clone(), BTreeMap::new())),
+        ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
+    };
+    Change { address: operation.address().clone(), write, says }
+}
+
+#[async_trait]
+impl ItemStore for Shared<'_> {
+    async fn look(&self, from: &LookContext<'_, '_>, addresses: &[&ItemAddress]) -> Result<Looked, Failure> {
+        let sight = document(from.scope, self.account, self.site)?.look(addresses).await?;
+        let mut looked = Looked::default();
+        if sight.behind {
+            looked.behind.push((self.account.clone(), self.site.clone()));
+        }
+        for address in addresses.iter().copied() {
+            let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
+            let found = sight.find(address).map_err(nonsense)?;
+            looked.said.extend(sight.said(address).map_err(nonsense)?.map(|said| (address.clone(), said)));
+            looked.looks.push((address.clone(), look::look_into(address, &from.scope.primary, found, sight.owner.as_ref())));
+        }
+        Ok(looked)
+    }
+
+    async fn apply(&self, by: &WriteContext<'_, '_>, operations: &[ItemOperation<'_>]) -> Vec<Result<Option<ETag>, ItemFailure>> {
+        let document = match document(by.scope, self.account, self.site) {
+            Ok(document) => document,
+            Err(failure) => return vec![Err(ItemFailure::Failed(failure))],
+        };
+        let changes: Vec<Change> = operations.iter().map(|operation| change(by.scope, *operation)).collect();
+        let tokens: Vec<Option<ETag>> = changes.iter().map(|change| change.write.token().cloned()).collect();
+        let answers = by.scope.engine.turns.change(&document, changes).await;
+        let ended = operations.iter().zip(tokens).zip(answers).map(|((operation, token), answer)| match answer {
+            Answer::Done => Ok(token),
+            Answer::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
+            Answer::Unanswered => {
+                let insert = matches!(operation.action(), Action::Create);
+                Err(ItemFailure::Lost { unanswered_insert: insert && !planted(Bug::UnansweredPartForgotten) })
+            }
+            Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([operation.address().view.clone()]))),
+        });
+        ended.collect()
+    }
+
+    async fn differs(&self, scope: &Scope<'_>, write: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
+        // A member is there: that is all there is to it.
+        let (Content::Properties(wanted), Some((table, key))) = (&write.content, self.site.row()) else { return Ok(false) };
+        let row = scope.target(self.account)?.tables.get(table, key, None).await;
+        let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;
+        let Some(found) = row.map(|row| row.entity.properties) else { return Ok(true) };
+        Ok(wanted.iter().any(|(name, value)| found.get(name) != Some(value)))
+    }
+}

@@ -1,0 +1,99 @@
+//! Passes over one primary, until one closes: a race that was lost begins another, a few times.
+
+use super::change::{Advance, Change, Commit};
+use super::engine::Engine;
+use super::execute::{Delivery, Failure, Summary};
+use super::failure::{ROUNDS, lost_race};
+use super::observation::{self, Observation};
+use super::pass::Pass;
+use super::queueing::queue_recheck;
+use super::scope::Scope;
+use super::{commit, receive};
+use crate::catalog::TableRef;
+use crate::model::job::Primary;
+use crate::planted::{Bug, planted};
+
+/// The passes of one run over one primary.
+pub(super) struct Reconciler<'e> {
+    pub(super) pass: Pass<'e>,
+    rounds: u32,
+}
+
+impl<'e> Reconciler<'e> {
+    pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
+        Self { pass: Pass::new(Scope::new(engine, source, primary, delivery)), rounds: 0 }
+    }
+
+    /// Brings every item of the primary in step with its present state.
+    pub(super) async fn reconcile(mut self) -> Result<Summary, Failure> {
+        self.settle().await?;
+        Ok(self.pass.summary)
+    }
+
+    /// As [`reconcile`](Self::reconcile), for a pass that goes on afterwards.
+    pub(super) async fn settle(&mut self) -> Result<(), Failure> {
+        if !self.pass.scope.has_views() && !self.pass.scope.receives() {
+            return Ok(());
+        }
+        loop {
+            self.next_round()?;
+            let mut seen = self.observe().await?;
+            if !self.receive(&mut seen).await? {
+                continue;
+            }
+            if !self.pass.scope.has_views() {
+                return if self.pass.doubt.rechecks_the_primary() { queue_recheck(&self.pass.scope, &[]).await } else { Ok(()) };
+            }
+            if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// As [`settle`](Self::settle), from the given observation.
+    pub(super) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
+        // The claims of others are read after the primary.
+        let done = !self.pass.scope.receives() && (!self.pass.scope.has_views() || self.closes(seen).await?);
+        if done { Ok(()) } else { self.settle().await }
+    }
+
+    /// Counts a round.
+    pub(super) fn next_round(&mut self) -> Result<(), Failure> {
+        self.rounds += 1;
+        self.pass.summary.extra_rounds = self.rounds - 1;
+        let gives_up = self.rounds > ROUNDS;
+        if gives_up { Err(lost_race(format!("reconciling {}", self.pass.scope.primary), ROUNDS)) } else { Ok(()) }
+    }
+
+    pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
+        observation::observe(&self.pass.scope, self.pass.looks, &mut self.pass.met.touched, self.pass.doubt.reads_leftovers()).await
+    }
+
+    /// Applies the claims of others to the primary. `false` where a race was lost.
+    pub(super) async fn receive(&mut self, seen: &mut Observation) -> Result<bool, Failure> {
+        let changes = receive::receive(&self.pass.scope, seen).await?;
+        let received = changes.is_some();
+        self.pass.summary.changes.extend(changes.into_iter().flatten());
+        Ok(received)
+    }
+
+    /// Goes from an observation to a closed footprint; whether it got there.
+    pub(super) async fn closes(&mut self, seen: &Observation) -> Result<bool, Failure> {
+        match self.pass.advance(seen, None).await? {
+            Advance::Ended(end) => Ok(end == Commit::Closed),
+            Advance::Refused(failure) => Err(failure),
+        }
+    }
+
+    /// Writes the primary as `change` says, based on the observation, and brings its items in step.
+    pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+        if !self.pass.scope.has_views() {
+            return commit::write_alone(&self.pass.scope, &mut self.pass.doubt, seen, change).await;
+        }
+        match self.pass.advance(seen, Some(change)).await? {
+            Advance::Ended(end) => Ok(end),
+            // What was announced for the refused state is withdrawn.
+            Advance::Refused(failure) => self.settle_from(seen).await.and(Err(failure)),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the footprint says before a plan is carried out, and after: its announcement, and its close.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::footprint::{Entry, Footprint, Settled};
+use super::situation::{Situation, State};
+use super::steps::{Plan, Write};
+use crate::model::{ETag, ItemAddress};
+use crate::planted::{Bug, planted};
+
+/// Announces a plan in the footprint. New items are left to the next round where the footprint does not hold them beside those that go.
+pub(super) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
+    let whole = announcement(situation, plan);
+    plan.announce = Some(if !whole.fits() && fits_afterwards(&whole, plan) {
+        defer(situation, plan);
+        announcement(situation, plan)
+    } else {
+        whole
+    });
+}
+
+/// Leaves new items to the next round, when those that go have made room for them. Large values are there before the primary points to
+/// them, and cannot wait.
+fn defer(situation: &Situation<'_>, plan: &mut Plan) {
+    let listed = &situation.footprint.items;
+    let stays = |write: &Write| listed.contains_key(&write.address) || write.content.is_supplied();
+    let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.writes).into_iter().partition(stays);
+    plan.writes = now;
+    // A row that is replaced in the next round stays listed until then.
+    plan.forget.retain(|address| !later.iter().any(|write| write.replaces.as_ref() == Some(address)));
+    plan.deferred = true;
+}
+
+/// Whether the remainder of a footprint that is too large fits once the plan has been carried out.
+fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
+    let mut left = announced.clone();
+    plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).for_each(|address| drop(left.items.remove(address)));
+    left.fits()
+}
+
+/// The footprint to write before any item is touched: it lists everything that may come to exist, and
+/// marks every item about to be created or dropped.
+fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
+    let mut footprint = situation.footprint.clone();
+    if matches!(footprint.settled, Settled::At { .. } | Settled::Waiting { .. }) {
+        // Rows get new ETags, and rows derived from them follow: that is so once this pass has closed, and not if it stops half-way.
+        footprint.settled = Settled::Never;
+    }
+    for write in &plan.writes {
+        let entry =
+            footprint.items.entry(write.address.clone()).or_insert(Entry { generation: write.generation, etag: None, changing: true });
+        entry.generation = entry.generation.max(write.generation);
+        match &write.over {
+            Some(etag) => entry.etag = Some(etag.clone()),
+            None => entry.changing = true,
+        }
+        entry.changing |= write.is_announced();
+    }
+    for (write, replaced) in plan.writes.iter().filter_map(|write| Some((write, write.replaces.as_ref()?))) {
+        if let Some(entry) = footprint.items.get_mut(replaced) {
+            entry.changing = true;
+        }
+        footprint.contenders.moved(replaced, &write.address);
+    }
+    for (address, primary) in plan.evicted.iter().filter(|(_, primary)| primary != situation.primary) {
+        footprint.contenders.add(address, primary);
+    }
+    for (address, etag) in &plan.drops {
+        let generation = situation.catalog.generations.of(&address.view);
+        let entry = footprint.items.entry(address.clone()).or_insert(Entry { generation, etag: None, changing: true });
+        entry.etag = Some(etag.clone());
+        entry.changing = true;
+    }
+    if situation.disturbed && !planted(Bug::NoTaint) {
+        let until = situation.now.saturating_add(situation.taint_for).unwrap_or(Timestamp::MAX);
+        footprint.tainted_until = Some(footprint.tainted_until.map_or(until, |already| already.max(until)));
+    }
+    footprint
+}
+
+/// How a pass ends: the footprint to write last, and the keys that leave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Close {
+    /// The footprint to write.
+    pub(super) footprint: Footprint,
+    /// Items to look at again, when no forgotten request can arrive any more.
+    pub(super) again: Vec<ItemAddress>,
+}
+
+/// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write.
+pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<ItemAddress, ETag>) -> Close {
+    let mut footprint = plan.announce.clone().unwrap_or_else(|| situation.footprint.clone());
+    let mut removed = Vec::new();
+    for write in &plan.writes {
+        let entry = Entry { generation: write.generation, etag: written.get(&write.address).cloned(), changing: false };
+        footprint.items.insert(write.address.clone(), entry);
+    }
+    for (address, etag) in &plan.kept {
+        let generation =
+            footprint.items.get(address).map_or_else(|| situation.catalog.generations.of(&address.view), |entry| entry.generation);
+        footprint.items.insert(address.clone(), Entry { generation, etag: Some(etag.clone()), changing: false });
+    }
+    let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(&plan.waiting);
+    let gone = gone.chain(plan.taken.iter().map(|taken| &taken.address).filter(|_| !planted(Bug::TakenKeyStaysListed)));
+    for address in gone {
+        let is_looked_at = !(planted(Bug::GoneNotRechecked) && plan.forget.contains(address));
+        if footprint.items.remove(address).is_some() && is_looked_at {
+            removed.push(address.clone());
+        }
+    }
+    let Footprint { items, contenders, .. } = &mut footprint;
+    contenders.retain(|item| items.contains_key(item));
+    footprint.settled = match &situation.state {
+        // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
+        // the next sync of this state must try again.
+        _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => Settled::Never,
+        State::Absent => Settled::Absent,
+        State::Present(None) => Settled::Never,
+        State::Present(Some(etag)) => {
+            let (etag, fingerprint) = (etag.clone(), situation.catalog.fingerprint(situation.source));
+            if plan.waiting.is_empty() { Settled::At { etag, fingerprint } } else { Settled::Waiting { etag, fingerprint } }
+        }
+    };
+    if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
+        footprint.tainted_until = None;
+    }
+    let mut again = if footprint.tainted_until.is_some() { removed } else { Vec::new() };
+    again.retain(|address| address.site.is_conditional());
+    if plan.disturbed {
+        // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
+        // it, so that it is among the items that this pass has written or dropped.
+        again.extend(plan.changed().filter(|address| !address.site.is_conditional()).cloned());
+    }
+    Close { footprint, again }
+}

@@ -1,0 +1,186 @@
+//! The scope of a pass: the primary, its table, its views, and the stores that it is about. Nothing in it changes during a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::document::Document;
+use super::engine::Engine;
+use super::execute::{Delivery, Failure};
+use super::failure::permanent;
+use super::footprint::{self, Footprint};
+use crate::catalog::{TableRef, ViewStatus};
+use crate::model::job::Primary;
+use crate::model::large::{self, Folder, Pointer};
+use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Site, TableName, ViewName, cause};
+use crate::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
+use crate::ports::{Account, TableStore};
+
+/// Whether a pass reads the claims of others on its primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It reads their claims.
+    Ask,
+    /// The primary has it already.
+    Known,
+}
+
+/// The scope of one pass.
+pub(super) struct Scope<'e> {
+    pub(super) engine: &'e Engine,
+    pub(super) source: &'e TableRef,
+    pub(super) primary: Primary,
+    /// The table that keeps its footprint.
+    pub(super) footprints: TableName,
+    pub(super) delivery: Option<&'e Delivery>,
+    /// The document in place of the primary's row, where it is an archived one.
+    pub(super) document: Option<Document<'e>>,
+    /// Where its large values lie.
+    pub(super) folder: Folder,
+    pub(super) said: Said,
+    /// How many passes this one is nested in.
+    pub(super) depth: u8,
+}
+
+/// The items that should exist in one state of the primary.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) items: BTreeMap<ItemAddress, Item>,
+    /// Views that cannot derive theirs from that state, and why.
+    pub(super) underived: BTreeMap<ViewName, Box<DeriveError>>,
+    /// The sites that the primary points to in that state, regardless of its views.
+    pub(super) referred: BTreeSet<Site>,
+}
+
+/// Why views cannot derive their items, each with its causes.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Underived(String);
+
+impl Wanted {
+    /// The failure of a job with views that cannot derive their items.
+    pub(super) fn failure(&self, primary: &Primary) -> Failure {
+        let errors: Vec<String> = self.underived.values().map(|error| cause::chain(error.as_ref())).collect();
+        let step = format!("deriving the items of {primary}; all others are in step");
+        permanent(step, Underived(errors.join("; "))).of_views(self.underived.keys().cloned())
+    }
+}
+
+impl<'e> Scope<'e> {
+    pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
+        let (folder, footprints) = (Folder::of(&primary), footprint::table_of(&engine.catalog, source));
+        Self { engine, source, primary, footprints, delivery, document: None, folder, said: Said::Ask, depth: 0 }
+    }
+
+    pub(super) fn has_views(&self) -> bool {
+        self.engine.catalog.has_views(self.source)
+    }
+
+    /// Whether views keep properties on ranges of this primary's table.
+    pub(super) fn receives(&self) -> bool {
+        self.said == Said::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
+    }
+
+    pub(super) fn tables(&self) -> Result<&'e dyn TableStore, Failure> {
+        Ok(self.engine.account(self.source)?.tables.as_ref())
+    }
+
+    /// An account that items lie in.
+    pub(super) fn target(&self, account: &AccountName) -> Result<&'e Account, Failure> {
+        let found = self.engine.stores.account(account);
+        found.map_err(|error| permanent(format!("finding the account of items of {}", self.primary), error))
+    }
+
+    /// Derives the items of a state of the primary, as far as its views can.
+    pub(super) fn derive(&self, entity: Option<&Entity>) -> Result<Wanted, Failure> {
+        let catalog = &self.engine.catalog;
+        let derived = match catalog.filing(self.source) {
+            Some(filing) => patterns::values(catalog, &self.primary, (&filing.view, &filing.shelf), &self.folder, entity)
+                .map(|items| Derivation { items, ..Derivation::default() }),
+            None => patterns::derive(catalog, self.source, entity),
+        };
+        let derived = derived.map_err(|error| permanent(format!("deriving the items of {}", self.primary), error))?;
+        let referred = entity.into_iter().flat_map(|entity| self.sites(entity)).collect();
+        Ok(Wanted { items: derived.items, underived: derived.failed, referred })
+    }
+
+    /// Where the blobs and files lie that an entity points to and that are its own.
+    pub(super) fn sites(&self, entity: &Entity) -> Vec<Site> {
+        let dir = self.document.as_ref().and_then(Document::dir);
+        let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
+            (Some(container), _) => Some(Site::Blob { container, name: pointer.name }),
+            (None, Some(dir)) => Some(Site::File { dir: dir.to_owned(), name: pointer.name }),
+            (None, None) => None,
+        };
+        large::pointers(&self.folder, entity).filter_map(site).collect()
+    }
+
+    /// The properties that a view keeps on the primary itself, as an item.
+    pub(super) fn on_itself(&self, view: ViewName) -> ItemAddress {
+        let site = Site::Row { table: self.source.table.clone(), key: self.primary.key.clone() };
+        ItemAddress { view, account: self.source.account.clone(), site, part: Some(Part::Properties) }
+    }
+
+    /// Whether an item lies in the primary's own partition, so that it is written with it.
+    pub(super) fn is_own_partition(&self, address: &ItemAddress) -> bool {
+        let here = |(table, key): (&TableName, &EntityKey)| *table == self.source.table && key.pk == self.primary.key.pk;
+        address.account == self.source.account && address.site.row().is_some_and(here)
+    }
+
+    /// Whether an item is written before its primary, or with it.
+    pub(super) fn precedes_its_primary(&self, address: &ItemAddress) -> bool {
+        self.is_own_partition(address) || address.site.row().is_none()
+    }
+
+    /// The primary that an item is, where it is a row of a table that is itself the source of views.
+    pub(super) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
+        let (table, key) = address.site.row()?;
+        let target = TableRef { account: address.account.clone(), table: table.clone() };
+        // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
+        let is_primary = target != *self.source || address.part == Some(Part::Properties);
+        let catalog = &self.engine.catalog;
+        let has_views = || catalog.has_views(&target) || catalog.ranges_over(&target).next().is_some();
+        (is_primary && has_views()).then(|| Primary { table: target.table.clone(), key: key.clone() })
+    }
+
+    /// Relation of an address to this primary.
+    pub(super) fn claims(&self, address: &ItemAddress) -> Claimed {
+        let catalog = &self.engine.catalog;
+        Claimant { catalog, source: self.source, primary: &self.primary, folder: &self.folder }.judge(address)
+    }
+
+    /// Whether an item is of a view, or of a generation of one, that only a newer catalog has.
+    pub(super) fn is_of_a_newer_catalog(&self, address: &ItemAddress, generation: u32) -> bool {
+        let catalog = &self.engine.catalog;
+        catalog.generations.status(&address.view, generation, catalog.declares(&address.view)) == ViewStatus::Newer
+    }
+
+    /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no
+    /// longer declared. They are neither looked at nor dropped.
+    pub(super) fn disowned(&self, mut footprint: Footprint) -> Footprint {
+        let mut foreign = Vec::new();
+        footprint.items.retain(|address, entry| {
+            // Items of a newer catalog are that catalog's to judge.
+            let kept = self.is_of_a_newer_catalog(address, entry.generation) || self.claims(address) != Claimed::Foreign;
+            if !kept {
+                foreign.push(address.clone());
+            }
+            kept
+        });
+        self.warn_of(&foreign, "footprint");
+        footprint
+    }
+
+    /// Leaves out keys that cannot be this primary's.
+    pub(super) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
+        let foreign: Vec<ItemAddress> = touched.iter().filter(|address| self.claims(address) == Claimed::Foreign).cloned().collect();
+        touched.retain(|address| !foreign.contains(address));
+        self.warn_of(&foreign, "recheck");
+    }
+
+    fn warn_of(&self, foreign: &[ItemAddress], record: &'static str) {
+        let Some(first) = foreign.first() else { return };
+        tracing::warn!(
+            primary = %self.primary, record, count = foreign.len(), item = %first,
+            "items ignored: they cannot be this primary's; nothing there is looked at or deleted"
+        );
+    }
+}

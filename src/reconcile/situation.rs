@@ -1,0 +1,138 @@
+//! The situation that a plan is for: everything that it depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::doubt::Doubt;
+use super::footprint::{Entry, Footprint};
+use super::look::Look;
+use super::observation::Observation;
+use super::scope::{Scope, Wanted};
+use super::value::Values;
+use crate::catalog::{Catalog, TableRef, ViewStatus};
+use crate::model::job::Primary;
+use crate::model::{ETag, EdmValue, ItemAddress, Site, ViewName};
+use crate::patterns::{DeriveError, Item};
+
+/// The state of the primary that a plan is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is, or is about to be, absent.
+    Absent,
+    /// It is at this ETag; nothing for one that is about to be written.
+    Present(Option<ETag>),
+}
+
+impl State {
+    /// The state that was observed.
+    pub(super) fn of(seen: &Observation) -> Self {
+        seen.row.as_ref().map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
+    }
+}
+
+/// Everything that a plan depends on.
+#[derive(Debug)]
+pub(super) struct Situation<'a> {
+    /// The catalog.
+    pub(super) catalog: &'a Catalog,
+    /// The primary's table.
+    pub(super) source: &'a TableRef,
+    /// The primary.
+    pub(super) primary: &'a Primary,
+    /// The footprint as read.
+    pub(super) footprint: &'a Footprint,
+    /// The looks taken before the primary was read.
+    pub(super) looks: &'a BTreeMap<ItemAddress, Look>,
+    /// Contents of the properties that those looks found on the entities of others.
+    pub(super) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// The primary's state.
+    pub(super) state: State,
+    /// The items that should exist.
+    pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
+    /// The large values with contents in this run.
+    pub(super) supplied: &'a BTreeSet<ItemAddress>,
+    /// The blobs that the primary points to, regardless of its present views.
+    pub(super) referred: &'a BTreeSet<Site>,
+    /// Views that cannot derive their items from this state: their items stay as they are, and listed.
+    pub(super) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
+    /// Whether an old write may be under way: the footprint had another pass's open announcement, or an insert of an
+    /// item or a write of the primary is unanswered in this run.
+    pub(super) disturbed: bool,
+    /// Now.
+    pub(super) now: Timestamp,
+    /// How long an old insert may be under way.
+    pub(super) taint_for: SignedDuration,
+}
+
+impl<'a> Situation<'a> {
+    /// The situation of a run.
+    pub(super) fn of(
+        scope: &'a Scope<'_>,
+        (values, doubt): (&'a Values, &Doubt),
+        seen: &'a Observation,
+        wanted: &'a Wanted,
+        state: State,
+    ) -> Self {
+        let engine = scope.engine;
+        Self {
+            catalog: &engine.catalog,
+            source: scope.source,
+            footprint: &seen.footprint,
+            primary: &scope.primary,
+            looks: &seen.looks,
+            said: &seen.said,
+            state,
+            wanted: &wanted.items,
+            supplied: &values.supplied,
+            referred: &wanted.referred,
+            underived: &wanted.underived,
+            disturbed: doubt.is_disturbed(seen),
+            now: engine.clock.now(),
+            taint_for: engine.taint_for(),
+        }
+    }
+
+    /// Whether the properties that were looked at differ from their expected content, because another writer changed
+    /// them without a new token.
+    pub(super) fn is_overwritten(&self, address: &ItemAddress) -> bool {
+        let (said, wanted) = (self.said.get(address), self.wanted.get(address));
+        said.zip(wanted).is_some_and(|(said, item)| item.content.is_overwritten_by(said))
+    }
+}
+
+/// The footprint lists an item of a later generation of a view: this worker's catalog is too old to touch it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an item of view {view} was made by generation {found} of the view, and this worker's catalog has generation {known}: give this worker the newer catalog, or run `evenkeel migrate up` where there is none"
+)]
+pub struct OutdatedCatalog {
+    /// The view.
+    pub view: ViewName,
+    /// The item's generation.
+    pub found: u32,
+    /// The catalog's generation.
+    pub known: u32,
+}
+
+/// Treatment of an item that the footprint lists.
+fn status(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> Result<ViewStatus, OutdatedCatalog> {
+    let declared = catalog.declares(&address.view);
+    let status = catalog.generations.status(&address.view, entry.generation, declared);
+    if status == ViewStatus::Newer && declared {
+        return Err(OutdatedCatalog { view: address.view.clone(), found: entry.generation, known: catalog.generations.of(&address.view) });
+    }
+    Ok(status)
+}
+
+/// The items of a footprint that this catalog may judge: not those of views that it does not know.
+pub(super) fn own_items<'a>(
+    catalog: &'a Catalog,
+    footprint: &'a Footprint,
+) -> impl Iterator<Item = Result<(&'a ItemAddress, &'a Entry), OutdatedCatalog>> {
+    footprint.items.iter().filter_map(|(address, entry)| match status(catalog, address, entry) {
+        Err(outdated) => Some(Err(outdated)),
+        Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
+        Ok(ViewStatus::Newer) => None,
+    })
+}

@@ -1,0 +1,107 @@
+//! The steps of a plan.
+
+use super::footprint::Footprint;
+use crate::model::item::Owner;
+use crate::model::job::Primary;
+use crate::model::{ETag, ItemAddress};
+use crate::patterns::Content;
+
+/// The plan of a pass.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    /// Nothing to do, not even to close: everything is as it should be in this state.
+    pub(super) settled: bool,
+    /// An old write may be under way, as the situation had it.
+    pub(super) disturbed: bool,
+    /// The footprint to write before any item is touched.
+    pub(super) announce: Option<Footprint>,
+    /// Items to write.
+    pub(super) writes: Vec<Write>,
+    /// Items to delete, each at its ETag or token.
+    pub(super) drops: Vec<(ItemAddress, ETag)>,
+    /// Items that are gone, or another owner's, and leave the footprint.
+    pub(super) forget: Vec<ItemAddress>,
+    /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
+    pub(super) kept: Vec<(ItemAddress, ETag)>,
+    /// Wanted keys with another holder.
+    pub(super) taken: Vec<Taken>,
+    /// Keys that are taken over, each with its former holder, which still wants it.
+    pub(super) evicted: Vec<(ItemAddress, Primary)>,
+    /// Wanted properties of entities that do not exist.
+    pub(super) waiting: Vec<ItemAddress>,
+    /// Items that are not listed as yet are left to the next round: the footprint does not hold them beside those that go in this one.
+    pub(super) deferred: bool,
+}
+
+/// One item to write.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Write {
+    /// Where.
+    pub(super) address: ItemAddress,
+    /// Content to write.
+    pub(super) content: Content,
+    /// The generation of its view.
+    pub(super) generation: u32,
+    /// Replace at this ETag or token; insert where there is none.
+    pub(super) over: Option<ETag>,
+    /// The item of another view of this primary that this one replaces in its row.
+    pub(super) replaces: Option<ItemAddress>,
+}
+
+/// A wanted key with another holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The key.
+    pub(super) address: ItemAddress,
+    /// The holder; `None` where evenkeel did not write the row.
+    pub(super) owner: Option<Owner>,
+}
+
+impl Taken {
+    /// The other holder's item that was met.
+    pub(super) fn met(&self) -> Option<ItemAddress> {
+        self.owner.as_ref().map(|owner| self.address.met(&owner.view))
+    }
+}
+
+impl Plan {
+    /// Every item that it writes or drops.
+    pub(super) fn touched(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.writes.iter().map(|write| &write.address).chain(self.drops.iter().map(|(address, _)| address))
+    }
+
+    /// Every item that it writes, drops or forgets.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.touched().chain(&self.forget)
+    }
+
+    /// A plan without anything in it yet.
+    pub(super) const fn nothing() -> Self {
+        Self {
+            settled: false,
+            disturbed: false,
+            announce: None,
+            writes: Vec::new(),
+            drops: Vec::new(),
+            forget: Vec::new(),
+            kept: Vec::new(),
+            taken: Vec::new(),
+            evicted: Vec::new(),
+            waiting: Vec::new(),
+            deferred: false,
+        }
+    }
+
+    /// Whether every key held by another owner was an item of this very primary, under another view or of another kind,
+    /// that this plan drops: then it is free now.
+    pub(super) fn frees_what_was_taken(&self) -> bool {
+        self.taken.iter().all(|taken| taken.met().is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met)))
+    }
+}
+
+impl Write {
+    /// Whether it makes something that was not there, or writes an item without a version: such changes are announced.
+    pub(super) fn is_announced(&self) -> bool {
+        self.over.is_none() || !self.address.site.is_conditional()
+    }
+}
