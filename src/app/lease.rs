@@ -41,7 +41,6 @@ struct Found {
     newer: Option<u32>,
 }
 
-/// The lease.
 pub(super) struct CatalogLease {
     found: watch::Sender<Found>,
     wanted: Notify,

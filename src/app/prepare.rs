@@ -27,7 +27,6 @@ fn listed(changes: &[Change]) -> String {
 /// The record that the worker's catalog is.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// The record.
     pub(super) record: CatalogRecord,
     /// When reading it was begun (monotonic).
     pub(super) sent: Duration,

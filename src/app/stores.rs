@@ -30,7 +30,6 @@ const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 pub(super) struct Opened {
     /// The stores, as the rest of the program sees them.
     pub(super) stores: Stores,
-    /// Their circuits.
     pub(super) circuits: Arc<Circuits>,
     /// Handles on the layers of each.
     metered: Vec<Metered>,
@@ -65,7 +64,6 @@ pub(super) enum StoreOpenError {
     /// The file of an embedded store.
     #[error("[accounts.{account}] cannot be opened")]
     Embedded {
-        /// The account.
         account: AccountName,
         /// Why.
         #[source]
@@ -74,7 +72,6 @@ pub(super) enum StoreOpenError {
     /// Settings that make no Azure account.
     #[error("[accounts.{account}] cannot be used")]
     Settings {
-        /// The account.
         account: AccountName,
         /// Why.
         #[source]
@@ -83,7 +80,6 @@ pub(super) enum StoreOpenError {
     /// A search service.
     #[error("[sinks.{sink}] cannot be connected to")]
     Search {
-        /// The sink.
         sink: AccountName,
         /// Why.
         #[source]
@@ -92,7 +88,6 @@ pub(super) enum StoreOpenError {
     /// The HTTP client.
     #[error("[accounts.{account}] cannot be connected to")]
     Connect {
-        /// The account.
         account: AccountName,
         /// Why.
         #[source]

@@ -31,7 +31,6 @@ pub struct Migration {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlTable {
-    /// Its name.
     pub name: TableName,
     /// In which accounts.
     pub on: Accounts,

@@ -123,7 +123,6 @@ pub(super) enum Recorded {
     Applied(AppliedMigration),
     /// The catalog's number, and whether it is the first of the account.
     Generation(u32, bool),
-    /// A view.
     View(ViewName, RecordedView),
     /// A generation of a view of which items were met.
     Met(ViewName, u32),

@@ -20,7 +20,6 @@ pub(super) enum Change {
         changes: Entity,
         /// The resulting entity.
         merged: Entity,
-        /// Its ETag.
         etag: ETag,
     },
     /// It is deleted at its ETag.

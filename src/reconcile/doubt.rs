@@ -14,7 +14,6 @@ use crate::ports::Clock;
 pub(super) struct SentAt(Timestamp, Duration);
 
 impl SentAt {
-    /// Now.
     pub(super) fn now(clock: &dyn Clock) -> Self {
         Self(clock.now(), clock.monotonic())
     }

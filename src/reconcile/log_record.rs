@@ -14,7 +14,6 @@ const FORMER: &str = "Former";
 /// Where a line lies, or was to lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    /// The blob.
     pub(super) blob: BlobName,
     /// Where the appends begin that the line is part of.
     pub(super) start: u64,

@@ -29,7 +29,6 @@ enum Decision {
     Mine,
     /// A condition is unmet.
     Skip(String),
-    /// Write.
     Write(Change),
 }
 

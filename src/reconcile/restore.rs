@@ -84,7 +84,7 @@ impl RunJob for RestoreJob {
             }
             match &kept {
                 Kept::Row(archived) => {
-                    entity = source.pass.values.take_in(&source.pass.scope, origin(&archived.pass.scope).as_ref(), entity).await?
+                    entity = source.pass.values.take_in(&source.pass.scope, origin(&archived.pass.scope).as_ref(), entity).await?;
                 }
                 Kept::Document(document) => document.refuse_values(&entity)?,
                 Kept::Moved(_) | Kept::Log(_) => {}

@@ -34,11 +34,9 @@ impl State {
 /// Everything that a plan depends on.
 #[derive(Debug)]
 pub(super) struct Situation<'a> {
-    /// The catalog.
     pub(super) catalog: &'a Catalog,
     /// The primary's table.
     pub(super) source: &'a TableRef,
-    /// The primary.
     pub(super) primary: &'a Primary,
     /// The footprint as read.
     pub(super) footprint: &'a Footprint,
@@ -59,7 +57,6 @@ pub(super) struct Situation<'a> {
     /// Whether an old write may be under way: the footprint had another pass's open announcement, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
-    /// Now.
     pub(super) now: Timestamp,
     /// How long an old insert may be under way.
     pub(super) taint_for: SignedDuration,

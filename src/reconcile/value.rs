@@ -44,19 +44,12 @@ const CACHE_CONTROL: &str = "max-age=31536000, immutable";
 #[derive(Debug, Clone)]
 pub(super) enum Supply {
     /// The job brought it.
-    Bytes {
-        /// The content.
-        content: Bytes,
-        /// Content type.
-        content_type: String,
-    },
+    Bytes { content: Bytes, content_type: String },
     /// A staged blob, at the version with the known hash.
     Staged(Staged),
     /// Another primary's value, with the same content.
     Copy {
-        /// The account.
         account: AccountName,
-        /// Its container.
         container: ContainerName,
         /// Its pointer there.
         pointer: Pointer,
@@ -65,7 +58,6 @@ pub(super) enum Supply {
     File {
         /// Where.
         place: FilePlace,
-        /// Content type.
         content_type: Option<String>,
     },
 }
@@ -73,17 +65,13 @@ pub(super) enum Supply {
 /// A version of a staged blob.
 #[derive(Debug, Clone)]
 pub(super) struct Staged {
-    /// The account.
     pub(super) account: AccountName,
-    /// Its container.
     pub(super) container: ContainerName,
-    /// Its name.
     pub(super) name: BlobName,
     /// The version.
     pub(super) etag: ETag,
     /// Its length in bytes.
     pub(super) length: u64,
-    /// Content type.
     pub(super) content_type: String,
 }
 

@@ -18,9 +18,7 @@ const SHOWN_CHARACTERS: usize = 60;
     "{text:?} is no level (error, warn, info, debug, trace, off) and no module with one, such as \"info,evenkeel::worker=trace\": {problem}"
 )]
 pub struct LevelsError {
-    /// The text.
     text: String,
-    /// The problem.
     problem: String,
 }
 

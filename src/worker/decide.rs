@@ -80,7 +80,6 @@ impl End {
 pub(crate) enum Ran {
     /// It ended well.
     Finished(Outcome),
-    /// It failed.
     Failed(Failure),
 }
 
@@ -182,7 +181,6 @@ pub(crate) struct Verdict {
     pub(crate) attempt: Attempt,
 }
 
-/// Decides.
 pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settlement {
     let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
     let written_off = |delay| Settlement::Release { delay, attempt: Attempt::WrittenOff };

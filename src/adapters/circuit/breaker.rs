@@ -28,7 +28,6 @@ pub(super) enum Admission {
 pub(super) enum Transition {
     /// The circuit opened.
     Opened,
-    /// It closed.
     Closed,
 }
 

@@ -89,7 +89,6 @@ pub(super) fn set_parts(connection: &Connection, stamp: i64, parts: &[Part]) -> 
     Ok(())
 }
 
-/// Writes a part.
 pub(super) fn write_part(connection: &Connection, stamp: i64, content: &[u8]) -> Result<Part, Fault> {
     let mut pieces = Pieces::of(connection, stamp);
     pieces.add(content)?;

@@ -14,11 +14,8 @@ const BLOBS: i64 = 4;
 /// A dropped thing with contents to reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dropped {
-    /// A table.
     Table,
-    /// A queue.
     Queue,
-    /// A container.
     Container,
 }
 

@@ -23,7 +23,6 @@ const SIDE_BY_SIDE: usize = 16;
 pub(super) enum Write {
     /// One operation.
     One {
-        /// The operation.
         operation: TableOperation,
         /// Its size in a transaction.
         bytes: usize,
@@ -32,7 +31,6 @@ pub(super) enum Write {
     },
     /// A caller's own transaction.
     Whole {
-        /// Its operations.
         operations: Vec<TableOperation>,
         /// Where its caller waits.
         answer: Answer<Vec<Option<ETag>>>,

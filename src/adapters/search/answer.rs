@@ -59,7 +59,6 @@ pub(super) const fn faulted(effect: Effect, fault: &Fault) -> ErrorClass {
 /// The service's answer for one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Its key.
     pub(super) key: String,
     /// Its status; 200 and 201 say that it is done.
     pub(super) status: u16,

@@ -109,7 +109,6 @@ impl Stage {
         Ok(all_tables(self.account()?.tables.as_ref()).await?)
     }
 
-    /// Now.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }

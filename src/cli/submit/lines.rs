@@ -15,7 +15,6 @@ pub(super) struct Lines<R> {
     number: u64,
 }
 
-/// A line.
 pub(super) struct Line {
     /// Its number, from 1.
     pub(super) number: u64,

@@ -41,7 +41,6 @@ pub(crate) struct FootprintReport {
     pub(crate) settled: String,
     /// Until when a forgotten insert may still arrive (RFC 3339).
     pub(crate) tainted_until: Option<String>,
-    /// Its items.
     pub(crate) items: Vec<ItemReport>,
 }
 
@@ -49,7 +48,6 @@ pub(crate) struct FootprintReport {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "item")]
 pub(crate) struct ItemReport {
-    /// Its view.
     pub(crate) view: String,
     /// The view's generation.
     pub(crate) generation: u32,

@@ -76,7 +76,6 @@ pub(crate) struct Poisoned {
     pub(crate) first_enqueued: String,
     /// When it was poisoned (RFC 3339).
     pub(crate) at: String,
-    /// By which worker.
     pub(crate) worker: String,
     /// How many copies of it there are.
     pub(crate) copies: usize,
@@ -133,7 +132,6 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(title = "failed")]
 pub(crate) struct Failed {
-    /// Its id.
     pub(crate) message_id: String,
     /// Why.
     pub(crate) error: String,

@@ -52,7 +52,6 @@ impl Problem {
         Self { status, error: format!("{doing}: {}", cause::chain(error)) }
     }
 
-    /// In words.
     pub(crate) fn words(&self) -> &str {
         &self.error
     }

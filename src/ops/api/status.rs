@@ -52,7 +52,6 @@ pub(crate) struct Status {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "task")]
 pub(crate) struct Task {
-    /// Its name.
     pub(crate) name: String,
     /// Its present activity.
     pub(crate) state: &'static str,

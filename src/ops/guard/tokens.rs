@@ -7,7 +7,6 @@ use subtle::ConstantTimeEq as _;
 /// Rights of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rights {
-    /// Read.
     Read,
     /// Read and change.
     Operate,

@@ -24,7 +24,6 @@ pub(super) type Values = Vec<Option<f64>>;
 #[derive(Template)]
 #[template(path = "chart.html")]
 pub(super) struct Chart<'a> {
-    /// Its title.
     pub(super) title: &'a str,
     /// The unit of its values.
     pub(super) unit: &'a str,

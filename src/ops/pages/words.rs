@@ -124,7 +124,6 @@ pub(super) fn moment(at: &str) -> String {
     whole.replace('T', " ")
 }
 
-/// Its time of day.
 pub(super) fn time_of_day(at: &str) -> String {
     let moment = moment(at);
     moment.split_once(' ').map_or_else(|| moment.clone(), |(_, time)| time.to_owned())

@@ -39,11 +39,9 @@ pub(in crate::reconcile) struct Place<'e> {
 
 /// Content found at a site.
 pub(in crate::reconcile) enum Lies {
-    /// Nothing.
     Nothing,
     /// Content other than a list; its owner, where named.
     Other(Option<Owner>),
-    /// A list.
     List(Read),
 }
 

@@ -14,7 +14,6 @@ use crate::model::{AccountName, Key};
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "carry")]
 pub(super) struct CarryFields {
-    /// The view.
     view: String,
     /// The entity that has changed: its PartitionKey and RowKey in the table of the view's source.
     one: (String, String),

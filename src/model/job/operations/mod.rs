@@ -117,7 +117,6 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     /// The operation with its fields checked.
     type Job;
 
-    /// The job.
     fn job(self) -> Result<Self::Job, JobError>;
 
     /// How many of its fields say nothing beside the others.
