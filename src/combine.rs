@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-/// Keyed queues of requests `R` with answers `A`, and a state `S` of each key.
+/// Requests `R` with answers `A`, queued by key, and a state `S` of each key.
 pub(crate) struct Combiner<K, R, A, S = ()>(Mutex<Queues<K, R, A, S>>);
 
 type Queues<K, R, A, S> = BTreeMap<K, Arc<Queue<R, A, S>>>;

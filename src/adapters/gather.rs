@@ -1,13 +1,9 @@
 //! Gather: documents that many write into one collection at once go in one request.
 //!
-//! There is no timer: while a request of a collection is under way, new writes gather, and leave together when it has
-//! landed. Where one document at a time is written, nothing waits and nothing changes.
-//!
-//! Each caller gets the result that a request of its own would have had. A request that is refused as a whole because
-//! of something in it goes again in halves, until the refused write stands alone. No request has one key twice, so that
-//! the writes of one document stay in the order in which they came. A request of unknown outcome leaves every write in
-//! it with an unknown outcome. A caller that goes away before its write has left takes it along; one that goes away
-//! with a request of others leaves them without an answer.
+//! While a request of a collection is under way, new writes gather, and leave together when it has landed (`combine`). Each caller
+//! gets the result that a request of its own would have had: a request that is refused as a whole because of something in it goes
+//! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
+//! order. A request of unknown outcome leaves every write in it with an unknown outcome.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
