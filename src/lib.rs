@@ -11,6 +11,7 @@ pub mod app;
 pub mod catalog;
 pub mod cli;
 pub mod client;
+mod combine;
 pub mod config;
 pub mod migrations;
 pub mod model;

@@ -1,20 +1,16 @@
 //! Gather: documents that many write into one collection at once go in one request.
 //!
-//! There is no timer: while a request of a collection is under way, new writes gather, and leave together when it has
-//! landed. Where one document at a time is written, nothing waits and nothing changes.
-//!
-//! Each caller gets the result that a request of its own would have had. A request that is refused as a whole because
-//! of something in it goes again in halves, until the refused write stands alone. No request has one key twice, so that
-//! the writes of one document stay in the order in which they came. A request of unknown outcome leaves every write in
-//! it with an unknown outcome. A caller that goes away before its write has left takes it along; one that goes away
-//! with a request of others leaves them without an answer.
+//! While a request of a collection is under way, new writes gather, and leave together when it has landed (`combine`). Each caller
+//! gets the result that a request of its own would have had: a request that is refused as a whole because of something in it goes
+//! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
+//! order. A request of unknown outcome leaves every write in it with an unknown outcome.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex as Turn, oneshot};
 
+use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::{AccountName, CollectionName, DocumentKey, SinkDocument, limits};
 use crate::ports::{DocumentWrite, ErrorClass, Sink, StoreError, Subject, What, Written};
 
@@ -25,31 +21,23 @@ const DOCUMENT_OVERHEAD: usize = 2_048;
 pub struct Gathered {
     name: AccountName,
     inner: Arc<dyn Sink>,
-    lines: Mutex<BTreeMap<CollectionName, Arc<Line>>>,
+    requests: Combiner<CollectionName, Writes, Answer>,
 }
 
-/// The pending writes into one collection.
-#[derive(Default)]
-struct Line {
-    waiting: Mutex<Vec<Waiting>>,
-    turn: Turn<()>,
-}
+/// The writes of one caller.
+type Writes = Vec<DocumentWrite>;
+type Answer = Result<Written, StoreError>;
 
-/// The writes of one caller, and the channel for its answer.
-struct Waiting {
-    writes: Vec<DocumentWrite>,
-    tell: oneshot::Sender<Result<Written, StoreError>>,
-}
-
-/// Nothing here panics while it holds a lock.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// One collection of the sink.
+struct Collection<'a> {
+    sink: &'a dyn Sink,
+    name: &'a CollectionName,
 }
 
 impl Gathered {
     /// Gathers writes into the collections of a sink.
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>) -> Self {
-        Self { name: name.clone(), inner, lines: Mutex::default() }
+        Self { name: name.clone(), inner, requests: Combiner::default() }
     }
 
     /// The error where the caller that sent the request was dropped with it.
@@ -57,45 +45,34 @@ impl Gathered {
         let subject = Subject { account: self.name.clone(), what: What::Collection(collection.clone()) };
         StoreError::new(ErrorClass::Ambiguous, "Index Documents", subject, "the request that it went with was given up")
     }
-
-    /// Sends pending writes, up to the capacity of one request each, and answers all callers in it.
-    async fn serve(&self, collection: &CollectionName, line: &Line) {
-        let mut loads = vec![load(&mut locked(&line.waiting))];
-        while let Some(mut load) = loads.pop() {
-            let writes: Vec<DocumentWrite> = load.iter().flat_map(|waiting| waiting.writes.iter().cloned()).collect();
-            if writes.is_empty() {
-                tell(load, Ok(Vec::new()));
-                continue;
-            }
-            match self.inner.write(collection, &writes).await {
-                Err(error) if load.len() > 1 && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) => {
-                    let second = load.split_off(load.len() / 2);
-                    loads.extend([second, load]);
-                }
-                result => tell(load, result),
-            }
-        }
-    }
 }
 
-/// Takes the writes for one request from those pending, in their order: no caller's twice, and no key twice.
-fn load(waiting: &mut Vec<Waiting>) -> Vec<Waiting> {
-    waiting.retain(|waiting| !waiting.tell.is_closed());
-    let (mut documents, mut bytes) = (0, 0);
-    let mut keys: BTreeSet<DocumentKey> = BTreeSet::new();
-    let mut taken = 0;
-    for one in waiting.iter() {
-        documents += one.writes.len();
-        bytes += one.writes.iter().map(bytes_of).sum::<usize>();
-        let fits = documents <= limits::BATCH_DOCUMENTS && bytes <= limits::BATCH_BYTES;
-        let again = one.writes.iter().any(|write| keys.contains(&write.key));
-        if taken > 0 && (!fits || again) {
-            break;
+impl Serve<Writes, Answer> for Collection<'_> {
+    /// Sends pending writes, up to the capacity of one request each, and answers all callers in it. No request has a key twice.
+    async fn serve(&self, queue: &Queue<Writes, Answer>, (): &mut ()) {
+        let (mut documents, mut bytes, mut keys) = (0, 0, BTreeSet::new());
+        let mut batches = vec![queue.take(|writes| {
+            documents += writes.len();
+            bytes += writes.iter().map(bytes_of).sum::<usize>();
+            let again = writes.iter().any(|write| keys.contains(&write.key));
+            keys.extend(writes.iter().map(|write| write.key.clone()));
+            !again && documents <= limits::BATCH_DOCUMENTS && bytes <= limits::BATCH_BYTES
+        })];
+        while let Some(mut batch) = batches.pop() {
+            let writes: Writes = batch.iter().flat_map(|one| one.request.iter().cloned()).collect();
+            if writes.is_empty() {
+                tell(batch, Ok(Vec::new()));
+                continue;
+            }
+            match self.sink.write(self.name, &writes).await {
+                Err(error) if batch.len() > 1 && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) => {
+                    let second = batch.split_off(batch.len() / 2);
+                    batches.extend([second, batch]);
+                }
+                result => tell(batch, result),
+            }
         }
-        keys.extend(one.writes.iter().map(|write| write.key.clone()));
-        taken += 1;
     }
-    waiting.drain(..taken).collect()
 }
 
 fn bytes_of(write: &DocumentWrite) -> usize {
@@ -103,38 +80,26 @@ fn bytes_of(write: &DocumentWrite) -> usize {
     DOCUMENT_OVERHEAD + write.document.as_ref().map_or(0, fields)
 }
 
-/// Answers each with its part. A caller that was dropped needs no answer.
-fn tell(load: Vec<Waiting>, result: Result<Written, StoreError>) {
+/// Answers each with its part.
+fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
     match result {
         Ok(written) => {
             let mut written = written.into_iter();
-            for Waiting { writes, tell } in load {
-                drop(tell.send(Ok(written.by_ref().take(writes.len()).collect())));
+            for one in batch {
+                let own = written.by_ref().take(one.request.len()).collect();
+                one.tell(Ok(own));
             }
         }
-        Err(error) => {
-            for waiting in load {
-                drop(waiting.tell.send(Err(error.told_again())));
-            }
-        }
+        Err(error) => batch.into_iter().for_each(|one| one.tell(Err(error.told_again()))),
     }
 }
 
 #[async_trait]
 impl Sink for Gathered {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let line = Arc::clone(locked(&self.lines).entry(collection.clone()).or_default());
-        let (tell, mut told) = oneshot::channel();
-        locked(&line.waiting).push(Waiting { writes: writes.to_vec(), tell });
-        loop {
-            let turn = tokio::select! {
-                biased;
-                told = &mut told => return told.unwrap_or_else(|_| Err(self.left_alone(collection))),
-                turn = line.turn.lock() => turn,
-            };
-            self.serve(collection, &line).await;
-            drop(turn);
-        }
+        let served = Collection { sink: self.inner.as_ref(), name: collection };
+        let answer = self.requests.ask(collection.clone(), writes.to_vec(), &served).await;
+        answer.unwrap_or_else(|| Err(self.left_alone(collection)))
     }
 
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {

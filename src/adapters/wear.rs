@@ -21,9 +21,10 @@ use super::group::Grouped;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
 use super::pace::Pace;
-use super::retry::{Retry, Schedule};
+use super::retry::Retry;
 use crate::model::AccountName;
 use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
+use crate::settings::RetryPolicy;
 
 /// An account in its decorator stack, with handles on the layers.
 #[derive(Clone)]
@@ -37,7 +38,7 @@ pub struct Worn {
     /// Lanes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
-    pub retry: Arc<ArcSwap<Schedule>>,
+    pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
 /// Whether requests to one partition are sent together.
@@ -54,11 +55,11 @@ pub fn wear(
     name: &AccountName,
     bare: &Account,
     grouping: Grouping,
-    retry: impl Into<Schedule>,
+    retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
 ) -> Worn {
-    let retry = Arc::new(ArcSwap::from_pointee(retry.into()));
+    let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
@@ -91,18 +92,18 @@ pub struct WornSink {
     /// Lanes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
-    pub retry: Arc<ArcSwap<Schedule>>,
+    pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
 /// Dresses a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
 pub fn wear_sink(
     name: &AccountName,
     bare: Arc<dyn Sink>,
-    retry: impl Into<Schedule>,
+    retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
 ) -> WornSink {
-    let retry = Arc::new(ArcSwap::from_pointee(retry.into()));
+    let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
     let observe = Arc::new(Observe::new(name, clock.clone(), counts.clone()));
     let observed: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(bare, observe));

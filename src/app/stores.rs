@@ -11,7 +11,6 @@ use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
-use crate::adapters::retry::Schedule;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::wear::{Grouping, wear, wear_sink};
 use crate::cli::{AbsentStore, OnAbsentStore, UsageError};
@@ -34,7 +33,7 @@ pub(super) struct Opened {
     /// Handles on the layers of each.
     metered: Vec<Metered>,
     /// How each tries requests again.
-    retries: Vec<Arc<ArcSwap<Schedule>>>,
+    retries: Vec<Arc<ArcSwap<RetryPolicy>>>,
     /// Where each stores, for people and without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
@@ -47,8 +46,8 @@ impl Opened {
 
     /// Tries requests again in another way from now on.
     pub(super) fn retry(&self, policy: RetryPolicy) {
-        for schedule in &self.retries {
-            schedule.store(Arc::new(policy.into()));
+        for retry in &self.retries {
+            retry.store(Arc::new(policy));
         }
     }
 

@@ -3,19 +3,18 @@
 //! The writer that obtains a lane appends all waiting lines, its own among them, and answers the others. One that is
 //! dropped on the way leaves their answers open: they look again, as after any lost answer.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
 use super::execute::{Failure, FailureClass};
 use super::failure::storage;
 use super::footprint;
 use super::log_record::{LinePlace, Record};
 use crate::catalog::LogTarget;
+use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::job::{Primary, Stamp};
 use crate::model::log::{self, Span};
 use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
@@ -89,24 +88,12 @@ pub(super) struct Place<'a> {
     pub(super) lane: u32,
 }
 
-/// The lanes of an engine.
+/// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Hours that are over are let go of.
 #[derive(Default)]
-pub(super) struct Lanes(Mutex<HashMap<Name, Arc<Lane>>>);
+pub(super) struct Lanes(Combiner<Name, Entry, Answer, Option<Current>>);
 
 /// Archive, hour, lane.
 type Name = (ViewName, String, u32);
-
-#[derive(Default)]
-struct Lane {
-    waiting: Mutex<VecDeque<Waiting>>,
-    /// The blob that is appended to, as far as this process knows.
-    current: tokio::sync::Mutex<Option<Current>>,
-}
-
-struct Waiting {
-    entry: Entry,
-    answer: oneshot::Sender<Answer>,
-}
 
 /// A blob that is appended to.
 struct Current {
@@ -116,59 +103,27 @@ struct Current {
     span: Option<Span>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Lanes {
     /// Appends a line, together with all others waiting for the same blob.
     pub(super) async fn append(&self, place: &Place<'_>, entry: Entry) -> Answer {
-        let lane = self.lane(place);
-        let (answer, mut answered) = oneshot::channel();
-        lock(&lane.waiting).push_back(Waiting { entry, answer });
-        let mut current = lane.current.lock().await;
-        loop {
-            match answered.try_recv() {
-                Ok(answer) => return answer,
-                Err(oneshot::error::TryRecvError::Closed) => return Answer::Unanswered,
-                Err(oneshot::error::TryRecvError::Empty) => {}
-            }
-            let batch = lane.take();
-            if batch.is_empty() {
-                return Answer::Unanswered;
-            }
-            place.write(&mut current, batch).await;
-        }
-    }
-
-    fn lane(&self, place: &Place<'_>) -> Arc<Lane> {
-        let mut lanes = lock(&self.0);
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
-        if !lanes.contains_key(&name) {
-            // Hours that are over are let go of.
-            lanes.retain(|_, lane| Arc::strong_count(lane) > 1);
-        }
-        Arc::clone(lanes.entry(name).or_default())
+        self.0.ask(name, entry, place).await.unwrap_or(Answer::Unanswered)
     }
 }
 
-impl Lane {
-    /// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
-    /// which two jobs or a job that was dropped and is delivered again bring, the second comes with the next append, and finds the first.
-    fn take(&self) -> Vec<Waiting> {
-        let mut waiting = lock(&self.waiting);
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = waiting.front() {
-            bytes += next.entry.line.len();
-            if !batch.is_empty() && (bytes > limits::APPEND_BYTES || batch.len() == limits::TRANSACTION_OPERATIONS) {
-                break;
-            }
-            if batch.iter().any(|waiting: &Waiting| waiting.entry.key == next.entry.key) {
-                break;
-            }
-            batch.extend(waiting.pop_front());
-        }
-        batch
+impl Serve<Entry, Answer, Option<Current>> for Place<'_> {
+    async fn serve(&self, queue: &Queue<Entry, Answer, Option<Current>>, current: &mut Option<Current>) {
+        self.write(current, queue.take(fits_append())).await;
+    }
+}
+
+/// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
+/// which two jobs bring, the second comes with the next append, and finds the first.
+fn fits_append() -> impl FnMut(&Entry) -> bool {
+    let (mut bytes, mut keys) = (0, BTreeSet::new());
+    move |entry| {
+        bytes += entry.line.len();
+        keys.insert(entry.key.clone()) && keys.len() <= limits::TRANSACTION_OPERATIONS && bytes <= limits::APPEND_BYTES
     }
 }
 
@@ -186,7 +141,7 @@ impl Place<'_> {
             return Ok(Answer::Lost);
         }
         let record = open.again(line_at(open.start, &entry));
-        let etags = match self.record(std::slice::from_ref(&record), std::slice::from_ref(&entry)).await {
+        let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
             Ok(etags) => etags,
             Err(error) => return Ok(answer(&self.doing("recording a line of", &open.blob), error)),
         };
@@ -205,9 +160,10 @@ impl Place<'_> {
     }
 
     /// Records and appends a batch, and answers each of it.
-    async fn write(&self, current: &mut Option<Current>, batch: Vec<Waiting>) {
-        let bytes: usize = batch.iter().map(|waiting| waiting.entry.line.len()).sum();
-        let moments = || batch.iter().map(|waiting| waiting.entry.moment);
+    async fn write(&self, current: &mut Option<Current>, batch: Vec<Pending<Entry, Answer>>) {
+        let entries: Vec<&Entry> = batch.iter().map(|one| &one.request).collect();
+        let bytes: usize = entries.iter().map(|entry| entry.line.len()).sum();
+        let moments = || entries.iter().map(|entry| entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
         // Taken out, so that a dropped future leaves no state that may be wrong.
         let mut now = match self.open(current.take(), bytes as u64, Span::new(first, last)).await {
@@ -216,40 +172,37 @@ impl Place<'_> {
         };
         let start = now.length;
         let mut position = start;
-        let records: Vec<Record> = batch
+        let records: Vec<Record> = entries
             .iter()
-            .map(|waiting| {
-                let line = line_at(position, &waiting.entry);
+            .map(|entry| {
+                let line = line_at(position, entry);
                 position += line.length;
                 Record { blob: now.name.clone(), start, line, former: Vec::new() }
             })
             .collect();
-        let (entries, answers): (Vec<Entry>, Vec<_>) = batch.into_iter().map(|waiting| (waiting.entry, waiting.answer)).unzip();
         let etags = match self.record(&records, &entries).await {
             Ok(etags) => etags,
             Err(error) => {
-                let alone = answers.len() == 1 || !error.is_lost_race();
-                let mut waiting: Vec<Waiting> = entries.into_iter().zip(answers).map(|(entry, answer)| Waiting { entry, answer }).collect();
                 *current = Some(now);
-                if alone {
-                    return reply(waiting, &self.doing("recording lines of", self.folder), error);
+                if batch.len() == 1 || !error.is_lost_race() {
+                    return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
                 // One of them has lost a race, and the transaction does not always say which: each for itself.
-                for waiting in waiting.drain(..) {
-                    Box::pin(self.write(current, vec![waiting])).await;
+                for one in batch {
+                    Box::pin(self.write(current, vec![one])).await;
                 }
                 return;
             }
         };
         match self.withdraw(&entries, &etags).await {
             Ok(false) => {}
-            left => {
+            Ok(true) => {
                 *current = Some(now);
-                let waiting = entries.into_iter().zip(answers).map(|(entry, answer)| Waiting { entry, answer }).collect();
-                return match left {
-                    Err(error) => reply(waiting, &self.doing("looking at the sources of lines of", self.folder), error),
-                    Ok(_) => waiting.into_iter().for_each(|waiting| drop(waiting.answer.send(Answer::Lost))),
-                };
+                return batch.into_iter().for_each(|one| one.tell(Answer::Lost));
+            }
+            Err(error) => {
+                *current = Some(now);
+                return reply(batch, &self.doing("looking at the sources of lines of", self.folder), error);
             }
         }
         let mut content = BytesMut::with_capacity(bytes);
@@ -260,18 +213,14 @@ impl Place<'_> {
             Ok(_) => {
                 now.length = position;
                 *current = Some(now);
-                for (answer, etag) in answers.into_iter().zip(etags) {
-                    // A caller that no longer waits looks again.
-                    let _ = answer.send(Answer::Done(etag));
-                }
+                batch.into_iter().zip(etags).for_each(|(one, etag)| one.tell(Answer::Done(etag)));
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
                     // It has as many blocks as a blob can have: the next one, and each of them looks again.
                     *current = self.begin(now.number + self.target.spread, Span::new(first, last)).await.ok();
                 }
-                let waiting = entries.into_iter().zip(answers).map(|(entry, answer)| Waiting { entry, answer }).collect();
-                reply(waiting, &self.doing("appending to", &now.name), error);
+                reply(batch, &self.doing("appending to", &now.name), error);
             }
         }
     }
@@ -280,7 +229,7 @@ impl Place<'_> {
         format!("{what} {}/{name}", self.target.container)
     }
 
-    async fn record(&self, records: &[Record], entries: &[Entry]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn record(&self, records: &[Record], entries: &[&Entry]) -> Result<Vec<Option<ETag>>, StoreError> {
         let operations: Vec<TableOperation> = records
             .iter()
             .zip(entries)
@@ -302,7 +251,7 @@ impl Place<'_> {
     /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
     /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
     /// are removed again, and the answer is true: no line of the batch is appended.
-    async fn withdraw(&self, entries: &[Entry], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
+    async fn withdraw(&self, entries: &[&Entry], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
         let inserted = entries.iter().zip(recorded).filter(|(entry, _)| entry.over.is_none());
         let looks = inserted.map(async |(entry, etag)| {
             let row = self.tables.get(self.source, &entry.primary.key, None).await?;
@@ -418,16 +367,15 @@ fn answer(doing: &str, error: StoreError) -> Answer {
     }
 }
 
-/// Answers each of a batch with an error. A caller that no longer waits looks again.
-fn reply(batch: Vec<Waiting>, doing: &str, error: StoreError) {
+/// Answers each of a batch with an error.
+fn reply(batch: Vec<Pending<Entry, Answer>>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
-    for waiting in batch {
-        let one = match &said {
+    for one in batch {
+        one.tell(match &said {
             Answer::Failed(shared) => Answer::Failed(shared.clone()),
             Answer::Unanswered => Answer::Unanswered,
             Answer::Done(_) | Answer::Lost => Answer::Lost,
-        };
-        drop(waiting.answer.send(one));
+        });
     }
 }
 
@@ -435,28 +383,24 @@ fn reply(batch: Vec<Waiting>, doing: &str, error: StoreError) {
 mod tests {
     use super::*;
 
-    fn waiting(rk: &str, etag: &str) -> Waiting {
-        let key = EntityKey::new("Sales", rk).unwrap();
-        let entry = Entry {
-            line: Bytes::from_static(b"{}\n"),
-            sha256: String::new(),
-            moment: Timestamp::UNIX_EPOCH,
-            key: key.clone(),
-            primary: Primary { table: TableName::new("Events").unwrap(), key },
-            source_etag: etag.to_owned(),
-            stamp: Stamp { message_id: "m".to_owned(), enqueued: Timestamp::UNIX_EPOCH, job: None },
-            over: None,
-        };
-        Waiting { entry, answer: oneshot::channel().0 }
-    }
-
     #[test]
     fn two_lines_of_one_entity_do_not_travel_in_one_transaction() {
-        let lane = Lane::default();
-        lock(&lane.waiting).extend([waiting("e1", "a"), waiting("e2", "b"), waiting("e1", "a"), waiting("e3", "c")]);
-        let batch = || lane.take().into_iter().map(|waiting| waiting.entry.key.rk.to_string()).collect::<Vec<_>>();
-        assert_eq!(batch(), ["e1", "e2"]);
-        assert_eq!(batch(), ["e1", "e3"]);
-        assert!(batch().is_empty());
+        let entry = |rk: &str, etag: &str| {
+            let key = EntityKey::new("Sales", rk).unwrap();
+            Entry {
+                line: Bytes::from_static(b"{}\n"),
+                sha256: String::new(),
+                moment: Timestamp::UNIX_EPOCH,
+                key: key.clone(),
+                primary: Primary { table: TableName::new("Events").unwrap(), key },
+                source_etag: etag.to_owned(),
+                stamp: Stamp { message_id: "m".to_owned(), enqueued: Timestamp::UNIX_EPOCH, job: None },
+                over: None,
+            }
+        };
+        let mut fits = fits_append();
+        assert_eq!([("e1", "a"), ("e2", "b"), ("e1", "a")].map(|(rk, etag)| fits(&entry(rk, etag))), [true, true, false]);
+        let (mut fits, names) = (fits_append(), (0..=limits::TRANSACTION_OPERATIONS).map(|n| n.to_string()));
+        assert_eq!(names.take_while(|rk| fits(&entry(rk, "a"))).count(), limits::TRANSACTION_OPERATIONS);
     }
 }

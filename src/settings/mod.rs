@@ -3,6 +3,8 @@
 //! `config` reads files, the environment and flags into these; everything else only sees these. No I/O,
 //! no text formats, no secrets in `Debug`.
 
+mod backoff;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::model::{AccountName, CatalogOwner, QueueName};
+
+pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
 
 /// All settings beside the catalog.
 #[derive(Debug, Clone)]
@@ -130,17 +134,6 @@ pub struct WorkerSettings {
     pub memory: u64,
 }
 
-/// An exponential wait: n-th wait = min(min + rand(0.8, 1.2) · base · (2^n − 1), max).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
-    /// Shortest wait.
-    pub min: Duration,
-    /// The wait that doubles.
-    pub base: Duration,
-    /// Longest wait.
-    pub max: Duration,
-}
-
 /// How often an empty queue is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollInterval {
@@ -154,15 +147,6 @@ pub struct PollInterval {
 pub const RECHECKS: u32 = 8;
 /// A queue that has not answered for 30 seconds makes a worker unready where a request failed meanwhile.
 const RECHECKS_MOST: Duration = Duration::from_secs(20);
-
-/// How one storage request is retried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryPolicy {
-    /// The waits between attempts.
-    pub backoff: Backoff,
-    /// Most attempts, the first included.
-    pub attempts: u32,
-}
 
 /// `[[queues]]`
 #[derive(Debug, Clone)]
@@ -256,15 +240,6 @@ pub struct TraceSettings {
     pub sample_percent: u32,
 }
 
-impl Backoff {
-    /// The n-th wait (n from 1), for a random number from 0 up to 1.
-    pub fn wait(&self, n: u32, unit: f64) -> Duration {
-        let growth = 2_f64.powi(i32::try_from(n.min(62)).unwrap_or(62)) - 1.0;
-        let seconds = self.min.as_secs_f64() + (0.8 + 0.4 * unit) * self.base.as_secs_f64() * growth;
-        Duration::from_secs_f64(seconds.min(self.max.as_secs_f64()))
-    }
-}
-
 impl PollInterval {
     /// For queues of messages that are late by design, with no waiting caller: an eighth as often.
     #[must_use]
@@ -290,20 +265,5 @@ impl QueueSettings {
             return vec![self.name.clone()];
         }
         (0..self.shards).filter_map(|shard| self.name.with_suffix(&format!("-{shard:02}")).ok()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_their_maximum_and_never_vanish() {
-        let backoff = Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) };
-        assert_eq!(backoff.wait(1, 0.5), Duration::from_secs(4));
-        assert_eq!(backoff.wait(2, 0.5), Duration::from_secs(8));
-        assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(16));
-        assert!(backoff.wait(1, 0.0) >= backoff.min);
-        assert_eq!(backoff.wait(4_000_000_000, 0.9), Duration::from_mins(10));
     }
 }

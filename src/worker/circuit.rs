@@ -7,16 +7,14 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::decide::Stores;
-use super::poll::jitter;
 use super::shown::Shown;
 use crate::ports::{Chance, OpenCircuit, StoreHealth};
+use crate::settings::WaitPolicy;
 
 /// Interval between checks of the stores' health while all is well. A check sends no request.
 const LOOK: Duration = Duration::from_secs(1);
-/// First wait before a probe.
-const PROBE_MIN: Duration = Duration::from_secs(1);
-/// Longest wait between probes.
-const PROBE_MAX: Duration = Duration::from_secs(30);
+/// The waits before probes.
+const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
 /// This worker's view of open circuit breakers.
 pub(crate) struct Circuit {
@@ -66,11 +64,10 @@ impl Circuit {
                 continue;
             }
             tracing::info!(circuits = self.open.look(Vec::len), "a store refuses as a whole: nothing is received until it answers");
-            let mut wait = PROBE_MIN;
+            let mut waits = PROBES.waits(|| chance.unit());
             while self.look() == Stores::Refuse {
-                sleep(jitter(wait, chance.unit())).await;
+                sleep(waits.next_wait()).await;
                 self.health.probe().await;
-                wait = (wait * 2).min(PROBE_MAX);
             }
             tracing::info!("the stores answer again: receiving goes on");
         }

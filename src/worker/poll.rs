@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use crate::model::limits;
-use crate::settings::PollInterval;
+use crate::settings::{PollInterval, WaitPolicy};
 
-/// First wait after a failed poll.
-const FAILURE_MIN: Duration = Duration::from_secs(1);
-/// Longest wait after failed polls: an outage should end soon after the store is back.
-const FAILURE_MAX: Duration = Duration::from_secs(30);
+/// The waits after failed polls: an outage should end soon after the store is back.
+const FAILED: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Unanswered polls in a row after which the queue's answers do not get through.
 const UNHEARD: u32 = 2;
@@ -23,8 +21,8 @@ const SHRINKING: u32 = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct Pacing {
     poll: PollInterval,
-    /// Wait after the next empty answer, before jitter.
-    empty: Duration,
+    /// Empty answers since there was work.
+    empty: u32,
     failures: u32,
     /// Consecutive polls with lost answers.
     unanswered: u32,
@@ -34,19 +32,19 @@ pub(crate) struct Pacing {
 
 impl Pacing {
     pub(crate) const fn new(poll: PollInterval) -> Self {
-        Self { poll, empty: poll.min, failures: 0, unanswered: 0, batch: limits::QUEUE_BATCH }
+        Self { poll, empty: 0, failures: 0, unanswered: 0, batch: limits::QUEUE_BATCH }
     }
 
     /// Polls at another pace from now on, where it is another one.
     pub(crate) fn follow(&mut self, poll: PollInterval) {
         if self.poll != poll {
-            *self = Self { poll, empty: poll.min, ..*self };
+            *self = Self { poll, empty: 0, ..*self };
         }
     }
 
     /// Messages were announced: the queue is asked often again, since they may show a little later.
     pub(crate) const fn rung(&mut self) {
-        self.empty = self.poll.min;
+        self.empty = 0;
     }
 
     /// The shortest wait.
@@ -70,13 +68,13 @@ impl Pacing {
     pub(crate) fn answered(&mut self, got: usize, asked: usize, unit: f64) -> Duration {
         (self.failures, self.unanswered) = (0, 0);
         self.batch = (self.batch * 2).min(limits::QUEUE_BATCH);
+        let waits = WaitPolicy::doubling(self.poll.min, self.poll.max);
         if got > 0 {
-            self.empty = self.poll.min;
-            return if got >= asked { Duration::ZERO } else { jitter(self.poll.min, unit) };
+            self.empty = 0;
+            return if got >= asked { Duration::ZERO } else { waits.wait(1, unit) };
         }
-        let wait = self.empty;
-        self.empty = (self.empty * 2).min(self.poll.max);
-        jitter(wait, unit)
+        self.empty = self.empty.saturating_add(1);
+        waits.wait(self.empty, unit)
     }
 
     /// The wait after a poll with a lost answer.
@@ -88,15 +86,9 @@ impl Pacing {
 
     /// The wait after a poll that failed, at least as long as the service asked for.
     pub(crate) fn failed(&mut self, retry_after: Option<Duration>, unit: f64) -> Duration {
-        let wait = (FAILURE_MIN * 2_u32.saturating_pow(self.failures.min(10))).min(FAILURE_MAX);
         self.failures = self.failures.saturating_add(1);
-        jitter(wait, unit).max(retry_after.unwrap_or_default())
+        FAILED.wait(self.failures, unit).max(retry_after.unwrap_or_default())
     }
-}
-
-/// ±20%, so that workers that were started together do not poll together.
-pub(crate) fn jitter(wait: Duration, unit: f64) -> Duration {
-    wait.mul_f64(0.8 + 0.4 * unit)
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ use super::drain::drain;
 use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
-use super::poll::jitter;
 use super::receive::receive;
 use super::sample::sample;
 use super::slots::Slots;
@@ -275,7 +274,7 @@ impl Worker {
                 }
                 tracing::warn!(%queue, error = %cause::chain(&error), "creating the queue failed: tried again until it succeeds");
                 let wait = error.class.retry_after().unwrap_or_default().max(AGAIN);
-                sleep(jitter(wait, self.parts.chance.unit())).await;
+                sleep(self.parts.chance.jittered(wait)).await;
             }
         }
         Ok(())

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::count;
-use super::poll::jitter;
 use super::source::Source;
 use super::status::Backlog;
 use super::times::between;
@@ -25,7 +24,7 @@ pub(crate) async fn sample(sources: &[Arc<Source>], clock: &dyn Clock, chance: &
                 tracing::debug!(queue = %source.queue, error = %cause::chain(&error), "the backlog cannot be measured");
             }
         }
-        sleep(jitter(EVERY, chance.unit())).await;
+        sleep(chance.jittered(EVERY)).await;
     }
 }
 

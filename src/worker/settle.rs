@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use backoff::future::retry_notify;
 use futures::FutureExt as _;
 use serde_json::{Map, Value};
 use tokio::time::sleep;
@@ -12,7 +13,6 @@ use super::engine::Engine;
 use super::examine::Examined;
 use super::lease::{Hold, Lease};
 use super::poison::{self, PoisonMessage, Reason};
-use super::poll::jitter;
 use super::source::Source;
 use super::stuck::StuckOne;
 use super::{count, note};
@@ -20,11 +20,10 @@ use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, Message, MessageText, StoreError};
 use crate::reconcile::FailureClass;
+use crate::settings::WaitPolicy;
 
-/// First wait before a settlement is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(250);
-/// Longest.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+/// The waits before a settlement is tried again.
+const RETRIES: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
 /// How long a request may take: within this of its lease's end a settlement may come too late.
 const MARGIN: Duration = Duration::from_secs(2);
 /// Over how long settlements that were stuck are spread when the store answers again.
@@ -159,7 +158,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
         Request::Delete => "delete_message",
         Request::Release { .. } => "update_message",
     };
-    let mut wait = RETRY_MIN;
+    let mut waits = RETRIES.waits(|| engine.chance.unit());
     let mut stuck: Option<StuckOne<'_>> = None;
     let mut unanswered = false;
     let mut told = false;
@@ -202,8 +201,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
             tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "settling the message is tried again");
         }
         count::retry(op, error.class.name());
-        let pause = jitter(wait, engine.chance.unit()).max(retry_after.unwrap_or_default());
-        wait = (wait * 2).min(RETRY_MAX);
+        let pause = waits.next_wait().max(retry_after.unwrap_or_default());
         if stuck.is_none() && engine.now() + pause + MARGIN >= lease.deadline() {
             stuck = Some(engine.stuck.enter());
         }
@@ -267,20 +265,17 @@ async fn put_poison(
     if planted(Bug::PoisonLost) {
         return Ok(());
     }
-    let mut wait = RETRY_MIN;
-    for left in (0..POISON_TRIES).rev() {
-        let put = poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone()).await;
-        let Err(error) = put else { return Ok(()) };
-        if left == 0 || !error.class.is_transient() {
-            tracing::warn!(
-                queue = %source.poison, message_id = delivered.id, error = %cause::chain(&error),
-                "the poison message could not be put: the message is released"
-            );
-            return Err(error);
-        }
-        count::retry("put_message", error.class.name());
-        sleep(jitter(wait, engine.chance.unit())).await;
-        wait *= 2;
-    }
-    Ok(())
+    let put = || async {
+        poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone())
+            .await
+            .map_err(|error| if error.class.is_transient() { backoff::Error::transient(error) } else { backoff::Error::permanent(error) })
+    };
+    let again = |error: StoreError, _| count::retry("put_message", error.class.name());
+    let waits = RETRIES.waits(|| engine.chance.unit()).at_most(POISON_TRIES - 1);
+    retry_notify(waits, put, again).await.inspect_err(|error| {
+        tracing::warn!(
+            queue = %source.poison, message_id = delivered.id, error = %cause::chain(error),
+            "the poison message could not be put: the message is released"
+        );
+    })
 }

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use source::Source;
 
 /// Every room of `src/` and the rooms that it may name. A new folder or file in `src/` needs a line here.
-const ROOMS: [(&str, &[&str]); 22] = [
+const ROOMS: [(&str, &[&str]); 23] = [
     ("planted", &[]),
+    ("combine", &[]),
     ("model", &[]),
     ("telemetry", &["model"]),
     ("settings", &["model"]),
@@ -24,11 +25,11 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("shared", &["model", "catalog"]),
     ("wide", &["model", "ports"]),
     ("client", &["model", "settings", "catalog", "ports", "patterns", "shared", "wide"]),
-    ("reconcile", &["planted", "model", "catalog", "ports", "patterns", "shared", "wide"]),
+    ("reconcile", &["planted", "combine", "model", "catalog", "ports", "patterns", "shared", "wide"]),
     ("migrations", &["model", "catalog", "settings", "ports", "shared"]),
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
-    ("adapters", &["planted", "model", "settings", "ports", "telemetry"]),
+    ("adapters", &["planted", "combine", "model", "settings", "ports", "telemetry"]),
     ("config", &["model", "telemetry", "settings", "catalog", "patterns"]),
     ("ops", &["model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
     (

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::adapters::retry::{Retry, Schedule};
+use evenkeel::adapters::retry::Retry;
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{
@@ -235,12 +235,12 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
 
 fn dressed(account: &Account) -> Account {
     let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_secs(2) };
-    let schedule = || Schedule::from(RetryPolicy { backoff, attempts: 3 });
+    let policy = RetryPolicy { backoff, attempts: 3 };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(1));
     Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(account.tables.clone(), schedule(), chance.clone())),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(account.queues.clone(), schedule(), chance.clone())),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(account.blobs.clone(), schedule(), chance)),
+        tables: Arc::new(Retry::<dyn TableStore>::new(account.tables.clone(), policy, chance.clone())),
+        queues: Arc::new(Retry::<dyn QueueStore>::new(account.queues.clone(), policy, chance.clone())),
+        blobs: Arc::new(Retry::<dyn BlobStore>::new(account.blobs.clone(), policy, chance)),
         clocks: account.clocks.clone(),
     }
 }

@@ -9,14 +9,14 @@ use super::classify::{Absent, Operation};
 use super::transport::Answer;
 use crate::model::ETag;
 use crate::ports::{ErrorClass, StoreError, What};
+use crate::settings::WaitPolicy;
 
 pub(super) const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
 
-/// The pauses between looks at a pending copy double from the first to the last; inside one account a copy is a
-/// matter of moments. About 5 minutes in all.
+/// How often a pending copy is looked at: for about 5 minutes in all.
 const COPY_LOOKS: u32 = 66;
-const COPY_FIRST_PAUSE: Duration = Duration::from_millis(50);
-const COPY_LAST_PAUSE: Duration = Duration::from_secs(5);
+/// The pauses before the looks; inside one account a copy is a matter of moments.
+const COPY_PAUSES: WaitPolicy = WaitPolicy { jitter: 0.0, ..WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(5)) };
 
 /// State of the last copy onto a blob, from an answer ("Get Blob Properties", `x-ms-copy-status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +41,8 @@ pub(super) fn copy_of(answer: &Answer) -> Copying {
 impl AzureBlobs {
     /// Waits until a copy that the service does later is done: this one, by the id that the service gave it.
     pub(super) async fn finished_copy(&self, to: Address<'_>, id: Option<&str>, what: impl Fn() -> What) -> Result<ETag, StoreError> {
-        let mut pause = COPY_FIRST_PAUSE;
-        for _ in 0..COPY_LOOKS {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(COPY_LAST_PAUSE);
+        for look in 1..=COPY_LOOKS {
+            tokio::time::sleep(COPY_PAUSES.unjittered(look)).await;
             let replaced = || {
                 let message = "another write took the place of the copy while it was under way";
                 self.caller.error(ErrorClass::Precondition, COPY, what(), message)

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use crate::adapters::layer::Lane;
 use crate::planted::{Bug, planted};
+use crate::settings::WaitPolicy;
 
-/// The shortest time for which a lane is held.
-pub const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest time for which a lane is held unless the service asks for more.
-pub const LONGEST: Duration = Duration::from_secs(15);
+/// The times for which a lane is held, one refused probe after the other, unless the service asks for more.
+const HOLDS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
 /// Most lanes remembered. A lane takes up to about 2 KiB (two long keys), so 20 MiB at worst.
 const CAPACITY: usize = 10_000;
 /// A probe that has no answer after this time makes place for another. It may be lost, and is given up no sooner than any request: a lane
@@ -54,7 +53,8 @@ pub(super) struct Lanes {
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     until: Duration,
-    length: Duration,
+    /// How many holds there were without an answer in between: which of [`HOLDS`] this is.
+    times: u32,
     /// When its probe was sent, while there is one.
     probing: Option<Sent>,
 }
@@ -74,7 +74,7 @@ impl Lanes {
         match self.held.get_mut(lane) {
             None => Admission::Free,
             Some(hold) if now < hold.until => Admission::Held(hold.until.saturating_sub(now)),
-            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE) => Admission::Held(hold.length),
+            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE) => Admission::Held(HOLDS.unjittered(hold.times)),
             Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {
                 self.held.remove(lane);
                 Admission::Free
@@ -86,8 +86,8 @@ impl Lanes {
         }
     }
 
-    /// Records the result of a request. `spread` (0.8 to 1.2) keeps workers from probing in step.
-    pub(super) fn settle(&mut self, lane: Lane, probe: Option<Sent>, verdict: Verdict, now: Duration, spread: f64) {
+    /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
+    pub(super) fn settle(&mut self, lane: Lane, probe: Option<Sent>, verdict: Verdict, now: Duration, unit: f64) {
         let held = self.held.get(&lane).copied();
         // One that has made place for another may say less than is known by now.
         let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
@@ -106,10 +106,10 @@ impl Lanes {
                 Hold { until: hold.until.max(now + asked_wait(asked)), probing, ..hold }
             }
             (Verdict::Throttled(asked), held) => {
-                let length = held.map_or(SHORTEST, |hold| (hold.length * 2).min(LONGEST));
-                Hold { until: now + length.mul_f64(spread).max(asked_wait(asked)), length, probing: None }
+                let times = held.map_or(0, |hold| hold.times).saturating_add(1);
+                Hold { until: now + HOLDS.wait(times, unit).max(asked_wait(asked)), times, probing: None }
             }
-            (Verdict::Unknown, Some(hold)) if probe => Hold { until: now + hold.length.mul_f64(spread), probing: None, ..hold },
+            (Verdict::Unknown, Some(hold)) if probe => Hold { until: now + HOLDS.wait(hold.times, unit), probing: None, ..hold },
             (Verdict::Unknown, _) => return,
         };
         if held.is_none() {
@@ -162,7 +162,7 @@ mod tests {
     fn a_burst_of_refusals_holds_the_lane_once() {
         let mut lanes = Lanes::default();
         for _ in 0..64 {
-            lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+            lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         }
         assert_eq!(lanes.admit(&lane("hot"), ms(40)), Admission::Held(ms(60)));
         assert_eq!(lanes.admit(&lane("calm"), ms(40)), Admission::Free);
@@ -171,12 +171,12 @@ mod tests {
     #[test]
     fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         let (mut now, mut holds) = (ms(100), Vec::new());
         for _ in 0..9 {
             assert_eq!(lanes.admit(&lane("hot"), now), Admission::Probe(now));
             assert!(matches!(lanes.admit(&lane("hot"), now), Admission::Held(_)), "a second probe beside the first");
-            lanes.settle(lane("hot"), Some(now), BUSY, now, 1.0);
+            lanes.settle(lane("hot"), Some(now), BUSY, now, 0.5);
             let Admission::Held(hold) = lanes.admit(&lane("hot"), now) else { panic!("not held") };
             holds.push(hold.as_millis());
             now += hold;
@@ -187,35 +187,35 @@ mod tests {
     #[test]
     fn a_probe_that_succeeds_frees_the_lane_and_the_next_hold_is_short_again() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 1.0);
+        lanes.settle(lane("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(4_999)), Admission::Held(ms(1)));
         assert_eq!(lanes.admit(&lane("hot"), ms(5_000)), Admission::Probe(ms(5_000)));
-        lanes.settle(lane("hot"), Some(ms(5_000)), Verdict::Answered, ms(5_010), 1.0);
+        lanes.settle(lane("hot"), Some(ms(5_000)), Verdict::Answered, ms(5_010), 0.5);
         assert!(lanes.is_empty());
-        lanes.settle(lane("hot"), None, BUSY, ms(6_000), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(6_000), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(6_000)), Admission::Held(ms(100)));
     }
 
     #[test]
     fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
-        lanes.settle(lane("hot"), None, Verdict::Answered, ms(1), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
+        lanes.settle(lane("hot"), None, Verdict::Answered, ms(1), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(1)), Admission::Held(ms(99)));
     }
 
     #[test]
     fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
         assert_eq!(lanes.admit(&lane("hot"), ms(1_099)), Admission::Held(ms(100)));
         assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe(ms(1_100)));
         assert_eq!(lanes.admit(&lane("hot"), ms(1_200)), Admission::Held(ms(100)));
-        lanes.settle(lane("hot"), Some(ms(1_100)), Verdict::Answered, ms(1_300), 1.0);
+        lanes.settle(lane("hot"), Some(ms(1_100)), Verdict::Answered, ms(1_300), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(1_300)), Admission::Free);
         // The first is given up at last, and says nothing of a lane that is free.
-        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(30_100), 1.0);
+        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(30_100), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(30_100)), Admission::Free);
     }
 
@@ -224,12 +224,12 @@ mod tests {
         let wait = Verdict::Throttled(Some(ms(60_000)));
         for (asked_by, answered) in [(Some(ms(1_100)), ms(100)), (Some(ms(100)), ms(1_100)), (None, ms(1_100))] {
             let mut lanes = Lanes::default();
-            lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+            lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
             assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
             assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe(ms(1_100)));
-            lanes.settle(lane("hot"), asked_by, wait, ms(1_200), 1.0);
+            lanes.settle(lane("hot"), asked_by, wait, ms(1_200), 0.5);
             for verdict in [Verdict::Unknown, Verdict::Answered] {
-                lanes.settle(lane("hot"), Some(answered), verdict, ms(1_300), 1.0);
+                lanes.settle(lane("hot"), Some(answered), verdict, ms(1_300), 0.5);
                 lanes.abandon(&lane("hot"), answered);
                 assert_eq!(lanes.admit(&lane("hot"), ms(61_199)), Admission::Held(ms(1)), "{asked_by:?} {verdict:?}");
             }
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
-        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 1.0);
+        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(200)), Admission::Held(ms(100)));
         assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe(ms(300)));
         lanes.abandon(&lane("hot"), ms(300));
@@ -252,19 +252,19 @@ mod tests {
     fn the_memory_is_bounded_and_keeps_what_is_held_longest() {
         let mut lanes = Lanes::default();
         for n in 0..CAPACITY + 10 {
-            lanes.settle(lane(&format!("lane-{n}")), None, BUSY, ms(n as u64), 1.0);
+            lanes.settle(lane(&format!("lane-{n}")), None, BUSY, ms(n as u64), 0.5);
         }
         assert_eq!(lanes.held.len(), CAPACITY);
         assert!(lanes.held.contains_key(&lane(&format!("lane-{}", CAPACITY + 9))));
         let later = FORGOTTEN_AFTER + ms(1_000_000);
-        lanes.settle(lane("fresh"), None, BUSY, later, 1.0);
+        lanes.settle(lane("fresh"), None, BUSY, later, 0.5);
         assert_eq!(lanes.held.len(), 1);
     }
 
     #[test]
     fn a_lane_nobody_asked_for_in_five_minutes_is_forgotten() {
         let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, BUSY, ms(0), 1.0);
+        lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(lanes.admit(&lane("hot"), ms(100) + FORGOTTEN_AFTER), Admission::Free);
         assert!(lanes.is_empty());
     }

@@ -20,5 +20,4 @@
 mod lanes;
 mod pacer;
 
-pub use lanes::{LONGEST, SHORTEST};
 pub use pacer::{LANE_HELD, Pace};

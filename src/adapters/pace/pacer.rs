@@ -39,7 +39,7 @@ impl Pace {
     }
 
     fn settle(&self, lane: Lane, probe: Option<Sent>, verdict: Verdict) {
-        self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.between(0.8, 1.2));
+        self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.unit());
     }
 }
 

@@ -8,10 +8,10 @@ use backoff::backoff::Backoff;
 use futures::future::BoxFuture;
 use metrics::counter;
 
-use super::Schedule;
 use super::rules::{Next, Unanswered};
 use crate::adapters::layer::Op;
 use crate::ports::{Chance, ErrorClass, StoreError, Withheld};
+use crate::settings::RetryPolicy;
 use crate::telemetry::names;
 
 /// How long a request waits in place for a lane that is held. Every request of a throttled partition meets the
@@ -22,7 +22,7 @@ const HELD_PATIENCE: Duration = Duration::from_millis(500);
 /// A port with retries: itself the same port.
 pub struct Retry<S: ?Sized> {
     pub(super) inner: Arc<S>,
-    schedule: Arc<ArcSwap<Schedule>>,
+    policy: Arc<ArcSwap<RetryPolicy>>,
     chance: Arc<dyn Chance>,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Ended<T> {
 
 impl<S: ?Sized> Retry<S> {
     /// Puts retries around a port.
-    pub fn new(inner: Arc<S>, schedule: impl Into<Schedule>, chance: Arc<dyn Chance>) -> Self {
-        Self::by(inner, Arc::new(ArcSwap::from_pointee(schedule.into())), chance)
+    pub fn new(inner: Arc<S>, policy: RetryPolicy, chance: Arc<dyn Chance>) -> Self {
+        Self::by(inner, Arc::new(ArcSwap::from_pointee(policy)), chance)
     }
 
-    /// Puts retries around a port, by a schedule that may be changed meanwhile.
-    pub fn by(inner: Arc<S>, schedule: Arc<ArcSwap<Schedule>>, chance: Arc<dyn Chance>) -> Self {
-        Self { inner, schedule, chance }
+    /// Puts retries around a port, by a policy that may be changed meanwhile.
+    pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, chance: Arc<dyn Chance>) -> Self {
+        Self { inner, policy, chance }
     }
 
     /// As [`attempts`](Self::attempts), where the operation alone says what no answer means.
@@ -60,8 +60,8 @@ impl<S: ?Sized> Retry<S> {
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
     ) -> Ended<T> {
         let course = Course::default();
-        let schedule = self.schedule.load_full();
-        let waits = Waits { schedule: &schedule, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
+        let policy = **self.policy.load();
+        let waits = Waits { policy, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
         let try_once = || {
             let attempt = attempt();
             let course = &course;
@@ -156,10 +156,9 @@ impl Course {
     }
 }
 
-/// The waits of one request. (`backoff`'s own exponential policy reads the machine's clock and a global random
-/// generator, and lets a Retry-After override every bound.)
+/// The waits of one request: a Retry-After is kept, within bounds.
 struct Waits<'a> {
-    schedule: &'a Schedule,
+    policy: RetryPolicy,
     chance: &'a dyn Chance,
     course: &'a Course,
     made: u32,
@@ -170,7 +169,7 @@ struct Waits<'a> {
 impl Backoff for Waits<'_> {
     fn next_backoff(&mut self) -> Option<Duration> {
         let last = self.course.last();
-        if self.made >= self.schedule.attempts() {
+        if self.made >= self.policy.attempts {
             return None;
         }
         self.made += 1;
@@ -182,10 +181,11 @@ impl Backoff for Waits<'_> {
         }
         self.waited += 1;
         let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
-        let patience = if self.course.held() { HELD_PATIENCE.min(self.schedule.longest()) } else { self.schedule.longest() };
+        let longest = self.policy.backoff.max;
+        let patience = if self.course.held() { HELD_PATIENCE.min(longest) } else { longest };
         if asked > patience {
             return None;
         }
-        Some(self.schedule.wait(self.waited, self.chance.unit())?.max(asked))
+        Some(self.policy.backoff.wait(self.waited, self.chance.unit()).max(asked))
     }
 }

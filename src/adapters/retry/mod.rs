@@ -28,7 +28,7 @@
 //! attempt (403, 409, 412, 413, …), unless that said that the thing is gone, or nothing but a read was asked. Everything else
 //! (400, 403, 404, 409, 412, 413, 501, 505) is never repeated.
 //!
-//! The waits are those of [`Schedule`]: the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
+//! The waits are those of [`Backoff`](crate::settings::Backoff): the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
 //! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends
 //! the request at once, so that the job is released with that delay and its slot is free for others. So does a lane
 //! that [`pace`](super::pace) holds for more than half a second.
@@ -37,7 +37,6 @@ mod attempts;
 mod blobs;
 mod queues;
 mod rules;
-mod schedule;
 mod sink;
 mod tables;
 
@@ -45,4 +44,3 @@ mod tables;
 mod tests;
 
 pub use attempts::Retry;
-pub use schedule::Schedule;

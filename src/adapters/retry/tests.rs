@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::time::Instant;
 
-use super::{Retry, Schedule};
+use super::Retry;
 use crate::adapters::scripted::{Answer, Scripted};
 use crate::adapters::system::SeededChance;
 use crate::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
@@ -35,13 +35,12 @@ fn policy() -> RetryPolicy {
     RetryPolicy { backoff, attempts: 6 }
 }
 
-fn with_retries(bare: &Account, schedule: impl Into<Schedule>) -> Account {
-    let schedule = schedule.into();
+fn with_retries(bare: &Account, policy: RetryPolicy) -> Account {
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
     Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(bare.tables.clone(), schedule.clone(), chance.clone())),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(bare.queues.clone(), schedule.clone(), chance.clone())),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(bare.blobs.clone(), schedule, chance)),
+        tables: Arc::new(Retry::<dyn TableStore>::new(bare.tables.clone(), policy, chance.clone())),
+        queues: Arc::new(Retry::<dyn QueueStore>::new(bare.queues.clone(), policy, chance.clone())),
+        blobs: Arc::new(Retry::<dyn BlobStore>::new(bare.blobs.clone(), policy, chance)),
         clocks: bare.clocks.clone(),
     }
 }
@@ -338,15 +337,6 @@ async fn a_retry_after_is_waited_for_and_one_beyond_the_longest_wait_ends_the_re
     let start = Instant::now();
     assert_eq!(run(GetEntity, [asked(6)]).await, (Err(asked(6)), 1));
     assert_eq!(start.elapsed(), Duration::ZERO);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_published_steps_are_kept_to_the_second() {
-    let (bare, script) = Scripted::listed([TRANSIENT; 20].map(Answer::from));
-    let published = Schedule::Steps([2, 4, 10, 30].map(Duration::from_secs).to_vec());
-    perform(&with_retries(&bare, published), GetEntity).await.unwrap_err();
-    let at: Vec<_> = script.arrivals().iter().map(|arrival| arrival.at.as_secs()).collect();
-    assert_eq!(at, [0, 2, 6, 16, 46]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,166 @@
+//! Backoff: how long a loop waits before it tries again.
+//!
+//! [`Backoff`] is what the configuration says of jobs and of storage requests; [`WaitPolicy`] is for the loops of the program. Both are plain
+//! values, and chance comes in as a number: the exponential policy of the crate `backoff` reads the machine's clock and a global random
+//! generator. That crate's drivers take a [`WaitSequence`].
+
+use std::time::Duration;
+
+/// An exponential wait: n-th wait = min(min + rand(0.8, 1.2) · base · (2^n − 1), max).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// Shortest wait.
+    pub min: Duration,
+    /// The wait that doubles.
+    pub base: Duration,
+    /// Longest wait.
+    pub max: Duration,
+}
+
+/// How one storage request is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The waits between attempts.
+    pub backoff: Backoff,
+    /// Most attempts, the first included.
+    pub attempts: u32,
+}
+
+/// A wait that grows by a factor: n-th wait = rand(1 − jitter, 1 + jitter) · min(initial · factor^(n − 1), max).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WaitPolicy {
+    /// The first wait.
+    pub initial: Duration,
+    /// How many times as long each is as the one before.
+    pub factor: u32,
+    /// The longest, before jitter.
+    pub max: Duration,
+    /// Largest share by which a wait is shortened or lengthened, so that what began together does not go on together.
+    pub jitter: f64,
+}
+
+/// The waits of one loop, one after the other.
+pub struct WaitSequence<U> {
+    policy: WaitPolicy,
+    unit: U,
+    made: u32,
+    most: u32,
+}
+
+impl Backoff {
+    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    pub fn wait(&self, n: u32, unit: f64) -> Duration {
+        let growth = 2_f64.powi(i32::try_from(n.min(62)).unwrap_or(62)) - 1.0;
+        let seconds = self.min.as_secs_f64() + (0.8 + 0.4 * unit) * self.base.as_secs_f64() * growth;
+        Duration::from_secs_f64(seconds.min(self.max.as_secs_f64()))
+    }
+}
+
+impl WaitPolicy {
+    /// From `initial` twice as long each time, up to `max`; ±20%.
+    pub const fn doubling(initial: Duration, max: Duration) -> Self {
+        Self { initial, factor: 2, max, jitter: 0.2 }
+    }
+
+    /// The n-th wait (n from 1), before jitter.
+    pub fn unjittered(&self, n: u32) -> Duration {
+        self.initial.saturating_mul(self.factor.saturating_pow(n.saturating_sub(1))).min(self.max)
+    }
+
+    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    pub fn wait(&self, n: u32, unit: f64) -> Duration {
+        self.unjittered(n).mul_f64(1.0 - self.jitter + 2.0 * self.jitter * unit)
+    }
+
+    /// The waits of one loop, by random numbers from 0 up to 1.
+    pub const fn waits<U: Fn() -> f64>(self, unit: U) -> WaitSequence<U> {
+        WaitSequence { policy: self, unit, made: 0, most: u32::MAX }
+    }
+}
+
+impl<U: Fn() -> f64> WaitSequence<U> {
+    /// No more than so many, for a driver of the crate `backoff`.
+    #[must_use]
+    pub fn at_most(self, most: u32) -> Self {
+        Self { most, ..self }
+    }
+
+    /// The next wait.
+    pub fn next_wait(&mut self) -> Duration {
+        self.made = self.made.saturating_add(1);
+        self.policy.wait(self.made, (self.unit)())
+    }
+}
+
+impl<U: Fn() -> f64> backoff::backoff::Backoff for WaitSequence<U> {
+    fn next_backoff(&mut self) -> Option<Duration> {
+        (self.made < self.most).then(|| self.next_wait())
+    }
+
+    fn reset(&mut self) {
+        self.made = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::backoff::backoff::Backoff as _;
+
+    use super::*;
+
+    const POLICY: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
+
+    #[test]
+    fn waits_double_up_to_their_maximum_and_never_vanish() {
+        let backoff = Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) };
+        assert_eq!(backoff.wait(1, 0.5), Duration::from_secs(4));
+        assert_eq!(backoff.wait(2, 0.5), Duration::from_secs(8));
+        assert_eq!(backoff.wait(3, 0.5), Duration::from_secs(16));
+        assert!(backoff.wait(1, 0.0) >= backoff.min);
+        assert_eq!(backoff.wait(4_000_000_000, 0.9), Duration::from_mins(10));
+    }
+
+    #[test]
+    fn the_storage_clients_waits_stay_between_3_and_90_seconds() {
+        // The exponential retry of the storage client libraries as Azure's guidance on retries lists it: a difference of 30 s, between 3 s
+        // and 90 s.
+        let backoff = Backoff { min: Duration::from_secs(3), base: Duration::from_secs(30), max: Duration::from_secs(90) };
+        for n in 1..10 {
+            for unit in [0.0, 0.5, 0.999] {
+                let wait = backoff.wait(n, unit);
+                assert!((3.0..=90.0).contains(&wait.as_secs_f64()), "{n}: {wait:?}");
+            }
+        }
+        assert_eq!(backoff.wait(1, 0.5), Duration::from_secs(33));
+    }
+
+    #[test]
+    fn a_wait_policy_starts_at_its_first_wait_and_multiplies_up_to_its_longest() {
+        let mut waits = POLICY.waits(|| 0.5);
+        let millis: Vec<_> = (0..9).map(|_| waits.next_wait().as_millis()).collect();
+        assert_eq!(millis, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        assert_eq!(POLICY.unjittered(u32::MAX), POLICY.max);
+        let threefold = WaitPolicy { factor: 3, ..POLICY };
+        assert_eq!([1, 2, 3].map(|n| threefold.unjittered(n).as_millis()), [250, 750, 2_250]);
+        let fixed = WaitPolicy { factor: 1, ..POLICY };
+        assert_eq!(fixed.unjittered(1_000), POLICY.initial);
+    }
+
+    #[test]
+    fn jitter_shortens_and_lengthens_by_its_share_the_longest_wait_too() {
+        assert_eq!(POLICY.wait(1, 0.0), Duration::from_millis(200));
+        assert_eq!(POLICY.wait(100, 0.0), Duration::from_secs(24));
+        assert!((35.9..36.0).contains(&POLICY.wait(100, 0.999_9).as_secs_f64()));
+        let exact = WaitPolicy { jitter: 0.0, ..POLICY };
+        assert_eq!([0.0, 0.9].map(|unit| exact.wait(2, unit)), [Duration::from_millis(500); 2]);
+    }
+
+    #[test]
+    fn a_driver_gets_as_many_waits_as_it_may_and_from_the_first_on_once_reset() {
+        let mut waits = POLICY.waits(|| 0.5).at_most(2);
+        let millis = |wait: Option<Duration>| wait.map(|wait| wait.as_millis());
+        assert_eq!([(); 3].map(|()| millis(waits.next_backoff())), [Some(250), Some(500), None]);
+        waits.reset();
+        assert_eq!(millis(waits.next_backoff()), Some(250));
+    }
+}
