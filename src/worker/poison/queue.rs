@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::walk::Action;
@@ -13,6 +14,7 @@ use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
+use crate::worker::note;
 
 /// Bytes of the longest body: a message's text, each character of it as UTF-8.
 const BODY_BYTES: u64 = 4 * limits::QUEUE_TEXT_BYTES as u64;
@@ -39,14 +41,26 @@ pub struct PoisonQueue {
 pub struct PoisonEntry {
     /// Its content.
     pub message: PoisonMessage,
-    /// How many copies of it the queue holds: more than one after a crash between putting and deleting.
-    pub copies: usize,
+    /// The ids of its copies on the poison queue, given by the service: more than one after a crash between putting and deleting.
+    pub ids: Vec<String>,
+}
+
+impl PoisonEntry {
+    /// How many copies of it there are.
+    pub fn copies(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether an id is one that it has, or says that it has: the original's, the client's own, or a copy's on the poison queue.
+    pub fn has(&self, id: &String) -> bool {
+        self.message.message_id == *id || self.message.id.as_ref() == Some(id) || self.ids.contains(id)
+    }
 }
 
 /// Which messages are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoisonFilter {
-    /// Message ids or clients' own ids; all where empty.
+    /// Ids that messages [have](PoisonEntry::has); all where empty.
     pub ids: BTreeSet<String>,
     /// Only those poisoned for this reason.
     pub reason: Option<Reason>,
@@ -71,17 +85,34 @@ pub(super) struct Held {
     pub(super) copies: Vec<Message>,
 }
 
-/// Key shared by all copies of one original.
-pub(super) fn original(message: &PoisonMessage) -> String {
-    format!("{}/{}", message.queue, message.message_id)
+/// Key shared by all copies of one original. They say the same: anybody who writes to the poison queue can borrow an id. Where one
+/// reason is meant, copies with another are left alone.
+pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
+    let PoisonMessage { queue, message_id, id, first_enqueued, body, body_blob, .. } = message;
+    let reason = meant.map(|_| message.reason);
+    let body = body.as_deref().map(note::compared);
+    let said = serde_json::json!([queue, message_id, id, reason, first_enqueued, body, body_blob]);
+    hex::encode(Sha256::digest(said.to_string()))
 }
 
 impl PoisonFilter {
     /// Whether this message is meant.
-    pub fn matches(&self, message: &PoisonMessage) -> bool {
-        let named =
-            self.ids.is_empty() || self.ids.contains(&message.message_id) || message.id.as_ref().is_some_and(|id| self.ids.contains(id));
-        named && self.reason.is_none_or(|reason| reason == message.reason)
+    pub fn matches(&self, entry: &PoisonEntry) -> bool {
+        let named = self.ids.is_empty() || self.ids.iter().any(|id| entry.has(id));
+        named && self.reason.is_none_or(|reason| reason == entry.message.reason)
+    }
+
+    /// Why it is not clear that this one is meant: an id that is the original's of one message is claimed by another, and neither is
+    /// named by its id on the poison queue.
+    pub(super) fn unclear(&self, one: &Held, all: &[Held]) -> Option<String> {
+        let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
+        let claimed = |id: &&String| {
+            let claimants = || all().filter(|entry| entry.has(id));
+            one.has(id) && claimants().count() > 1 && claimants().any(|entry| entry.message.message_id == **id)
+        };
+        let named = one.ids.iter().any(|id| self.ids.contains(id));
+        let id = self.ids.iter().find(claimed).filter(|_| !named)?;
+        Some(format!("different messages claim the id {id}: name this one by its own on the poison queue, {}", one.ids.join(" or ")))
     }
 }
 
@@ -110,7 +141,7 @@ impl PoisonQueue {
     /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
     /// costs two requests however long the queue is; a service shows no more than the first 32 messages so.
     pub async fn front(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
-        self.peek().await
+        self.peek(None).await
     }
 
     /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
@@ -137,7 +168,7 @@ impl PoisonQueue {
     }
 
     /// The first messages, and how many there are.
-    pub(super) async fn peek(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+    pub(super) async fn peek(&self, meant: Option<Reason>) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok((Vec::new(), 0)),
             peeked => peeked?,
@@ -152,18 +183,18 @@ impl PoisonQueue {
             expires: peeked.expires,
             next_visible: peeked.inserted,
         });
-        Ok((self.gather(messages).into_iter().map(|held| held.entry).collect(), total))
+        Ok((self.gather(messages, meant).into_iter().map(|held| held.entry).collect(), total))
     }
 
     /// Groups copies by their original, oldest first.
-    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>) -> Vec<Held> {
+    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>, meant: Option<Reason>) -> Vec<Held> {
         let mut originals: BTreeMap<String, Held> = BTreeMap::new();
         for copy in messages {
             let message = self.read(&copy);
             let held = originals
-                .entry(original(&message))
-                .or_insert_with(|| Held { entry: PoisonEntry { message, copies: 0 }, copies: Vec::new() });
-            held.entry.copies += 1;
+                .entry(original(&message, meant))
+                .or_insert_with(|| Held { entry: PoisonEntry { message, ids: Vec::new() }, copies: Vec::new() });
+            held.entry.ids.push(copy.id.clone());
             held.copies.push(copy);
         }
         let mut originals: Vec<Held> = originals.into_values().collect();
