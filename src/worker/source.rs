@@ -37,6 +37,8 @@ pub(crate) struct Source {
     /// Where further jobs go that its messages ask for: the queue itself, and from a recheck queue the jobs' queue or its first shard.
     pub(crate) further: QueueName,
     pub(crate) allow: Option<BTreeSet<String>>,
+    /// Whether that has syncs among it. Those that its jobs ask for go to the recheck queue otherwise, to which workers alone write.
+    pub(crate) carries_syncs: bool,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// Shared by the shards of a queue.
@@ -61,6 +63,7 @@ impl Source {
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             queue: self.further.clone(),
+            sync_queue: if self.carries_syncs { self.further.clone() } else { self.recheck.clone() },
             recheck_queue: self.recheck.clone(),
         }
     }

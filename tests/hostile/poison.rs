@@ -236,3 +236,20 @@ async fn a_message_that_knows_anothers_id_does_not_reach_its_blob() {
     assert_eq!(poison.requeue(&named("m1")).await.unwrap().done.len(), 1);
     assert_eq!(bodies(&stage, "jobs"), [ANNS]);
 }
+
+#[tokio::test]
+async fn a_recheck_that_was_poisoned_goes_back_where_it_came_from_and_nothing_else_goes_there() {
+    let stage = Stage::new().await;
+    let before = bodies(&stage, "jobs-recheck").len();
+    let poison = PoisonQueue::new(&stage.account, &settings(1, Some(&["put"]))).unwrap();
+    let recheck = r#"{"items":[],"op":"recheck","pk":"Sales","rk":"7","table":"Staff","v":1}"#;
+    let delete = ANNS.replace("sync", "delete");
+    for (number, body) in [recheck, ANNS, delete.as_str(), "no job"].into_iter().enumerate() {
+        put(&stage, &message(&format!("m{number}"), &json!({"queue": "jobs-recheck", "body": body}))).await;
+    }
+    let handled = poison.requeue(&PoisonFilter::default()).await.unwrap();
+    let foreign = handled.done.iter().filter(|entry| entry.message.reason == Reason::Foreign).count();
+    assert_eq!((handled.done.len(), handled.failed.len(), foreign), (4, 0, 2));
+    assert_eq!(bodies(&stage, "jobs-recheck")[before..], [recheck, ANNS]);
+    assert!(bodies(&stage, "jobs").iter().all(|body| body.contains("\"reason\"")), "as they were, and no jobs");
+}

@@ -286,6 +286,7 @@ impl Stage {
             dequeue_count: 1,
             account: AccountName::main(),
             queue: queue("jobs"),
+            sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
         }
     }

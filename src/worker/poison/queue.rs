@@ -14,6 +14,7 @@ use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
+use crate::worker::examine::follow_up;
 use crate::worker::note;
 
 /// Bytes of the longest body: a message's text, each character of it as UTF-8.
@@ -27,8 +28,9 @@ pub struct PoisonQueue {
     blobs: Arc<dyn BlobStore>,
     /// Where messages of unknown origin go back to.
     origin: QueueName,
-    /// Where messages go back to: the queue, or its shards.
+    /// Where messages go back to: the queue, or its shards, and the recheck queue.
     own: Vec<QueueName>,
+    recheck: QueueName,
     /// The operations that those may carry; all where absent.
     allow: Option<BTreeSet<String>>,
     pub(super) poison: QueueName,
@@ -119,12 +121,13 @@ impl PoisonFilter {
 impl PoisonQueue {
     /// The poison queue of this job queue.
     pub fn new(account: &Account, queue: &QueueSettings) -> Result<Self, NameError> {
-        let shards = queue.shard_names();
+        let (shards, recheck) = (queue.shard_names(), queue.name.with_suffix("-recheck")?);
         Ok(Self {
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             origin: shards.first().unwrap_or(&queue.name).clone(),
-            own: shards.into_iter().chain([queue.name.clone()]).collect(),
+            own: shards.into_iter().chain([queue.name.clone(), recheck.clone()]).collect(),
+            recheck,
             allow: queue.allow.clone(),
             poison: queue.name.with_suffix("-poison")?,
             stop: CancellationToken::new(),
@@ -207,7 +210,7 @@ impl PoisonQueue {
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
-                Ok(poisoned) => match poisoned.forged(&self.own) {
+                Ok(poisoned) => match poisoned.forged(&self.own).or_else(|| self.misplaced(&poisoned.queue, poisoned.body.as_deref()?)) {
                     None => return poisoned,
                     Some(problem) => (text, problem),
                 },
@@ -237,16 +240,29 @@ impl PoisonQueue {
         let message = &held.entry.message;
         let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
-        self.refuse_disallowed(&body)?;
+        self.misplaced(&message.queue, &body).map_or(Ok(()), Err)?;
+        self.refuse_disallowed(&message.queue, &body)?;
         let text = PoisonMessage::requeued_text(&body);
         let put = self.queues.put(&message.queue, &text, Duration::ZERO, Ttl::Never).await;
         put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
         self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
     }
 
+    /// What the recheck queue does not carry goes there for no forged message.
+    fn misplaced(&self, queue: &QueueName, body: &str) -> Option<String> {
+        if *queue != self.recheck {
+            return None;
+        }
+        // Never written compressed: nothing is expanded for it.
+        let object = serde_json::from_str(body).map_err(|error| cause::chain(&error));
+        object.and_then(follow_up).err().map(|error| format!("the queue {queue} does not carry it: {error}"))
+    }
+
     /// Refuses a job that its queue would poison again at once.
-    fn refuse_disallowed(&self, body: &str) -> Result<(), String> {
-        let (Some(allow), Ok(envelope)) = (&self.allow, job::decode(body)) else { return Ok(()) };
+    fn refuse_disallowed(&self, queue: &QueueName, body: &str) -> Result<(), String> {
+        let (Some(allow), Ok(envelope)) = (self.allow.as_ref().filter(|_| *queue != self.recheck), job::decode(body)) else {
+            return Ok(());
+        };
         let op = envelope.job.op();
         if allow.contains(op) || envelope.job.operation().is_sent_by_workers() {
             return Ok(());
