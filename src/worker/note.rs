@@ -38,8 +38,7 @@ pub(crate) fn without_note(text: &str) -> String {
     )
 }
 
-/// A body as it is compared with others: without a note, and independent of how it was written. One that is large when it is expanded is
-/// compared as it was kept.
+/// A body as it is compared with others: without a note, and in one spelling; as it was kept where it is large.
 pub(crate) fn compared(kept: &str) -> String {
     let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
     match serde_json::from_str(&text) {

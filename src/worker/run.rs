@@ -18,7 +18,6 @@ use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
 use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
-use super::examine;
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
 use super::poll::jitter;
@@ -305,7 +304,6 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             poison: poison.clone(),
             recheck: recheck.clone(),
             allow: queue.allow.clone(),
-            carries_syncs: queue.carries(examine::SYNC),
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),

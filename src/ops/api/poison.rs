@@ -184,7 +184,7 @@ pub(crate) async fn front(api: &Api, shown: &Shown) -> Result<Poison, Problem> {
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
         let front = queue.front().await.map_err(|error| Problem::store("reading a poison queue", &error))?;
         let (entries, total) = front;
-        let seen: usize = entries.iter().map(|entry| entry.copies()).sum();
+        let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
         poison.complete &= seen as u64 >= total;
         api.board.counted(&settings.name, total);
@@ -313,7 +313,7 @@ fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
 }
 
 fn poisoned(entry: PoisonEntry, held_by: &QueueName) -> Poisoned {
-    let (copies, PoisonEntry { message, ids }) = (entry.copies(), entry);
+    let (copies, PoisonEntry { message, ids }) = (entry.ids.len(), entry);
     let shown = message.body.as_deref().map(|kept| ShownBody::of(kept, SHOWN_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);

@@ -81,7 +81,7 @@ impl PoisonQueue {
 }
 
 fn copies(entries: &[PoisonEntry]) -> u64 {
-    entries.iter().map(|entry| entry.copies() as u64).sum()
+    entries.iter().map(|entry| entry.ids.len() as u64).sum()
 }
 
 fn meant(entries: Vec<PoisonEntry>, filter: &PoisonFilter) -> Vec<PoisonEntry> {

@@ -48,11 +48,6 @@ pub struct PoisonEntry {
 }
 
 impl PoisonEntry {
-    /// How many copies of it there are.
-    pub fn copies(&self) -> usize {
-        self.ids.len()
-    }
-
     /// Whether an id is one that it has, or says that it has: the original's, the client's own, or a copy's on the poison queue.
     pub fn has(&self, id: &String) -> bool {
         self.message.message_id == *id || self.message.id.as_ref() == Some(id) || self.ids.contains(id)
@@ -87,8 +82,7 @@ pub(super) struct Held {
     pub(super) copies: Vec<Message>,
 }
 
-/// Key shared by all copies of one original. They say the same: anybody who writes to the poison queue can borrow an id. Where one
-/// reason is meant, copies with another are left alone.
+/// Key shared by all copies of one original, which say the same: ids can be borrowed. Where one reason is meant, it is a part.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
     let PoisonMessage { queue, message_id, id, first_enqueued, body, body_blob, .. } = message;
     let reason = meant.map(|_| message.reason);
@@ -104,8 +98,7 @@ impl PoisonFilter {
         named && self.reason.is_none_or(|reason| reason == entry.message.reason)
     }
 
-    /// Why it is not clear that this one is meant: an id that is the original's of one message is claimed by another, and neither is
-    /// named by its id on the poison queue.
+    /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
     pub(super) fn unclear(&self, one: &Held, all: &[Held]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {

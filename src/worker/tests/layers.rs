@@ -204,7 +204,8 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
 async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
     let daemon = Daemon::with_jobs(0).await;
     let put = async |rk: &str, mail: &str| {
-        let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","LastName":"King","FirstName":"Ann","IsManager":false,"Email":"{mail}"}}"#);
+        let entity =
+            format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","LastName":"King","FirstName":"Ann","IsManager":false,"Email":"{mail}"}}"#);
         let job = body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{entity}}}"#));
         daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
         let allow = Some(["put".to_owned()].into());
