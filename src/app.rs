@@ -127,7 +127,9 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
         }
         command => {
             let loaded = load(&cli.global, out, warns(&command))?;
-            stores::must_exist(&loaded.settings, &request(&cli.global).folder, command.absent_store())?;
+            if !command.creates_stores() {
+                stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
+            }
             let parts = Parts::open(loaded, log)?;
             let mut ended = Box::pin(one_shot(&command, &parts, out));
             tokio::select! {

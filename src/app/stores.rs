@@ -13,7 +13,7 @@ use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::wear::{Grouping, wear, wear_sink};
-use crate::cli::{AbsentStore, OnAbsentStore, UsageError};
+use crate::cli::{AbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
@@ -149,11 +149,8 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, S
     }
 }
 
-/// Refuses where a command would create an embedded store that is not its to create.
-pub(super) fn must_exist(settings: &Settings, folder: &Folder, absent: OnAbsentStore) -> anyhow::Result<()> {
-    if absent == OnAbsentStore::Create {
-        return Ok(());
-    }
+/// Refuses embedded stores that do not exist, before opening would create them.
+pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
         let AccountKind::Embedded { path } = kind else { continue };
         if path.exists() {
@@ -170,9 +167,7 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder, absent: OnAbsentS
             ))
             .into());
         }
-        if absent == OnAbsentStore::Refuse {
-            return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
-        }
+        return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
     }
     Ok(())
 }

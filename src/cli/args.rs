@@ -88,33 +88,10 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
-/// Treatment of an embedded store that does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnAbsentStore {
-    /// The command only reads: there is nothing to read.
-    Refuse,
-    /// Without a configuration folder either, this is the wrong folder.
-    RefuseUnconfigured,
-    /// It is created.
-    Create,
-}
-
 impl Command {
-    /// Treatment of an embedded store that does not exist.
-    pub(crate) const fn absent_store(&self) -> OnAbsentStore {
-        match self {
-            Self::Get(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_) | Self::Audit(_) | Self::Poison(_) => OnAbsentStore::Refuse,
-            Self::Submit(_) | Self::Backfill(_) | Self::Migrate(MigrateArgs { action: MigrateAction::Status }) => {
-                OnAbsentStore::RefuseUnconfigured
-            }
-            Self::Run(_)
-            | Self::Demo(_)
-            | Self::Migrate(MigrateArgs { action: MigrateAction::Up(_) })
-            | Self::Config(_)
-            | Self::Schema(_)
-            | Self::Completions(_)
-            | Self::Docs(_) => OnAbsentStore::Create,
-        }
+    /// Whether it creates an embedded store that does not exist. All others find nothing in one that is new, `submit` not even its queue.
+    pub(crate) const fn creates_stores(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Demo(_) | Self::Migrate(MigrateArgs { action: MigrateAction::Up(_) }))
     }
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.

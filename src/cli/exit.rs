@@ -97,9 +97,9 @@ impl UsageError {
     }
 }
 
-/// An embedded store that was to be read and is not there.
+/// An embedded store that a command needs and that is not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the store {path} of [accounts.{account}] does not exist, and was not created to be read")]
+#[error("the store {path} of [accounts.{account}] does not exist, and nothing was created")]
 pub struct AbsentStore {
     /// The account.
     pub account: AccountName,

@@ -33,7 +33,6 @@ pub mod schema;
 pub mod submit;
 mod whole_tables;
 
-pub(crate) use args::OnAbsentStore;
 pub use args::{Cli, Command, Global};
 pub use context::Context;
 pub use exit::{AbsentStore, Exit, UsageError};

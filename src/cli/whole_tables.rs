@@ -109,12 +109,14 @@ pub(super) async fn submit(
 pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context) -> anyhow::Result<Delivery> {
     let carrier = prepared(job, queue, context)?;
     let declared = context.settings.queues.iter().find(|queue| queue.shard_names().contains(&carrier.queue));
-    let recheck_queue = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?.name.with_suffix("-recheck")?;
+    let declared = declared.ok_or_else(|| anyhow!("no queue {} is declared", carrier.queue))?;
+    let recheck_queue = declared.name.with_suffix("-recheck")?;
     let now = context.clock.now();
     Ok(Delivery {
         stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now, job: None },
         dequeue_count: 1,
         account: carrier.account,
+        sync_queue: if declared.carries("sync") { carrier.queue.clone() } else { recheck_queue.clone() },
         queue: carrier.queue,
         recheck_queue,
     })

@@ -180,13 +180,12 @@ fn listed(names: &[String]) -> String {
 
 /// The queue that was asked for, or the first that carries the operation.
 fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings]) -> Result<&'a QueueSettings, String> {
-    let carries = |queue: &&QueueSettings| queue.allow.as_ref().is_none_or(|allow| allow.contains(op));
     match asked {
         Some(name) => {
             let queue = queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
-            if carries(&queue) { Ok(queue) } else { Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")) }
+            if queue.carries(op) { Ok(queue) } else { Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")) }
         }
-        None => queues.iter().find(carries).ok_or_else(|| format!("no declared queue carries {op} jobs")),
+        None => queues.iter().find(|queue| queue.carries(op)).ok_or_else(|| format!("no declared queue carries {op} jobs")),
     }
 }
 

@@ -12,7 +12,7 @@ use super::tree::{Effective, Kind, Node, effective};
 use super::{accounts, catalog, queues, settings, sinks};
 use crate::catalog::Catalog;
 use crate::model::AccountName;
-use crate::settings::{HttpSettings, Settings};
+use crate::settings::{HttpSettings, QueueSettings, Settings};
 
 /// A configuration without mistakes.
 #[derive(Debug, Clone)]
@@ -80,13 +80,11 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     }
     let sinks = sinks::read(&root, &names);
     let queues = queues::read(&root, &names);
-    let worker = settings::worker(&root, queues.iter().map(|draft| draft.queue.polled()).sum());
+    let worker = settings::worker(&root, queues.iter().map(QueueSettings::polled).sum());
     let http = settings::http(&root);
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));
     let catalog = catalog::read(&root, &names, &sinks);
-    queues::check(&queues, &catalog);
-    let queues = queues.into_iter().map(|draft| draft.queue).collect();
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     warnings.extend(unread);

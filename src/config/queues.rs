@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
-use crate::catalog::Catalog;
 use crate::model::nearest::nearest;
 use crate::model::{AccountName, QueueName, job};
 use crate::settings::{Concurrency, QueueSettings};
@@ -13,14 +12,8 @@ const MAX_CONCURRENCY: u32 = 10_000;
 /// Shards are numbered with two digits.
 const MAX_SHARDS: u32 = 100;
 
-/// A queue without mistakes of its own.
-pub(super) struct QueueDraft<'a> {
-    section: Section<'a>,
-    pub(super) queue: QueueSettings,
-}
-
 /// Reads every queue, and checks that no two queues share a name, those derived from it included.
-pub(super) fn read<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<QueueDraft<'a>> {
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
     let sections = root.listed("queues");
     if root.has("queues") && sections.is_empty() {
         root.error("queues", "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"");
@@ -47,27 +40,9 @@ pub(super) fn read<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Queu
                 break;
             }
         }
-        queues.push(QueueDraft { section, queue });
+        queues.push(queue);
     }
     queues
-}
-
-/// Says where a job that a job queues would be poisoned: it goes to the queue that the first one came from.
-pub(super) fn check(queues: &[QueueDraft<'_>], catalog: &Catalog) {
-    let ranges = catalog.views.values().find(|view| view.range().is_some());
-    for QueueDraft { section, queue } in queues {
-        let Some(allow) = queue.allow.as_ref().filter(|allow| !allow.contains("sync")) else { continue };
-        let who = match (["backfill", "audit", "carry"].into_iter().find(|op| allow.contains(*op)), ranges) {
-            (Some(op), _) => format!("{op} jobs queue"),
-            // Its jobs queue others, which carry the claims of the one to the many.
-            (None, Some(view)) => format!("jobs that carry what [views.{}] says to its range queue", view.name),
-            (None, None) => continue,
-        };
-        section.warning(
-            "allow",
-            format!("{who} a sync of what they cannot bring in step, on this queue, and it would be poisoned for its operation; better allow \"sync\" as well"),
-        );
-    }
 }
 
 fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSettings> {

@@ -1004,21 +1004,6 @@ fn what_could_outlive_its_table_by_date_is_refused() {
 }
 
 #[test]
-fn a_queue_carries_what_its_jobs_queue() {
-    const RANGE: &str = "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
-        table = \"Employees\"\npartition_key = \"{PartitionKey}\"\nset = { DepartmentName = \"{Name}\" }\n";
-    let found = |allow: &str, more: &str| {
-        let found = warnings(&format!("[[queues]]\nname = \"jobs\"\nallow = [{allow}]\n{more}"));
-        found.into_iter().find(|warning| warning.contains("would be poisoned for its operation"))
-    };
-    assert!(found("\"backfill\"", "").is_some_and(|warning| warning.contains("queues[0].allow: backfill jobs queue a sync")));
-    assert!(found("\"put\"", RANGE).is_some_and(|warning| warning.contains("what [views.says] says to its range")));
-    for (allow, more) in [("\"backfill\", \"sync\"", RANGE), ("\"put\"", ""), ("\"archive\", \"drop_table\"", "")] {
-        assert_eq!(found(allow, more), None, "{allow}");
-    }
-}
-
-#[test]
 fn archives_may_be_documents() {
     let archive = |to: &str| format!("[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
     let target = |to: &str| load_text(&archive(to)).unwrap().catalog.archives[&ViewName::new("a").unwrap()].target.clone();

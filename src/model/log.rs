@@ -57,6 +57,17 @@ impl LogPath {
         ];
         DIRECTIVES.iter().zip(values).fold(self.0.clone(), |path, (directive, value)| path.replace(directive, &value))
     }
+
+    /// Whether a blob lies in the folder of an hour.
+    pub fn holds(&self, blob: &BlobName) -> bool {
+        let digits = [4, 2, 2, 2].map(|digits| "\0".repeat(digits));
+        let shape = DIRECTIVES.iter().zip(digits).fold(self.0.clone(), |path, (directive, digits)| path.replace(directive, &digits));
+        let fits = |folder: &str| {
+            let mut pairs = folder.bytes().zip(shape.bytes());
+            folder.len() == shape.len() && pairs.all(|(is, wanted)| is == wanted || wanted == 0 && is.is_ascii_digit())
+        };
+        blob.as_str().rsplit_once('/').is_some_and(|(folder, _)| number(folder, blob).is_some() && fits(folder))
+    }
 }
 
 /// The name of a blob of an hour's folder; `None` where it would be no name.
@@ -157,6 +168,18 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_blob_of_an_hour_is_told_from_others() {
+        let path = LogPath::parse("logs/%Y/%m/%d/%H00").unwrap();
+        let holds = |name: &str| path.holds(&BlobName::new(name).unwrap());
+        assert!(holds("logs/2026/11/20/1500/000001.jsonl"));
+        for other in
+            ["theirs/2026/11/20/1500/000001.jsonl", "logs/2026/11/20/1501/000001.jsonl", "logs/2026/11/20/1500/a.jsonl", "000001.jsonl"]
+        {
+            assert!(!holds(other), "{other}");
+        }
     }
 
     #[test]

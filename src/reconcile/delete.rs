@@ -86,6 +86,7 @@ mod tests {
             dequeue_count,
             account: AccountName::main(),
             queue: QueueName::new("jobs").unwrap(),
+            sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
         }
     }

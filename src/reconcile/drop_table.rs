@@ -21,8 +21,9 @@ use super::records;
 use super::table_archive::{self, Archived};
 use crate::catalog::{DatedRef, Retention, TableRef};
 use crate::model::drop_table::DropTable;
+use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::{ContainerName, TableName};
-use crate::ports::{ErrorClass, Missing};
+use crate::ports::{ErrorClass, Missing, Query};
 use crate::shared::spilled;
 
 /// How far a worker's clock may be ahead of the queue service's, or its queued job be, before it is a mistake.
@@ -116,6 +117,10 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
             tracing::warn!(%target, "what a view wrote that is gone lies in an account that is not configured any more: it is left there");
             continue;
         }
+        if followers.former.contains(tables) && !is_derived(engine, table, &target).await? {
+            tracing::warn!(%target, "table recorded to follow another one holds rows that no view of it made: it is left there");
+            continue;
+        }
         dropped += u32::from(drop_one(engine, &target).await?);
         if followers.former.contains(tables) || may_have_lists(engine, table, tables) {
             drop_lists(engine, &target).await?;
@@ -131,6 +136,21 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
 /// Whether lists in these tables may have outgrown their rows: those of views that are gone do not say what they were.
 fn may_have_lists(engine: &Engine, table: &TableRef, tables: &DatedRef) -> bool {
     engine.catalog.has_lists_in(tables) || engine.catalog.generations.retired_source(table)
+}
+
+/// Whether what a table begins with is derived from another one: the record of what follows it may be forged.
+async fn is_derived(engine: &Engine, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
+    let mut query = Query { select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()), ..Query::default() };
+    loop {
+        let page = match engine.account(target)?.tables.query(&target.table, &query).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(true),
+            page => page.map_err(|error| storage(format!("looking at the table {target}"), error))?,
+        };
+        if !page.rows.is_empty() || page.continuation.is_none() {
+            return Ok(page.rows.iter().all(|row| is_derived_within(&from.table, &row.entity)));
+        }
+        query.continuation = page.continuation;
+    }
 }
 
 async fn drop_one(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {

@@ -105,9 +105,12 @@ impl<'e> Log<'e> {
                 }
                 let may_arrive = found.is_none();
                 // Another append has taken the start of one that a longer blob has not the line of.
-                self.open = blob
-                    .filter(|blob| may_arrive && blob.length == record.start)
-                    .map(|blob| Open { span: Span::of(&blob.metadata), record });
+                let open = blob.filter(|blob| may_arrive && blob.length == record.start);
+                if open.is_some() && !self.target.path.holds(&record.blob) {
+                    // To be appended to, it must be a blob of this archive: the record may be forged.
+                    return Err(permanent(self.doing("reading the record of"), record::Unreadable("Blob")));
+                }
+                self.open = open.map(|blob| Open { span: Span::of(&blob.metadata), record });
             }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::item::{SOURCE_ETAG, source_text};
 use crate::model::job::{Primary, Stamp};
-use crate::model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName};
+use crate::model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName, limits};
 
 /// The property that names the logged version. It stays when the record is taken back.
 pub(super) const LOGGED: &str = "Logged";
@@ -42,7 +42,7 @@ type WirePlace = (u64, u64, String, String);
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
-pub(super) struct Unreadable(&'static str);
+pub(super) struct Unreadable(pub(super) &'static str);
 
 /// Which of an hour's blobs an entity's lines go to.
 pub(super) fn lane(primary: &Primary, spread: u32) -> u32 {
@@ -110,7 +110,7 @@ impl Record {
             _ => Err(Unreadable(name)),
         };
         let former = entity.text(FORMER).map_or(Ok(Vec::new()), serde_json::from_str::<Vec<WirePlace>>);
-        Ok(Self {
+        let record = Self {
             blob: entity.text("Blob").and_then(|name| BlobName::new(name).ok()).ok_or(Unreadable("Blob"))?,
             start: number("Start")?,
             line: LinePlace {
@@ -120,7 +120,10 @@ impl Record {
                 version: entity.text(LOGGED).unwrap_or_default().to_owned(),
             },
             former: former.map_err(|_| Unreadable(FORMER))?.into_iter().map(LinePlace::from_wire).collect(),
-        })
+        };
+        // Nothing longer was ever appended, nor is it read.
+        let may_be = |place: &LinePlace| place.length <= limits::APPEND_BYTES as u64 && place.position.checked_add(place.length).is_some();
+        if record.places().all(may_be) { Ok(record) } else { Err(Unreadable("Length")) }
     }
 }
 

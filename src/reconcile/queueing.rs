@@ -13,7 +13,7 @@ use super::scope::Scope;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
-use crate::model::{ItemAddress, Part, body, limits};
+use crate::model::{ItemAddress, Part, QueueName, body, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
 
@@ -26,9 +26,13 @@ pub(super) const SERVED_MARGIN: Duration = Duration::from_mins(1);
 impl Engine {
     /// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
     pub(super) async fn queue(&self, job: &str, delivery: &Delivery, what: impl Fn() -> String + Send) -> Result<(), Failure> {
+        self.queue_on(&delivery.queue, job, delivery, what).await
+    }
+
+    async fn queue_on(&self, queue: &QueueName, job: &str, delivery: &Delivery, what: impl Fn() -> String + Send) -> Result<(), Failure> {
         let account = self.stores.account(&delivery.account);
         let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
-        let put = queues.put(&delivery.queue, &body::encode(job), Duration::ZERO, Ttl::Never).await;
+        let put = queues.put(queue, &body::encode(job), Duration::ZERO, Ttl::Never).await;
         put.map(|_| ()).map_err(|error| storage(what(), error))
     }
 
@@ -36,7 +40,7 @@ impl Engine {
     /// says why, and holds up no other.
     pub(super) async fn queue_sync(&self, primary: &Primary, delivery: &Delivery) -> Result<(), Failure> {
         let job = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": true});
-        self.queue(&job.to_string(), delivery, || format!("queueing a sync of {primary}")).await
+        self.queue_on(&delivery.sync_queue, &job.to_string(), delivery, || format!("queueing a sync of {primary}")).await
     }
 }
 

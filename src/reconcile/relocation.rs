@@ -361,6 +361,7 @@ mod tests {
             dequeue_count,
             account: crate::model::AccountName::main(),
             queue: crate::model::QueueName::new("jobs").unwrap(),
+            sync_queue: crate::model::QueueName::new("jobs").unwrap(),
             recheck_queue: crate::model::QueueName::new("jobs-recheck").unwrap(),
         }
     }

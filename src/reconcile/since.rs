@@ -107,6 +107,7 @@ mod tests {
             dequeue_count,
             account: AccountName::main(),
             queue: QueueName::new("jobs").unwrap(),
+            sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
         };
         let apart = ClocksApart { least: SignedDuration::from_secs(least), most: SignedDuration::from_secs(most) };

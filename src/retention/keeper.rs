@@ -55,8 +55,7 @@ impl KeeperError {
 impl<'c> Keeper<'c> {
     /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
     pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &[QueueSettings]) -> Self {
-        let carries = |queue: &&QueueSettings| queue.allow.as_ref().is_none_or(|allow| allow.contains(DROP));
-        let queue = queues.iter().find(carries);
+        let queue = queues.iter().find(|queue| queue.carries(DROP));
         let queue = queue.and_then(|queue| Some((queue.account.clone(), queue.shard_names().into_iter().next()?)));
         Self { catalog, stores, clock, queue }
     }

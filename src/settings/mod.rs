@@ -254,6 +254,11 @@ impl QueueSettings {
         Self { name, account: AccountName::main(), concurrency: Concurrency::Fixed(1), shards: 1, allow: None }
     }
 
+    /// Whether it may carry an operation.
+    pub fn carries(&self, op: &str) -> bool {
+        self.allow.as_ref().is_none_or(|allow| allow.contains(op))
+    }
+
     /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.
     pub fn polled(&self) -> f64 {
         f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECKS)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::attempts::Deliveries;
 use super::decide::Rejection;
@@ -42,6 +42,8 @@ const RECHECK: &str = "recheck";
 /// Longest text from outside in a log line, in bytes.
 const TEXT_BYTES: usize = 256;
 const STEP: &str = "decoding the message";
+/// The operation that jobs of every other one may ask for.
+pub(crate) const SYNC: &str = "sync";
 
 impl Examined {
     /// A message that is not run.
@@ -85,8 +87,8 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
     let permanent = |error| Err(Rejection { reason: Reason::Permanent, step: STEP, error });
     match carries {
         Carries::Rechecks => {
-            examined.op = RECHECK;
-            examined.work = Recheck::of_object(object).map(Work::Recheck).or_else(|error| permanent(cause::chain(&error)));
+            examined.op = if examined.spelled.as_deref() == Some(SYNC) { SYNC } else { RECHECK };
+            examined.work = follow_up(object).or_else(permanent);
         }
         Carries::Jobs => {
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.iter().copied().find(|known| known == op)).unwrap_or(UNKNOWN);
@@ -111,6 +113,14 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
     examined
 }
 
+/// The work of a message on a recheck queue: a recheck, or a sync that the queue of the job that asked for it does not carry.
+pub(crate) fn follow_up(object: Map<String, Value>) -> Result<Work, String> {
+    if object.get("op").and_then(Value::as_str) == Some(SYNC) {
+        return job::decode_job(object).map(|envelope| Work::Job(envelope.job)).map_err(|error| cause::chain(&error));
+    }
+    Recheck::of_object(object).map(Work::Recheck).map_err(|error| cause::chain(&error))
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -133,11 +143,11 @@ mod tests {
         examine(&message, open(&message), carries, allow.as_ref())
     }
 
-    const SYNC: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
+    const JOB: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
 
     #[test]
     fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
-        let examined = examined(SYNC, Carries::Jobs, Some(&["sync"]));
+        let examined = examined(JOB, Carries::Jobs, Some(&["sync"]));
         assert!(matches!(examined.work, Ok(Work::Job(_))));
         let note = Note { id: "m1".to_owned(), free: 3, begun: 0, failing: None };
         assert_eq!((examined.op, examined.id.as_deref()), ("sync", Some("mine")));
@@ -151,8 +161,9 @@ mod tests {
             ("{", Carries::Jobs, None, Reason::Undecodable, "JSON"),
             (r#"{"op":"explode"}"#, Carries::Jobs, None, Reason::Permanent, "explode"),
             (r#"{"op":"sync"}"#, Carries::Jobs, None, Reason::Permanent, "table"),
-            (SYNC, Carries::Jobs, Some(&["archive", "put"][..]), Reason::Permanent, "archive, put"),
-            (SYNC, Carries::Rechecks, None, Reason::Permanent, "recheck"),
+            (JOB, Carries::Jobs, Some(&["archive", "put"][..]), Reason::Permanent, "archive, put"),
+            (r#"{"op":"delete","table":"T","pk":"p","rk":"r"}"#, Carries::Rechecks, None, Reason::Permanent, "recheck"),
+            (r#"{"op":"sync","table":"T"}"#, Carries::Rechecks, None, Reason::Permanent, "pk"),
             ("hello", Carries::Rechecks, None, Reason::Undecodable, "Base64"),
         ] {
             let rejection = examined(text, carries, allow).work.unwrap_err();
@@ -165,6 +176,13 @@ mod tests {
     fn what_workers_queue_themselves_is_allowed_wherever_a_job_is() {
         let carry = r#"{"op":"carry","view":"says","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
         assert!(matches!(examined(carry, Carries::Jobs, Some(&["put"])).work, Ok(Work::Job(Job::Carry(_)))));
+    }
+
+    #[test]
+    fn a_recheck_queue_carries_the_syncs_that_its_queue_does_not() {
+        let examined = examined(JOB, Carries::Rechecks, Some(&["put"]));
+        assert!(matches!(examined.work, Ok(Work::Job(Job::Sync(_)))));
+        assert_eq!(examined.op, "sync");
     }
 
     #[test]

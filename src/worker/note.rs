@@ -9,6 +9,8 @@ use crate::model::job::Note;
 
 /// The field that carries the note.
 const FIELD: &str = "ek";
+/// Bytes of an expanded body that are parsed for a comparison: as JSON values they take sixteen times as much at most.
+const COMPARED_BYTES: usize = 256 * 1024;
 
 /// The text of the message with this note in it; the client's fields are kept. Base64, or gzip in Base64 where
 /// only that fits. `None` where the body is no JSON object, or would be too large with the note: then the
@@ -34,6 +36,18 @@ pub(crate) fn without_note(text: &str) -> String {
             encode(&object).unwrap_or_else(|| text.to_owned())
         },
     )
+}
+
+/// A body as it is compared with others: without a note, and in one spelling; as it was kept where it is large.
+pub(crate) fn compared(kept: &str) -> String {
+    let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(mut object)) if !cut => {
+            object.remove(FIELD);
+            Value::Object(object).to_string()
+        }
+        _ => kept.to_owned(),
+    }
 }
 
 fn object(text: &str) -> Option<Map<String, Value>> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::count;
+use super::examine::SYNC;
 use super::slots::Slots;
 use super::status::QueueBoard;
 use crate::model::job::{JobDigest, Stamp};
@@ -56,11 +57,14 @@ impl Source {
 
     /// The delivery of a message from here, as the engine gets it.
     pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
+        let carries_syncs = self.allow.as_ref().is_none_or(|allow| allow.contains(SYNC));
         Delivery {
             stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job },
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             queue: self.further.clone(),
+            // To the recheck queue workers alone write.
+            sync_queue: if carries_syncs { self.further.clone() } else { self.recheck.clone() },
             recheck_queue: self.recheck.clone(),
         }
     }

@@ -7,6 +7,7 @@ use crate::place::{Place, json_lines, says, stderr, stdout};
 #[test]
 fn what_is_pending_is_told_and_done_once() {
     let place = Place::new();
+    place.by_hand(async |_| ());
     let before = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0];
     assert_eq!((&before["generation"], before["applied"].as_array().unwrap().len()), (&json!(0), 0));
     let done = json_lines(&place.run(&["--json", "migrate", "up"]).success());

@@ -4,24 +4,25 @@ use std::process::{Command, Stdio};
 
 use crate::place::{PROGRAM, Place, json_lines, says, stderr, stdout};
 
-const READING: [&[&str]; 7] = [
+const NEEDING: [&[&str]; 12] = [
     &["get", "Employees", "a", "b"],
-    &["lookup", "employees_by_email", "PartitionKey=a", "Email=b"],
+    &["lookup", "by_email", "Email=b"],
     &["plan", "Employees", "a", "b"],
     &["audit"],
+    &["audit", "--submit"],
     &["poison", "list"],
     &["poison", "requeue", "--all"],
     &["poison", "discard", "--all", "--yes"],
+    &["submit", r#"{"op":"sync","table":"Employees","pk":"a","rk":"b"}"#],
+    &["migrate", "status"],
+    &["backfill"],
+    &["backfill", "--submit"],
 ];
-
-/// They may be the first ones where there is a configuration.
-const STARTING: [&[&str]; 3] =
-    [&["submit", r#"{"op":"sync","table":"Employees","pk":"a","rk":"b"}"#], &["migrate", "status"], &["backfill"]];
 
 #[test]
 fn commands_other_than_run_demo_and_migrate_up_say_in_a_wrong_folder_that_it_is_one_and_create_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for args in READING.into_iter().chain(STARTING) {
+    for args in NEEDING {
         let mut command = Command::new(PROGRAM);
         command.env_clear().current_dir(folder.path()).args(args).stdin(Stdio::null());
         let ended = assert_cmd::Command::from_std(command).assert().code(2);
@@ -32,10 +33,13 @@ fn commands_other_than_run_demo_and_migrate_up_say_in_a_wrong_folder_that_it_is_
 }
 
 #[test]
-fn reading_a_store_that_was_never_made_says_what_makes_it() {
+fn what_needs_a_store_that_was_never_made_says_what_makes_it_and_makes_none() {
     let place = Place::new();
-    says(&stderr(&place.run(&["poison", "list"]).code(2)), &["[accounts.main] does not exist", "`evenkeel migrate up` creates"]);
-    assert!(!place.store().exists());
+    for args in NEEDING {
+        let said = stderr(&place.run(args).code(2));
+        says(&said, &["[accounts.main] does not exist, and nothing was created", "`evenkeel migrate up` creates", "a worker at its start"]);
+        assert!(!place.store().exists(), "{args:?}");
+    }
     place.run(&["migrate", "up"]).success();
     says(&stderr(&place.run(&["poison", "list"]).success()), &["No poisoned messages."]);
 }

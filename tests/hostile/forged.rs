@@ -15,7 +15,8 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use crate::poison::message;
-use crate::stage::{Stage, key, staff, table};
+use crate::records::{gone, line, number};
+use crate::stage::{ORDERS, OTHER_LOG, Stage, key, staff, table};
 
 /// One forgery.
 #[derive(Debug, Clone)]
@@ -34,6 +35,10 @@ enum Forgery {
     Marks { view: String, source: Value },
     /// A job with a cursor, or with a blob that it says was staged for it.
     Job(Value),
+    /// Rows of the recorded catalog, a migration by it, and jobs afterwards.
+    Record { rows: Vec<Entity>, then: Value },
+    /// A record of a line in a log, and a job that appends one.
+    Line(Entity),
     /// The first row of an entity that says how many more it has.
     Rows { said: String },
 }
@@ -136,6 +141,15 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"op": "delete", "table": "Managers", "pk": "m_Sales", "rk": "8"}),
         json!({"op": "archive", "archive": "drawer", "pk": "Sales", "rk": "7"}),
     ]);
+    let then = select(vec![
+        json!({"op": "drop_table", "table": "Visits20200101"}),
+        json!({"op": "drop_table", "table": ORDERS}),
+        json!({"op": "backfill", "view": "gone"}),
+        json!({"op": "backfill", "table": "Payroll"}),
+        json!({"op": "audit", "table": "Staff", "repair": true}),
+        json!({"op": "carry", "view": "gone", "one": ["Sales", "department"], "table": "Payroll", "pk": "Sales"}),
+        json!({"op": "sync", "table": "Ledger", "pk": "2026", "rk": "11"}),
+    ]);
     let marks = (views(), select(vec![json!(["Staff", "Sales", "7"]), json!(["Staff", "Sales", "8"]), json!(["Staff"]), json!(7)]));
     prop_oneof![
         4 => (primaries(), proptest::collection::vec(recheck_item, 1..4)).prop_map(|(of, items)| Forgery::Recheck { of, items }),
@@ -145,8 +159,31 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         1 => heads.prop_map(|properties| Forgery::Head { properties }),
         1 => marks.prop_map(|(view, source)| Forgery::Marks { view: view.to_owned(), source }),
         2 => jobs.prop_map(Forgery::Job),
+        2 => (proptest::collection::vec(records(), 1..4), then).prop_map(|(rows, then)| Forgery::Record { rows, then }),
+        2 => lines().prop_map(Forgery::Line),
         1 => select(vec!["[\"1\",\"2\"]".to_owned(), "[]".to_owned(), "7".to_owned()]).prop_map(|said| Forgery::Rows { said }),
     ]
+}
+
+fn records() -> impl Strategy<Value = Entity> {
+    let sources = select(vec!["Staff", "Payroll", "Ledger", "Departments", "Visits%Y%m%d", "Orders%Y%m%d"]);
+    let follower =
+        select(vec!["Orders%Y%m%d", "Visits%Y%m%d", "EvenkeelFootprints%Y%m%d", "Staff%Y"]).prop_map(|name| json!(["main", name]));
+    let followers = proptest::collection::vec(follower, 0..3);
+    let view = (views(), sources, any::<bool>(), 0..3_i64, followers).prop_map(|(name, source, retired, generation, followers)| {
+        gone(name, source, &followers.into()).with("Retired", retired).with("Generation", generation)
+    });
+    let met = (views(), 0..9_i64).prop_map(|(name, met)| Entity::new(key("catalog", &format!("met~{name}"))).with("Generation", met));
+    let applied = Entity::new(key("migration", "0001")).with("Name", "control_tables").with("Checksum", "0");
+    prop_oneof![4 => view, 1 => met, 1 => (0..9_i64).prop_map(number), 1 => Just(applied)]
+}
+
+fn lines() -> impl Strategy<Value = Entity> {
+    let blobs = select(vec![OTHER_LOG, "trail/2026/11/20/1500/000001.jsonl", "trail/../theirs", "theirs/000001.jsonl"]);
+    let number = || select(vec![0, 1, 3, 5, 4 << 20, 1 << 40, i64::MAX, i64::MIN, -1]);
+    let former = select(vec![json!([]), json!("no list"), json!([[0, 3, "00", "1"]]), json!([[u64::MAX, u64::MAX, "00", "1"]])]);
+    (blobs, number(), number(), number(), former)
+        .prop_map(|(blob, start, position, length, former)| line(blob, start, position, length, &former))
 }
 
 fn pointer(of: &str, name: &str) -> String {
@@ -165,8 +202,14 @@ impl Stage {
         serde_json::from_str(&text).unwrap()
     }
 
-    async fn suffer(&self, forgery: &Forgery) {
+    async fn suffer(&mut self, forgery: &Forgery) {
         match forgery {
+            Forgery::Record { rows, then } => {
+                self.record(&[vec![number(1)], rows.clone()].concat()).await;
+                self.attempt_raw(then).await;
+                self.attempt_raw(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await;
+            }
+            Forgery::Line(row) => self.forge_line(row).await,
             Forgery::Recheck { of, items } => {
                 let items: Vec<Value> = items.iter().map(|item| self.placed(item)).collect();
                 self.recheck_of(of, &items).await;
@@ -229,7 +272,7 @@ proptest! {
     fn whatever_is_forged_nothing_of_anybody_else_is_deleted_or_overwritten(forgeries in proptest::collection::vec(forgeries(), 1..6)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let stage = Stage::new().await;
+            let mut stage = Stage::new().await;
             let before = stage.picture();
             for forgery in &forgeries {
                 stage.suffer(forgery).await;

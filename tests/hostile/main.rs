@@ -14,4 +14,5 @@ mod forged;
 mod items;
 mod memory;
 mod poison;
+mod records;
 mod stage;

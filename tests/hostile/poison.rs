@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenkeel::model::{BlobName, QueueName, body};
 use evenkeel::ports::{BlobUpload, Ttl};
 use evenkeel::settings::QueueSettings;
-use evenkeel::worker::poison::{BODY_CONTAINER, PoisonFilter, PoisonQueue, Reason};
+use evenkeel::worker::poison::{BODY_CONTAINER, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, container};
@@ -130,4 +130,126 @@ async fn a_blob_that_is_larger_than_any_message_is_not_read() {
     let poison = PoisonQueue::new(&stage.account, &settings(1, None)).unwrap();
     let listed = poison.list(&PoisonFilter::default()).await.unwrap().entries;
     assert!(poison.body(&listed[0].message).await.is_err());
+}
+
+/// A job of Ann's was poisoned; somebody who writes to the poison queue knows its id, and says that his message is the same.
+struct Borrowed {
+    stage: Stage,
+    poison: PoisonQueue,
+}
+
+const ANNS: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"7"}"#;
+const FORGED: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"8"}"#;
+
+impl Borrowed {
+    /// With the forged messages before Ann's or behind it.
+    async fn new(before: bool, forged: &[Value]) -> Self {
+        let stage = Stage::new().await;
+        let anns = message("m1", &json!({"body": ANNS}));
+        let anns = std::slice::from_ref(&anns);
+        for message in if before { [forged, anns] } else { [anns, forged] }.concat() {
+            put(&stage, &message).await;
+        }
+        let poison = PoisonQueue::new(&stage.account, &settings(1, None)).unwrap();
+        Self { stage, poison }
+    }
+
+    async fn listed(&self) -> Vec<PoisonEntry> {
+        self.poison.list(&PoisonFilter::default()).await.unwrap().entries
+    }
+
+    async fn left(&self) -> Vec<String> {
+        self.listed().await.into_iter().filter_map(|entry| entry.message.body).collect()
+    }
+}
+
+fn named(id: &str) -> PoisonFilter {
+    PoisonFilter { ids: [id.to_owned()].into(), reason: None }
+}
+
+#[tokio::test]
+async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
+    for (before, discard) in [(true, true), (true, false), (false, true), (false, false)] {
+        let borrowed = Borrowed::new(before, &[message("m1", &json!({"body": FORGED}))]).await;
+        assert_eq!(borrowed.listed().await.len(), 2, "both are shown");
+        let act = async |filter: PoisonFilter| {
+            if discard { borrowed.poison.discard(&filter).await } else { borrowed.poison.requeue(&filter).await }.unwrap()
+        };
+        let unclear = act(named("m1")).await;
+        assert_eq!((unclear.done.len(), unclear.failed.len()), (0, 2), "nobody can tell which one is meant");
+        assert!(unclear.failed[0].1.contains("different messages claim the id m1"), "{:?}", unclear.failed);
+        let forged = borrowed.listed().await.into_iter().find(|entry| entry.message.body.as_deref() == Some(FORGED)).unwrap();
+        assert!(unclear.failed.iter().any(|(_, error)| error.contains(&forged.ids[0])), "{:?}", unclear.failed);
+        assert_eq!(act(named(&forged.ids[0])).await.done, [forged]);
+        assert_eq!(borrowed.left().await, [ANNS]);
+        assert_eq!(bodies(&borrowed.stage, "jobs"), if discard { vec![] } else { vec![FORGED] });
+        assert_eq!(act(named("m1")).await.done.len(), 1, "there is one again");
+    }
+}
+
+#[tokio::test]
+async fn all_are_requeued_each_with_its_own_body() {
+    let borrowed = Borrowed::new(true, &[message("m1", &json!({"body": FORGED}))]).await;
+    assert_eq!(borrowed.poison.requeue(&PoisonFilter::default()).await.unwrap().done.len(), 2);
+    assert_eq!(bodies(&borrowed.stage, "jobs").into_iter().collect::<BTreeSet<_>>(), [ANNS.to_owned(), FORGED.to_owned()].into());
+}
+
+#[tokio::test]
+async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_along() {
+    let forged = message("m1", &json!({"body": ANNS, "reason": "undecodable"}));
+    let borrowed = Borrowed::new(true, &[forged]).await;
+    let undecodable = PoisonFilter { ids: BTreeSet::new(), reason: Some(Reason::Undecodable) };
+    assert_eq!(borrowed.poison.discard(&undecodable).await.unwrap().done.len(), 1);
+    assert_eq!(borrowed.left().await, [ANNS]);
+}
+
+#[tokio::test]
+async fn a_client_that_calls_its_job_by_anothers_id_does_not_take_it_along() {
+    let borrowed = Borrowed::new(false, &[message("m2", &json!({"body": FORGED, "id": "m1"}))]).await;
+    let handled = borrowed.poison.discard(&named("m1")).await.unwrap();
+    assert_eq!((handled.done.len(), handled.failed.len()), (0, 2));
+    assert_eq!(borrowed.poison.discard(&named("m2")).await.unwrap().done.len(), 1);
+    assert_eq!(borrowed.left().await, [ANNS]);
+}
+
+#[tokio::test]
+async fn a_message_that_knows_anothers_id_does_not_reach_its_blob() {
+    let stage = Stage::new().await;
+    let blobs = &stage.account.blobs;
+    blobs.create_container(&container(BODY_CONTAINER)).await.unwrap();
+    let mut anns: PoisonMessage = serde_json::from_value(message("m1", &json!({"body": ANNS}))).unwrap();
+    let blob = anns.body_blob_name().unwrap();
+    blobs.put(&blob.container, &blob.name, Bytes::from(anns.body.take().unwrap()), &BlobUpload::default()).await.unwrap();
+    anns.body_blob = Some(blob.clone());
+    put(&stage, &serde_json::to_value(&anns).unwrap()).await;
+    let poison = PoisonQueue::new(&stage.account, &settings(1, None)).unwrap();
+    let guessed = json!({"container": BODY_CONTAINER, "name": "jobs/m1"});
+    for forged in [json!({"body_blob": guessed}), json!({"body_blob": blob, "body": FORGED})] {
+        put(&stage, &message("m1", &forged)).await;
+        let listed = poison.list(&PoisonFilter::default()).await.unwrap().entries;
+        let forged = listed.iter().find(|entry| entry.message != anns).unwrap();
+        poison.discard(&named(&forged.ids[0])).await.unwrap();
+        let left = poison.list(&PoisonFilter::default()).await.unwrap().entries;
+        let [entry] = left.as_slice() else { panic!("{left:?}") };
+        assert_eq!(poison.body(&entry.message).await.unwrap().as_deref(), Some(ANNS), "its body is there");
+    }
+    assert_eq!(poison.requeue(&named("m1")).await.unwrap().done.len(), 1);
+    assert_eq!(bodies(&stage, "jobs"), [ANNS]);
+}
+
+#[tokio::test]
+async fn a_recheck_that_was_poisoned_goes_back_where_it_came_from_and_nothing_else_goes_there() {
+    let stage = Stage::new().await;
+    let before = bodies(&stage, "jobs-recheck").len();
+    let poison = PoisonQueue::new(&stage.account, &settings(1, Some(&["put"]))).unwrap();
+    let recheck = r#"{"items":[],"op":"recheck","pk":"Sales","rk":"7","table":"Staff","v":1}"#;
+    let delete = ANNS.replace("sync", "delete");
+    for (number, body) in [recheck, ANNS, delete.as_str(), "no job"].into_iter().enumerate() {
+        put(&stage, &message(&format!("m{number}"), &json!({"queue": "jobs-recheck", "body": body}))).await;
+    }
+    let handled = poison.requeue(&PoisonFilter::default()).await.unwrap();
+    let foreign = handled.done.iter().filter(|entry| entry.message.reason == Reason::Foreign).count();
+    assert_eq!((handled.done.len(), handled.failed.len(), foreign), (4, 0, 2));
+    assert_eq!(bodies(&stage, "jobs-recheck")[before..], [recheck, ANNS]);
+    assert!(bodies(&stage, "jobs").iter().all(|body| body.contains("\"reason\"")), "as they were, and no jobs");
 }

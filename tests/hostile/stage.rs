@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::sim::{Fair, SimWorld};
-use evenkeel::config::{self, Folder, Request};
+use evenkeel::catalog::Catalog;
+use evenkeel::config::{self, Folder, Loaded, Request};
+use evenkeel::migrations::{Consent, Migrator};
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, Job, QueueName, Row, SinkDocument, TableName,
@@ -130,6 +132,21 @@ container = "former-photos"
 source = "Staff"
 to = { kind = "file", dir = "$SHARE" }
 
+[archives.trail]
+source = "Events"
+to = { kind = "append_blob", container = "logs", path = "trail/%Y/%m/%d/%H00" }
+
+[retention.visits]
+tables = "Visits%Y%m%d"
+keep = "1d"
+
+[views.visits_by_user]
+kind = "secondary_index"
+source = "Visits%Y%m%d"
+table = "VisitsByUser%Y%m%d"
+partition_key = "{User}"
+row_key = "{RowKey}"
+
 [tables.Payroll]
 "#;
 
@@ -164,6 +181,8 @@ pub(crate) struct Stage {
     pub(crate) sim: SimWorld,
     pub(crate) account: Account,
     pub(crate) engine: Engine,
+    stores: Stores,
+    loaded: Loaded,
     clock: Arc<Hands>,
     messages: AtomicU64,
     folder: TempDir,
@@ -189,10 +208,24 @@ pub(crate) fn staff(rk: &str) -> Primary {
     Primary { table: table("Staff"), key: key("Sales", rk) }
 }
 
+fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
+    Engine::new(EngineParts {
+        stores: stores.clone(),
+        catalog: Arc::new(catalog),
+        clock: clock.clone(),
+        chance: Arc::new(Dice::default()),
+        recheck_after: Duration::from_mins(26),
+    })
+}
+
 /// The tables that an attacker must not reach beyond his primary.
-const TABLES: [&str; 11] =
-    ["Staff", "ByEmail", "Lists", "Departments", "Groups", "Rooms", "Managers", "ManagersByName", "Former", "Payroll", "Ledger"];
-const CONTAINERS: [&str; 6] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-lists", "evenkeel-staging"];
+const TABLES: [&str; 12] =
+    ["Staff", "ByEmail", "Lists", "Departments", "Groups", "Rooms", "Managers", "ManagersByName", "Former", "Payroll", "Ledger", ORDERS];
+const CONTAINERS: [&str; 7] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-lists", "evenkeel-staging", "logs"];
+/// A table by date of another application.
+pub(crate) const ORDERS: &str = "Orders20200101";
+/// A log of another application, beside the archive's.
+pub(crate) const OTHER_LOG: &str = "theirs/2026/11/20/1500/000001.jsonl";
 
 impl Stage {
     /// Ann (`7`) and Bob (`8`) of Sales are there with all their items, Cid (`9`) is in the drawer with a photograph.
@@ -204,7 +237,7 @@ impl Stage {
         let text = CATALOG.replace("$SHARE", folder.path().join("share").to_str().unwrap());
         std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
         let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
-        let catalog = Arc::new(config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog);
+        let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
         let clock = Arc::new(Hands::default());
         let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
         let account = sim.account();
@@ -213,7 +246,7 @@ impl Stage {
         for name in TABLES {
             account.tables.create_table(&table(name)).await.unwrap();
         }
-        for name in [footprint::table(), claim::table(), table("EvenkeelAudits")] {
+        for name in [footprint::table(), claim::table(), table("EvenkeelAudits"), table("Events")] {
             account.tables.create_table(&name).await.unwrap();
         }
         for name in CONTAINERS {
@@ -225,16 +258,25 @@ impl Stage {
         for index in ["people", "some-other-teams-index"] {
             sim.create_collection(&CollectionName::new(index).unwrap(), &["name"]);
         }
-        let parts = EngineParts {
-            stores,
-            catalog,
-            clock: clock.clone(),
-            chance: Arc::new(Dice::default()),
-            recheck_after: Duration::from_mins(26),
-        };
-        let stage = Self { sim, account, engine: Engine::new(parts), clock, messages: AtomicU64::new(0), folder };
+        let engine = engine(&stores, loaded.catalog.clone(), &clock);
+        let stage = Self { sim, account, engine, stores, loaded, clock, messages: AtomicU64::new(0), folder };
         stage.set().await;
         stage
+    }
+
+    /// Puts rows where the catalog is recorded, migrates whatever they say, and works on by what is recorded then.
+    pub(crate) async fn record(&mut self, rows: &[Entity]) {
+        self.account.tables.create_table(&table("EvenkeelMigrations")).await.unwrap();
+        for row in rows {
+            self.row("EvenkeelMigrations", row.clone()).await;
+        }
+        let catalog = Arc::new(self.loaded.catalog.clone());
+        let migrator = Migrator::new(self.stores.clone(), &self.loaded.settings, catalog, self.clock.clone()).unwrap();
+        drop(migrator.up(Consent::Replacement, |_| ()).await);
+        let Ok(record) = migrator.catalog_record().await else { return };
+        let mut catalog = self.loaded.catalog.clone();
+        catalog.generations = record.generations(&catalog);
+        self.engine = engine(&self.stores, catalog, &self.clock);
     }
 
     async fn set(&self) {
@@ -254,6 +296,10 @@ impl Stage {
         let upload = BlobUpload::default();
         let salaries = BlobName::new("2026/salaries.csv").unwrap();
         self.account.blobs.put(&container("payroll"), &salaries, Bytes::from_static(b"top secret salaries"), &upload).await.unwrap();
+        self.row(ORDERS, Entity::new(key("2020", "1")).with("Total", 5)).await;
+        let other = BlobName::new(OTHER_LOG).unwrap();
+        self.account.blobs.create_append(&container("logs"), &other, &upload).await.unwrap();
+        self.account.blobs.append(&container("logs"), &other, Bytes::from_static(b"{}\n"), 0).await.unwrap();
         std::fs::write(self.victim().join("canary.txt"), "alive").unwrap();
         let customer = DocumentKey::new("customer-42").unwrap();
         let document = Some(SinkDocument([("name".to_owned(), json!("a customer"))].into()));
@@ -261,7 +307,7 @@ impl Stage {
         self.sim.sink().write(&index, &[DocumentWrite { key: customer, document }]).await.unwrap();
     }
 
-    async fn row(&self, name: &str, entity: Entity) {
+    pub(crate) async fn row(&self, name: &str, entity: Entity) {
         self.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
     }
 
@@ -286,6 +332,7 @@ impl Stage {
             dequeue_count: 1,
             account: AccountName::main(),
             queue: queue("jobs"),
+            sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
         }
     }
@@ -392,8 +439,9 @@ impl Stage {
         }
         for name in CONTAINERS {
             for (blob, content) in self.sim.blobs(&container(name)) {
-                if !blob.as_str().starts_with("staff/Sales/7/") && name != "phone-book" {
-                    picture.insert(format!("{name}/{blob}"), format!("{:?}", content.content));
+                let anns = blob.as_str().starts_with("staff/Sales/7/") || blob.as_str().starts_with("trail/");
+                if !anns && name != "phone-book" {
+                    picture.insert(format!("{name}/{blob}"), format!("{:?} {:?}", content.content, content.properties.metadata));
                 }
             }
         }

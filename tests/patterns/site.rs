@@ -132,6 +132,7 @@ impl Site {
             dequeue_count: 1,
             account: AccountName::main(),
             queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
+            sync_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             recheck_queue: QueueName::new(format!("jobs-{}-recheck", self.unique)).unwrap(),
         };
         (job, delivery)

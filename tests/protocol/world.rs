@@ -438,6 +438,7 @@ impl Lab {
             dequeue_count: 1,
             account: AccountName::main(),
             queue: QueueName::new("jobs").unwrap(),
+            sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
         }
     }

@@ -106,6 +106,7 @@ impl House {
             dequeue_count,
             account: AccountName::main(),
             queue: QueueName::new("jobs-00").unwrap(),
+            sync_queue: QueueName::new("jobs-00").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
         }
     }

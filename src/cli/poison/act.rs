@@ -225,8 +225,7 @@ fn missing<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], out: &mut Outpu
 
 /// The ids that no message has.
 fn unknown<'a>(selection: &'a Selection, entries: &[&PoisonEntry]) -> Vec<&'a str> {
-    let has = |id: &String| entries.iter().any(|entry| entry.message.message_id == *id || entry.message.id.as_ref() == Some(id));
-    selection.ids.iter().filter(|id| !has(id)).map(String::as_str).collect()
+    selection.ids.iter().filter(|id| !entries.iter().any(|entry| entry.has(id))).map(String::as_str).collect()
 }
 
 fn complain_of(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {

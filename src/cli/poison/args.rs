@@ -55,7 +55,7 @@ pub struct Selection {
     /// All of them, or all with the reason given
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
-    /// Message ids, or the ids that clients gave their jobs
+    /// Message ids, on their own queue or on the poison queue, or the ids that clients gave their jobs
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 }

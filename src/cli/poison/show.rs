@@ -13,8 +13,8 @@ pub(super) fn brief(entry: &PoisonEntry) -> Value {
     let PoisonMessage { reason, error, step, op, dequeue_count, first_enqueued, poisoned, worker, queue, message_id, id, .. } =
         &entry.message;
     json!({
-        "queue": queue, "message_id": message_id, "id": id, "reason": reason, "op": op, "error": error, "step": step,
-        "dequeue_count": dequeue_count, "first_enqueued": first_enqueued, "poisoned": poisoned, "worker": worker, "copies": entry.copies,
+        "queue": queue, "message_id": message_id, "poison_id": entry.ids.first(), "id": id, "reason": reason, "op": op, "error": error, "step": step,
+        "dequeue_count": dequeue_count, "first_enqueued": first_enqueued, "poisoned": poisoned, "worker": worker, "copies": entry.ids.len(),
     })
 }
 
@@ -49,8 +49,9 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     field("deliveries", &message.dequeue_count.to_string());
     field("enqueued", &message.first_enqueued.to_string());
     field("poisoned", &format!("{} by {}", message.poisoned, message.worker));
-    if entry.copies > 1 {
-        field("copies", &format!("{}: a worker ended between putting and deleting", entry.copies));
+    field("poison id", entry.ids.first().map_or("", String::as_str));
+    if entry.ids.len() > 1 {
+        field("copies", &format!("{}: a worker ended between putting and deleting", entry.ids.len()));
     }
     match body.map(|kept| ShownBody::of(kept, limits::EXPANDED_BODY_BYTES)) {
         None => field("body", "gone: the blob that kept it was deleted"),

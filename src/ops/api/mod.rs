@@ -2,7 +2,7 @@
 //!
 //! Reading is plain data from the [board](super::board), or a few storage requests for an entity or the front of a
 //! poison queue. Changing sends jobs and handles poison; each change is one line in the log. The [`Guard`](super::Guard)
-//! decides on the rights; nothing here asks again. `docs/openapi.json` is made from the types in these files.
+//! decides on the rights; nothing here asks again. The table in [`openapi`] has the operations.
 
 mod config;
 mod entity;
@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
-use axum::routing::{get, post};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
@@ -69,28 +68,6 @@ pub type Api = Arc<ApiParts>;
 
 /// The routes of `/api/v1`, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
-    let v1 = Router::new()
-        .route("/status", get(status::status))
-        .route("/queues", get(status::queues))
-        .route("/hour", get(status::hour))
-        .route("/storage", get(status::storage))
-        .route("/partitions", get(status::partitions))
-        .route("/pacing", get(status::pacing))
-        .route("/costs", get(status::costs))
-        .route("/views", get(status::views))
-        .route("/jobs", get(jobs::jobs))
-        .route("/submit", post(submit::submit))
-        .route("/wake", post(wake::wake))
-        .route("/poison", get(poison::list))
-        .route("/poison/requeue", post(poison::requeue))
-        .route("/poison/discard", post(poison::discard))
-        .route("/entities/{table}", get(entity::by_query))
-        .route("/entities/{table}/{pk}/{rk}", get(entity::entity))
-        .route("/entities/{table}/{pk}/{rk}/reconcile", post(submit::reconcile))
-        .route("/config", get(config::config))
-        .route("/log", get(log::level).put(log::change))
-        .route("/openapi.json", get(openapi::document))
-        .fallback(problem::nowhere)
-        .with_state(api);
+    let v1 = openapi::router().fallback(problem::nowhere).with_state(api);
     Router::new().nest("/api/v1", v1)
 }

@@ -1,33 +1,188 @@
-//! The OpenAPI document, made from the types that are sent and received.
+//! The operations of the API: one table, of which both the router and the OpenAPI document are made.
 
-use axum::Json;
+use axum::handler::Handler;
+use axum::routing::{MethodRouter, get, post, put};
+use axum::{Json, Router};
+use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::entity::EntityReport;
-use super::log::Log;
-use super::poison::{Poison, Report, Selection};
+use super::entity::{self, EntityReport};
+use super::jobs;
+use super::log::{self, Log};
+use super::poison::{self, Poison, Report, Selection};
 use super::problem::Body;
-use super::status::Status;
-use super::submit::Sent;
-use super::wake::{Wake, Woken};
+use super::status::{self, Status};
+use super::submit::{self, Sent};
+use super::wake::{self, Wake, Woken};
+use super::{Api, config};
 use crate::model::job;
 use crate::ops::board::{Costs, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
-
-pub(super) async fn document() -> Json<Value> {
-    Json(openapi())
-}
 
 /// One operation.
 struct Operation {
     path: &'static str,
     method: &'static str,
+    route: MethodRouter<Api>,
     id: &'static str,
     summary: &'static str,
     parameters: &'static [(&'static str, &'static str)],
-    body: Option<Value>,
+    body: Option<Schema>,
     status: &'static str,
-    answer: Value,
+    answer: Schema,
+}
+
+/// The schema of what is sent or received.
+type Schema = fn(&mut SchemaGenerator) -> Value;
+
+fn one<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    schemas.subschema_for::<T>().as_value().clone()
+}
+
+fn list<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    json!({"type": "array", "items": one::<T>(schemas)})
+}
+
+/// An operation that reads.
+fn read<T: 'static>(
+    path: &'static str,
+    id: &'static str,
+    handler: impl Handler<T, Api>,
+    answer: Schema,
+    summary: &'static str,
+) -> Operation {
+    Operation { path, method: "get", route: get(handler), id, summary, parameters: &[], body: None, status: "200", answer }
+}
+
+/// An operation that changes something.
+fn change<T: 'static>(
+    path: &'static str,
+    id: &'static str,
+    handler: impl Handler<T, Api>,
+    answer: Schema,
+    summary: &'static str,
+) -> Operation {
+    Operation { path, method: "post", route: post(handler), id, summary, parameters: &[], body: None, status: "200", answer }
+}
+
+impl Operation {
+    fn asked(self, parameters: &'static [(&'static str, &'static str)]) -> Self {
+        Self { parameters, ..self }
+    }
+
+    fn taking(self, body: Schema) -> Self {
+        Self { body: Some(body), ..self }
+    }
+
+    fn accepted(self) -> Self {
+        Self { status: "202", ..self }
+    }
+}
+
+/// The operations, with their paths below `/api/v1`.
+fn operations() -> Vec<Operation> {
+    vec![
+        read(
+            "/status",
+            "status",
+            status::status,
+            one::<Status>,
+            "How things stand: a headline in words, queues, poison, views, storage, tasks",
+        ),
+        read("/queues", "queues", status::queues, list::<QueueNow>, "Every queue now"),
+        read(
+            "/hour",
+            "hour",
+            status::hour,
+            list::<QueueSlot>,
+            "The last hour of one queue, or of all job queues together, in slots of ten seconds",
+        )
+        .asked(&[("queue", "the queue, or its shard; all job queues where absent")]),
+        read(
+            "/storage",
+            "storage",
+            status::storage,
+            list::<StorageHour>,
+            "The last hour of every storage service, in slots of ten seconds",
+        ),
+        read(
+            "/partitions",
+            "partitions",
+            status::partitions,
+            list::<HotPartition>,
+            "The partitions and queues that were asked for most in the last hour, the hottest first, and what to change",
+        ),
+        read("/pacing", "pacing", status::pacing, list::<Hold>, "What throttles and is left alone now, the longest first"),
+        read("/costs", "costs", status::costs, one::<Costs>, "What the requests cost, by estimate"),
+        read("/views", "views", status::views, list::<ViewNow>, "Views in the order of their names, a hundred at a time")
+            .asked(&[("after", "the last name of the page before")]),
+        read("/jobs", "jobs", jobs::jobs, list::<JobRecord>, "Recent jobs, the newest first; a thousand are kept").asked(&[
+            ("key", "a part of the table, the PartitionKey, the RowKey, the message's id or the client's, in any case"),
+            ("outcome", "done, skipped, retried, poisoned or lost"),
+            ("before", "the number of the last job of the page before"),
+            ("top", "how many at most: 100 where absent, never more than 1000"),
+        ]),
+        read("/poison", "poison", poison::list, one::<Poison>, "The front of the poison queues")
+            .asked(&[("queue", "the queue as configured"), ("reason", "exhausted, permanent, undecodable, expired or foreign")]),
+        read("/entities/{table}", "entity_by_query", entity::by_query, one::<EntityReport>, "The same as below, for keys that are empty")
+            .asked(&[("pk", "the PartitionKey"), ("rk", "the RowKey")]),
+        read(
+            "/entities/{table}/{pk}/{rk}",
+            "entity",
+            entity::entity,
+            one::<EntityReport>,
+            "One entity, its footprint, and what reconciling it would do now",
+        ),
+        read("/config", "config", config::config, |_| json!({"type": ["object", "array"]}), "The configuration in force, secrets hidden"),
+        read("/log", "log", log::level, one::<Log>, "What is logged"),
+        read("/openapi.json", "openapi", document, |_| json!({"type": "object"}), "This document"),
+        change(
+            "/poison/requeue",
+            "requeue",
+            poison::requeue,
+            one::<Report>,
+            "Puts poisoned messages back on their queues; 202 where that takes long and goes on",
+        )
+        .taking(one::<Selection>),
+        change(
+            "/poison/discard",
+            "discard",
+            poison::discard,
+            one::<Report>,
+            "Deletes poisoned messages; 202 where that takes long and goes on",
+        )
+        .taking(one::<Selection>),
+        change("/entities/{table}/{pk}/{rk}/reconcile", "reconcile", submit::reconcile, one::<Sent>, "Sends a sync job for this entity")
+            .accepted(),
+        change("/submit", "submit", submit::submit, one::<Sent>, "Sends a job, checked first")
+            .asked(&[("queue", "the queue as configured; the first that carries the operation where absent")])
+            .taking(|_| job::schema())
+            .accepted(),
+        change("/wake", "wake", wake::wake, one::<Woken>, "Says that there are new messages: an idle queue is asked at once")
+            .taking(one::<Wake>)
+            .accepted(),
+        Operation {
+            method: "put",
+            route: put(log::change),
+            ..change(
+                "/log",
+                "set_log",
+                log::change,
+                one::<Log>,
+                "Changes what is logged, until the program ends or its configuration is read again",
+            )
+        }
+        .taking(one::<Log>),
+    ]
+}
+
+/// The routes below `/api/v1`: those of the table and no others.
+pub(super) fn router() -> Router<Api> {
+    operations().into_iter().fold(Router::new(), |router, operation| router.route(operation.path, operation.route))
+}
+
+async fn document() -> Json<Value> {
+    Json(openapi())
 }
 
 /// The OpenAPI 3.1 document of this version.
@@ -37,12 +192,10 @@ pub fn openapi() -> Value {
         settings.meta_schema = None;
     });
     let mut schemas = settings.into_generator();
-    let operations = operations(&mut schemas);
-    let problem = reference(&schemas.subschema_for::<Body<'static>>());
     let mut paths = Map::new();
-    for operation in operations {
+    for operation in operations() {
         let path = paths.entry(format!("/api/v1{}", operation.path)).or_insert_with(|| json!({}));
-        path[operation.method] = described(&operation, &problem);
+        path[operation.method] = described(&operation, &mut schemas);
     }
     json!({
         "openapi": "3.1.0",
@@ -65,156 +218,8 @@ pub fn openapi() -> Value {
     })
 }
 
-fn operations(schemas: &mut SchemaGenerator) -> Vec<Operation> {
-    let of = |path, id, summary, parameters, answer: Value| Operation {
-        path,
-        method: "get",
-        id,
-        summary,
-        parameters,
-        body: None,
-        status: "200",
-        answer,
-    };
-    let list = |schema: Value| json!({"type": "array", "items": schema});
-    let (queue, job, slot) = (
-        reference(&schemas.subschema_for::<QueueNow>()),
-        reference(&schemas.subschema_for::<JobRecord>()),
-        reference(&schemas.subschema_for::<QueueSlot>()),
-    );
-    let (view, storage) = (reference(&schemas.subschema_for::<ViewNow>()), reference(&schemas.subschema_for::<StorageHour>()));
-    let (status, poison, entity) = (
-        reference(&schemas.subschema_for::<Status>()),
-        reference(&schemas.subschema_for::<Poison>()),
-        reference(&schemas.subschema_for::<EntityReport>()),
-    );
-    let (selection, report, sent) = (
-        reference(&schemas.subschema_for::<Selection>()),
-        reference(&schemas.subschema_for::<Report>()),
-        reference(&schemas.subschema_for::<Sent>()),
-    );
-    let (hot, hold, costs) = (
-        reference(&schemas.subschema_for::<HotPartition>()),
-        reference(&schemas.subschema_for::<Hold>()),
-        reference(&schemas.subschema_for::<Costs>()),
-    );
-    let log = reference(&schemas.subschema_for::<Log>());
-    let (wake, woken) = (reference(&schemas.subschema_for::<Wake>()), reference(&schemas.subschema_for::<Woken>()));
-    let sent_job = job::schema();
-    let mut all = vec![
-        of("/status", "status", "How things stand: a headline in words, queues, poison, views, storage, tasks", &[], status),
-        of("/queues", "queues", "Every queue now", &[], list(queue)),
-        of(
-            "/hour",
-            "hour",
-            "The last hour of one queue, or of all job queues together, in slots of ten seconds",
-            &[("queue", "the queue, or its shard; all job queues where absent")],
-            list(slot),
-        ),
-        of("/storage", "storage", "The last hour of every storage service, in slots of ten seconds", &[], list(storage)),
-        of(
-            "/partitions",
-            "partitions",
-            "The partitions and queues that were asked for most in the last hour, the hottest first, and what to change",
-            &[],
-            list(hot),
-        ),
-        of("/pacing", "pacing", "What throttles and is left alone now, the longest first", &[], list(hold)),
-        of("/costs", "costs", "What the requests cost, by estimate", &[], costs),
-        of(
-            "/views",
-            "views",
-            "Views in the order of their names, a hundred at a time",
-            &[("after", "the last name of the page before")],
-            list(view),
-        ),
-        of(
-            "/jobs",
-            "jobs",
-            "Recent jobs, the newest first; a thousand are kept",
-            &[
-                ("key", "a part of the table, the PartitionKey, the RowKey, the message's id or the client's, in any case"),
-                ("outcome", "done, skipped, retried, poisoned or lost"),
-                ("before", "the number of the last job of the page before"),
-                ("top", "how many at most: 100 where absent, never more than 1000"),
-            ],
-            list(job),
-        ),
-        of(
-            "/poison",
-            "poison",
-            "The front of the poison queues",
-            &[("queue", "the queue as configured"), ("reason", "exhausted, permanent, undecodable, expired or foreign")],
-            poison,
-        ),
-        of(
-            "/entities/{table}",
-            "entity_by_query",
-            "The same as below, for keys that are empty",
-            &[("pk", "the PartitionKey"), ("rk", "the RowKey")],
-            entity.clone(),
-        ),
-        of("/entities/{table}/{pk}/{rk}", "entity", "One entity, its footprint, and what reconciling it would do now", &[], entity),
-        of("/config", "config", "The configuration in force, secrets hidden", &[], json!({"type": ["object", "array"]})),
-        of("/log", "log", "What is logged", &[], log.clone()),
-        of("/openapi.json", "openapi", "This document", &[], json!({"type": "object"})),
-    ];
-    let mut change = |path, id, summary, parameters, body, status, answer: Value| {
-        all.push(Operation { path, method: "post", id, summary, parameters, body, status, answer });
-    };
-    change(
-        "/poison/requeue",
-        "requeue",
-        "Puts poisoned messages back on their queues; 202 where that takes long and goes on",
-        &[],
-        Some(selection.clone()),
-        "200",
-        report.clone(),
-    );
-    change(
-        "/poison/discard",
-        "discard",
-        "Deletes poisoned messages; 202 where that takes long and goes on",
-        &[],
-        Some(selection),
-        "200",
-        report,
-    );
-    change("/entities/{table}/{pk}/{rk}/reconcile", "reconcile", "Sends a sync job for this entity", &[], None, "202", sent.clone());
-    change(
-        "/submit",
-        "submit",
-        "Sends a job, checked first",
-        &[("queue", "the queue as configured; the first that carries the operation where absent")],
-        Some(sent_job),
-        "202",
-        sent,
-    );
-    all.push(Operation {
-        path: "/wake",
-        method: "post",
-        id: "wake",
-        summary: "Says that there are new messages: an idle queue is asked at once",
-        parameters: &[],
-        body: Some(wake),
-        status: "202",
-        answer: woken,
-    });
-    all.push(Operation {
-        path: "/log",
-        method: "put",
-        id: "set_log",
-        summary: "Changes what is logged, until the program ends or its configuration is read again",
-        parameters: &[],
-        body: Some(log.clone()),
-        status: "200",
-        answer: log,
-    });
-    all
-}
-
-fn described(operation: &Operation, problem: &Value) -> Value {
-    let content = |schema: &Value| json!({"application/json": {"schema": schema}});
+fn described(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
+    let mut content = |schema: Schema| json!({"application/json": {"schema": schema(schemas)}});
     let in_path = operation.path.split('{').skip(1).filter_map(|part| part.split('}').next());
     let in_path = in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
     let in_query = operation
@@ -227,19 +232,15 @@ fn described(operation: &Operation, problem: &Value) -> Value {
         "summary": operation.summary,
         "parameters": parameters,
         "responses": {
-            operation.status: {"description": "done", "content": content(&operation.answer)},
-            "default": {"description": "not done", "content": content(problem)},
+            operation.status: {"description": "done", "content": content(operation.answer)},
+            "default": {"description": "not done", "content": content(one::<Body<'static>>)},
         },
     });
-    if let Some(body) = &operation.body {
+    if let Some(body) = operation.body {
         described["requestBody"] = json!({"required": true, "content": content(body)});
     }
     if operation.method != "get" {
         described["security"] = json!([{"token": []}, {"session": []}]);
     }
     described
-}
-
-fn reference(schema: &schemars::Schema) -> Value {
-    schema.as_value().clone()
 }

@@ -60,6 +60,8 @@ pub(crate) struct Poisoned {
     pub(crate) held_by: String,
     /// The original's id.
     pub(crate) message_id: String,
+    /// Its id on the poison queue, given by the service: names no other message, whatever that says.
+    pub(crate) poison_id: String,
     /// The client's own name for the job.
     pub(crate) id: Option<String>,
     /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign`: put there by something else.
@@ -104,7 +106,7 @@ pub(crate) struct Shown {
 pub(crate) struct Selection {
     /// The queue as configured; every queue where absent.
     pub(crate) queue: Option<String>,
-    /// Message ids, or clients' own ids.
+    /// Values of `poison_id` or `message_id`, or clients' own ids.
     #[serde(default)]
     pub(crate) ids: BTreeSet<String>,
     /// All messages: must be said where no id is given.
@@ -180,11 +182,11 @@ pub(crate) async fn front(api: &Api, shown: &Shown) -> Result<Poison, Problem> {
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
         let front = queue.front().await.map_err(|error| Problem::store("reading a poison queue", &error))?;
         let (entries, total) = front;
-        let seen: usize = entries.iter().map(|entry| entry.copies).sum();
+        let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
         poison.complete &= seen as u64 >= total;
         api.board.counted(&settings.name, total);
-        let meant: Vec<PoisonEntry> = entries.into_iter().filter(|entry| filter.matches(&entry.message)).collect();
+        let meant: Vec<PoisonEntry> = entries.into_iter().filter(|entry| filter.matches(entry)).collect();
         let (count, held_by) = (meant.len(), settings.name.clone());
         let (messages, left) = off_the_runtime(move || fitting(meant, &held_by, room)).await?;
         room = left;
@@ -309,7 +311,7 @@ fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
 }
 
 fn poisoned(entry: PoisonEntry, held_by: &QueueName) -> Poisoned {
-    let PoisonEntry { message, copies } = entry;
+    let (copies, PoisonEntry { message, ids }) = (entry.ids.len(), entry);
     let shown = message.body.as_deref().map(|kept| ShownBody::of(kept, SHOWN_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
@@ -317,6 +319,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName) -> Poisoned {
         queue: message.queue.to_string(),
         held_by: held_by.to_string(),
         message_id: message.message_id,
+        poison_id: ids.into_iter().next().unwrap_or_default(),
         id: message.id.map(text),
         reason: message.reason.name(),
         error: cause::shortened(&message.error, SHOWN_ERROR_BYTES),
@@ -341,7 +344,7 @@ mod tests {
     use crate::worker::poison::tests::poisoned as message_with;
 
     fn entry(body: &str) -> PoisonEntry {
-        PoisonEntry { message: message_with("m1", body), copies: 1 }
+        PoisonEntry { message: message_with("m1", body), ids: vec!["p1".to_owned()] }
     }
 
     fn held_by() -> QueueName {

@@ -210,6 +210,7 @@ impl Runs {
             dequeue_count: 1 + u32::from(beginning.again),
             account: AccountName::main(),
             queue: queue("jobs"),
+            sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
         };
         let mut run = engine.execute(work, &delivery);

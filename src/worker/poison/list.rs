@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::queue::Held;
-use super::{PoisonEntry, PoisonFilter, PoisonQueue};
+use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::model::limits;
 use crate::ports::{ErrorClass, Message, Missing, StoreError};
 
@@ -40,13 +40,13 @@ pub struct Listed {
 impl PoisonQueue {
     /// The poisoned messages that are meant. A queue of up to 32 messages is left untouched.
     pub async fn list(&self, filter: &PoisonFilter) -> Result<Listed, StoreError> {
-        let (front, total) = self.peek().await?;
+        let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
         if seen < u64::from(limits::QUEUE_BATCH) || total <= seen {
             return Ok(Listed { entries: meant(front, filter), hidden: total.saturating_sub(seen), interrupted: false });
         }
-        let (held, interrupted) = self.hold_all(total).await?;
+        let (held, interrupted) = self.hold_all(total, filter.reason).await?;
         self.show_again(held.iter().flat_map(|held| &held.copies)).await;
         let entries: Vec<PoisonEntry> = held.into_iter().map(|held| held.entry).collect();
         let hidden = if interrupted { 0 } else { total.saturating_sub(copies(&entries)) };
@@ -54,13 +54,13 @@ impl PoisonQueue {
     }
 
     /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
-    async fn hold_all(&self, total: u64) -> Result<(Vec<Held>, bool), StoreError> {
+    async fn hold_all(&self, total: u64, meant: Option<Reason>) -> Result<(Vec<Held>, bool), StoreError> {
         let mut got: BTreeMap<String, Message> = BTreeMap::new();
         // Twice each: where a page takes longer than it may, the first ones come around again.
         let most_pages = 2 * (total / u64::from(limits::QUEUE_BATCH) + 1);
         for _ in 0..most_pages {
             if self.stop.is_cancelled() {
-                return Ok((self.gather(got.into_values()), true));
+                return Ok((self.gather(got.into_values(), meant), true));
             }
             let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden_for(total)).await {
                 Ok(page) => page,
@@ -76,14 +76,14 @@ impl PoisonQueue {
             // One that came again replaces its older receipt.
             got.extend(page.into_iter().map(|message| (message.id.clone(), message)));
         }
-        Ok((self.gather(got.into_values()), false))
+        Ok((self.gather(got.into_values(), meant), false))
     }
 }
 
 fn copies(entries: &[PoisonEntry]) -> u64 {
-    entries.iter().map(|entry| entry.copies as u64).sum()
+    entries.iter().map(|entry| entry.ids.len() as u64).sum()
 }
 
 fn meant(entries: Vec<PoisonEntry>, filter: &PoisonFilter) -> Vec<PoisonEntry> {
-    entries.into_iter().filter(|entry| filter.matches(&entry.message)).collect()
+    entries.into_iter().filter(|entry| filter.matches(entry)).collect()
 }

@@ -173,20 +173,31 @@ impl PoisonMessage {
                 self.message_id.len()
             ));
         }
-        match &self.body_blob {
-            Some(blob) if self.body_blob_name().as_ref() != Some(blob) => {
-                Some(format!("it names the blob {}/{}, which is not where its body would lie", blob.container, blob.name))
-            }
-            Some(_) | None => None,
+        if self.reason == Reason::Foreign {
+            return Some("it says that it is foreign, which is never written".to_owned());
         }
+        let blob = self.body_blob.as_ref()?;
+        if self.body.is_some() {
+            return Some("it has a body, and names a blob for another".to_owned());
+        }
+        // Before the body's digest was a part of it, the name ended with the id.
+        let digest = |rest: &str| rest.is_empty() || rest.strip_prefix('-').is_some_and(|hex| hex.len() == 64);
+        let own = self.blob_prefix().is_some_and(|prefix| blob.name.as_str().strip_prefix(prefix.as_str()).is_some_and(digest));
+        (blob.container.as_str() != BODY_CONTAINER || !own)
+            .then(|| format!("it names the blob {}/{}, which is not where its body would lie", blob.container, blob.name))
     }
 
-    /// Where the body lies when it does not fit; the same for every copy.
+    /// Where the body lies when it does not fit: the same for every copy, and found by nobody who knows the id alone.
     pub fn body_blob_name(&self) -> Option<BodyBlob> {
-        let container = ContainerName::new(BODY_CONTAINER).ok()?;
-        let name = BlobName::new(format!("{}/{}", self.queue, self.message_id))
-            .or_else(|_| BlobName::new(format!("{}/{}", self.queue, hex::encode(Sha256::digest(&self.message_id)))));
-        Some(BodyBlob { container, name: name.ok()? })
+        let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
+        let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;
+        Some(BodyBlob { container: ContainerName::new(BODY_CONTAINER).ok()?, name })
+    }
+
+    fn blob_prefix(&self) -> Option<BlobName> {
+        BlobName::new(format!("{}/{}", self.queue, self.message_id))
+            .or_else(|_| BlobName::new(format!("{}/{}", self.queue, hex::encode(Sha256::digest(&self.message_id)))))
+            .ok()
     }
 }
 

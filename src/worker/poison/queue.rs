@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::walk::Action;
@@ -13,6 +14,8 @@ use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
+use crate::worker::examine::follow_up;
+use crate::worker::note;
 
 /// Bytes of the longest body: a message's text, each character of it as UTF-8.
 const BODY_BYTES: u64 = 4 * limits::QUEUE_TEXT_BYTES as u64;
@@ -25,8 +28,9 @@ pub struct PoisonQueue {
     blobs: Arc<dyn BlobStore>,
     /// Where messages of unknown origin go back to.
     origin: QueueName,
-    /// Where messages go back to: the queue, or its shards.
+    /// Where messages go back to: the queue, or its shards, and the recheck queue.
     own: Vec<QueueName>,
+    recheck: QueueName,
     /// The operations that those may carry; all where absent.
     allow: Option<BTreeSet<String>>,
     pub(super) poison: QueueName,
@@ -39,14 +43,21 @@ pub struct PoisonQueue {
 pub struct PoisonEntry {
     /// Its content.
     pub message: PoisonMessage,
-    /// How many copies of it the queue holds: more than one after a crash between putting and deleting.
-    pub copies: usize,
+    /// The ids of its copies on the poison queue, given by the service: more than one after a crash between putting and deleting.
+    pub ids: Vec<String>,
+}
+
+impl PoisonEntry {
+    /// Whether an id is one that it has, or says that it has: the original's, the client's own, or a copy's on the poison queue.
+    pub fn has(&self, id: &String) -> bool {
+        self.message.message_id == *id || self.message.id.as_ref() == Some(id) || self.ids.contains(id)
+    }
 }
 
 /// Which messages are meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoisonFilter {
-    /// Message ids or clients' own ids; all where empty.
+    /// Ids that messages [have](PoisonEntry::has); all where empty.
     pub ids: BTreeSet<String>,
     /// Only those poisoned for this reason.
     pub reason: Option<Reason>,
@@ -71,29 +82,45 @@ pub(super) struct Held {
     pub(super) copies: Vec<Message>,
 }
 
-/// Key shared by all copies of one original.
-pub(super) fn original(message: &PoisonMessage) -> String {
-    format!("{}/{}", message.queue, message.message_id)
+/// Key shared by all copies of one original, which say the same: ids can be borrowed. Where one reason is meant, it is a part.
+pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
+    let PoisonMessage { queue, message_id, id, first_enqueued, body, body_blob, .. } = message;
+    let reason = meant.map(|_| message.reason);
+    let body = body.as_deref().map(note::compared);
+    let said = serde_json::json!([queue, message_id, id, reason, first_enqueued, body, body_blob]);
+    hex::encode(Sha256::digest(said.to_string()))
 }
 
 impl PoisonFilter {
     /// Whether this message is meant.
-    pub fn matches(&self, message: &PoisonMessage) -> bool {
-        let named =
-            self.ids.is_empty() || self.ids.contains(&message.message_id) || message.id.as_ref().is_some_and(|id| self.ids.contains(id));
-        named && self.reason.is_none_or(|reason| reason == message.reason)
+    pub fn matches(&self, entry: &PoisonEntry) -> bool {
+        let named = self.ids.is_empty() || self.ids.iter().any(|id| entry.has(id));
+        named && self.reason.is_none_or(|reason| reason == entry.message.reason)
+    }
+
+    /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
+    pub(super) fn unclear(&self, one: &Held, all: &[Held]) -> Option<String> {
+        let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
+        let claimed = |id: &&String| {
+            let claimants = || all().filter(|entry| entry.has(id));
+            one.has(id) && claimants().count() > 1 && claimants().any(|entry| entry.message.message_id == **id)
+        };
+        let named = one.ids.iter().any(|id| self.ids.contains(id));
+        let id = self.ids.iter().find(claimed).filter(|_| !named)?;
+        Some(format!("different messages claim the id {id}: name this one by its own on the poison queue, {}", one.ids.join(" or ")))
     }
 }
 
 impl PoisonQueue {
     /// The poison queue of this job queue.
     pub fn new(account: &Account, queue: &QueueSettings) -> Result<Self, NameError> {
-        let shards = queue.shard_names();
+        let (shards, recheck) = (queue.shard_names(), queue.name.with_suffix("-recheck")?);
         Ok(Self {
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             origin: shards.first().unwrap_or(&queue.name).clone(),
-            own: shards.into_iter().chain([queue.name.clone()]).collect(),
+            own: shards.into_iter().chain([queue.name.clone(), recheck.clone()]).collect(),
+            recheck,
             allow: queue.allow.clone(),
             poison: queue.name.with_suffix("-poison")?,
             stop: CancellationToken::new(),
@@ -110,7 +137,7 @@ impl PoisonQueue {
     /// The front of the queue, each original once, and how many messages the queue holds in all. Hides nothing and
     /// costs two requests however long the queue is; a service shows no more than the first 32 messages so.
     pub async fn front(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
-        self.peek().await
+        self.peek(None).await
     }
 
     /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
@@ -137,7 +164,7 @@ impl PoisonQueue {
     }
 
     /// The first messages, and how many there are.
-    pub(super) async fn peek(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
+    pub(super) async fn peek(&self, meant: Option<Reason>) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         let peeked = match self.queues.peek(&self.poison, limits::QUEUE_BATCH).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok((Vec::new(), 0)),
             peeked => peeked?,
@@ -152,18 +179,18 @@ impl PoisonQueue {
             expires: peeked.expires,
             next_visible: peeked.inserted,
         });
-        Ok((self.gather(messages).into_iter().map(|held| held.entry).collect(), total))
+        Ok((self.gather(messages, meant).into_iter().map(|held| held.entry).collect(), total))
     }
 
     /// Groups copies by their original, oldest first.
-    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>) -> Vec<Held> {
+    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>, meant: Option<Reason>) -> Vec<Held> {
         let mut originals: BTreeMap<String, Held> = BTreeMap::new();
         for copy in messages {
             let message = self.read(&copy);
             let held = originals
-                .entry(original(&message))
-                .or_insert_with(|| Held { entry: PoisonEntry { message, copies: 0 }, copies: Vec::new() });
-            held.entry.copies += 1;
+                .entry(original(&message, meant))
+                .or_insert_with(|| Held { entry: PoisonEntry { message, ids: Vec::new() }, copies: Vec::new() });
+            held.entry.ids.push(copy.id.clone());
             held.copies.push(copy);
         }
         let mut originals: Vec<Held> = originals.into_values().collect();
@@ -176,7 +203,7 @@ impl PoisonQueue {
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
-                Ok(poisoned) => match poisoned.forged(&self.own) {
+                Ok(poisoned) => match poisoned.forged(&self.own).or_else(|| self.misplaced(&poisoned.queue, poisoned.body.as_deref()?)) {
                     None => return poisoned,
                     Some(problem) => (text, problem),
                 },
@@ -206,16 +233,29 @@ impl PoisonQueue {
         let message = &held.entry.message;
         let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
-        self.refuse_disallowed(&body)?;
+        self.misplaced(&message.queue, &body).map_or(Ok(()), Err)?;
+        self.refuse_disallowed(&message.queue, &body)?;
         let text = PoisonMessage::requeued_text(&body);
         let put = self.queues.put(&message.queue, &text, Duration::ZERO, Ttl::Never).await;
         put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
         self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
     }
 
+    /// What the recheck queue does not carry goes there for no forged message.
+    fn misplaced(&self, queue: &QueueName, body: &str) -> Option<String> {
+        if *queue != self.recheck {
+            return None;
+        }
+        // Never written compressed: nothing is expanded for it.
+        let object = serde_json::from_str(body).map_err(|error| cause::chain(&error));
+        object.and_then(follow_up).err().map(|error| format!("the queue {queue} does not carry it: {error}"))
+    }
+
     /// Refuses a job that its queue would poison again at once.
-    fn refuse_disallowed(&self, body: &str) -> Result<(), String> {
-        let (Some(allow), Ok(envelope)) = (&self.allow, job::decode(body)) else { return Ok(()) };
+    fn refuse_disallowed(&self, queue: &QueueName, body: &str) -> Result<(), String> {
+        let (Some(allow), Ok(envelope)) = (self.allow.as_ref().filter(|_| *queue != self.recheck), job::decode(body)) else {
+            return Ok(());
+        };
         let op = envelope.job.op();
         if allow.contains(op) || envelope.job.operation().is_sent_by_workers() {
             return Ok(());

@@ -91,11 +91,8 @@ impl PoisonQueue {
             }
             self.handle_page(page, filter, action, walk).await;
             let met = |id: &String| {
-                walk.handled
-                    .done
-                    .iter()
-                    .chain(walk.handled.failed.iter().map(|(entry, _)| entry))
-                    .any(|entry| entry.message.message_id == *id)
+                let mut ended = walk.handled.done.iter().chain(walk.handled.failed.iter().map(|(entry, _)| entry));
+                ended.any(|entry| entry.message.message_id == *id || entry.ids.contains(id))
             };
             if !filter.ids.is_empty() && filter.ids.iter().all(met) {
                 return Ok(());
@@ -106,21 +103,24 @@ impl PoisonQueue {
     }
 
     async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: Action, walk: &mut Walk) {
+        let original = |held: &Held| queue::original(&held.entry.message, filter.reason);
         let (page, later): (Vec<Message>, Vec<Message>) =
             page.into_iter().partition(|message| walk.began.is_none_or(|began| message.inserted <= began));
         walk.later.extend(later.iter().map(|message| message.id.clone()));
         let (meant, others): (Vec<Held>, Vec<Held>) = self
-            .gather(page.into_iter())
+            .gather(page.into_iter(), filter.reason)
             .into_iter()
-            .partition(|held| filter.matches(&held.entry.message) && !walk.failed.contains(&original(held)));
+            .partition(|held| filter.matches(&held.entry) && !walk.failed.contains(&original(held)));
         let left = later.into_iter().chain(others.into_iter().flat_map(|held| held.copies));
         walk.hidden.extend(left.map(|copy| (copy.id.clone(), copy)));
         let done = &walk.done;
-        let results: Vec<(Held, Result<(), String>)> = stream::iter(meant)
-            .map(|held| async move {
-                let result = match action {
-                    Action::Requeue if !done.contains_key(&original(&held)) => self.requeue_one(&held).await,
-                    Action::Requeue | Action::Discard => self.delete_copies(&held).await,
+        let unclear: Vec<Option<String>> = meant.iter().map(|held| filter.unclear(held, &meant)).collect();
+        let results: Vec<(Held, Result<(), String>)> = stream::iter(meant.into_iter().zip(unclear))
+            .map(|(held, unclear)| async move {
+                let result = match (unclear, action) {
+                    (Some(problem), _) => Err(problem),
+                    (None, Action::Requeue) if !done.contains_key(&original(&held)) => self.requeue_one(&held).await,
+                    (None, Action::Requeue | Action::Discard) => self.delete_copies(&held).await,
                 };
                 (held, result)
             })
@@ -130,7 +130,7 @@ impl PoisonQueue {
         for (held, result) in results {
             let original = original(&held);
             match (result, walk.done.get(&original)) {
-                (Ok(()), Some(at)) => walk.handled.done[*at].copies += held.entry.copies,
+                (Ok(()), Some(at)) => walk.handled.done[*at].ids.extend(held.entry.ids),
                 (Ok(()), None) => {
                     walk.done.insert(original, walk.handled.done.len());
                     walk.handled.done.push(held.entry);
@@ -143,8 +143,4 @@ impl PoisonQueue {
             }
         }
     }
-}
-
-fn original(held: &Held) -> String {
-    queue::original(&held.entry.message)
 }

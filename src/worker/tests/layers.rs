@@ -83,6 +83,15 @@ impl Daemon {
         concurrency: Concurrency,
         forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
     ) -> Worker {
+        self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, forecast)
+    }
+
+    fn worker_from(
+        &self,
+        queue: QueueSettings,
+        catalog: Catalog,
+        forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
+    ) -> Worker {
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
         let sky = Arc::new(Sky { clock: Arc::clone(&self.clock), forecast: Box::new(forecast) });
         let backoff = |min, base, max| Backoff { min, base, max };
@@ -110,7 +119,6 @@ impl Daemon {
             recheck_after: settings.recheck_after,
         }));
         let keys = Arc::clone(&engine);
-        let name = company::queue("jobs");
         Worker::new(WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![worn.circuit])),
@@ -118,7 +126,7 @@ impl Daemon {
             clock: Arc::clone(&self.clock),
             chance,
             settings,
-            queues: vec![QueueSettings { concurrency, ..QueueSettings::plain(name) }],
+            queues: vec![queue],
             name: "w1".to_owned(),
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
@@ -189,6 +197,34 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.released, report.poisoned), (16, 0, 0));
     assert!(daemon.clock.monotonic() > Duration::from_mins(15), "two at a time: {:?}", daemon.clock.monotonic());
+}
+
+/// A job that queues a sync of another primary does so where its queue carries none, too.
+#[tokio::test(start_paused = true)]
+async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
+    let daemon = Daemon::with_jobs(0).await;
+    let put = async |rk: &str, mail: &str| {
+        let entity =
+            format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","LastName":"King","FirstName":"Ann","IsManager":false,"Email":"{mail}"}}"#);
+        let job = body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{entity}}}"#));
+        daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
+        let allow = Some(["put".to_owned()].into());
+        let queue = QueueSettings { allow, ..QueueSettings::plain(company::queue("jobs")) };
+        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| Verdict::Execute);
+        let shutdown = CancellationToken::new();
+        let enough = async {
+            sleep(Duration::from_mins(1)).await;
+            shutdown.cancel();
+        };
+        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), enough).0.unwrap()
+    };
+    put("1", "info@contoso.com").await;
+    assert_eq!(put("2", "info@contoso.com").await.poisoned, 1, "the first one has the key");
+    assert_eq!(put("1", "other@contoso.com").await.poisoned, 0);
+    let key = EntityKey::new("email_p", "info@contoso.com").unwrap();
+    let row = daemon.bare.tables.get(&company::table("ByEmail"), &key, None).await.unwrap().expect("the other one gets the key");
+    assert!(row.entity.text("ek_source").unwrap().contains(r#""p","2""#), "{row:?}");
+    assert_eq!(daemon.poisoned().await, 1);
 }
 
 #[tokio::test(start_paused = true)]

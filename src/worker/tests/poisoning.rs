@@ -295,7 +295,7 @@ async fn a_message_put_to_poison_twice_is_shown_once_and_discarded_whole() {
     world.until_idle().await.unwrap();
     assert_eq!(world.queues.messages(POISON).len(), 3);
     let entries = world.poisoned().await;
-    assert_eq!((entries.len(), entries[0].copies), (1, 3));
+    assert_eq!((entries.len(), entries[0].ids.len()), (1, 3));
     let discarded = tool(&world).discard(&PoisonFilter::default()).await.unwrap();
     assert_eq!((discarded.done.len(), discarded.failed.len()), (1, 0));
     assert!(world.queues.messages(POISON).is_empty());
