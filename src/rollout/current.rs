@@ -12,6 +12,8 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::lease::{CatalogLease, Standing};
+use super::prepare::Prepared;
+use crate::catalog::Catalog;
 use crate::model::job::{Effect, Looks, Primary, Subject, SyncJob};
 use crate::model::{Job, ViewName};
 use crate::ports::Clock;
@@ -19,13 +21,13 @@ use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
-pub(super) struct InForce {
-    pub(super) engine: Arc<Engine>,
-    pub(super) generation: u32,
+pub(crate) struct InForce {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) generation: u32,
 }
 
 /// The engine in force.
-pub(super) struct Current {
+pub(crate) struct Current {
     in_force: ArcSwap<InForce>,
     lease: CatalogLease,
     /// Generations that items were found to be of and that are later than the catalog's.
@@ -45,41 +47,55 @@ struct NotRecorded {
 struct TooNew;
 
 impl Current {
+    /// The engine that a worker begins with: that of its catalog, at the generations of the record.
+    pub(crate) fn begin(
+        prepared: &Prepared,
+        catalog: &Catalog,
+        engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let Prepared { record, sent } = prepared;
+        let mut catalog = Catalog::clone(catalog);
+        catalog.generations = record.generations(&catalog);
+        let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation };
+        Self::new(in_force, record.first, *sent, Arc::clone(clock))
+    }
+
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
-    pub(super) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = CatalogLease::new(in_force.generation, first, sent, clock);
         Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
     }
 
     /// The engine in force now, and its generation.
-    pub(super) fn in_force(&self) -> InForce {
+    pub(crate) fn in_force(&self) -> InForce {
         InForce::clone(&self.in_force.load())
     }
 
     /// The engine in force now.
-    pub(super) fn engine(&self) -> Arc<Engine> {
+    pub(crate) fn engine(&self) -> Arc<Engine> {
         self.in_force().engine
     }
 
     /// The lease of its catalog.
-    pub(super) const fn lease(&self) -> &CatalogLease {
+    pub(crate) const fn lease(&self) -> &CatalogLease {
         &self.lease
     }
 
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
-    pub(super) fn exchange(&self, next: InForce, sent: Duration) {
+    pub(crate) fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
         self.in_force.store(Arc::new(next));
         self.lease.confirm(generation, sent);
     }
 
     /// Takes the generations that were met and not told yet.
-    pub(super) fn take_met(&self) -> BTreeMap<ViewName, u32> {
+    pub(crate) fn take_met(&self) -> BTreeMap<ViewName, u32> {
         std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The primary that a job is about.
-    pub(super) fn primary_of(&self, job: &Job) -> Option<Primary> {
+    pub(crate) fn primary_of(&self, job: &Job) -> Option<Primary> {
         self.engine().primary_of(job)
     }
 

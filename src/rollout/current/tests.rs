@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use crate::adapters::system::{SeededChance, SystemClock};
-use crate::catalog::Catalog;
 use crate::migrations::TRUST;
 use crate::migrations::tests::{catalog, migrator, up, world};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};

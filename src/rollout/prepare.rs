@@ -11,7 +11,7 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 
 /// Why a worker may not run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PrepareError {
+pub(crate) enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
     #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
     Pending(Vec<Change>),
@@ -26,16 +26,16 @@ fn listed(changes: &[Change]) -> String {
 
 /// The record that the worker's catalog is.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     /// The record.
-    pub(super) record: CatalogRecord,
+    pub(crate) record: CatalogRecord,
     /// When reading it was begun (monotonic).
-    pub(super) sent: Duration,
+    pub(crate) sent: Duration,
 }
 
 /// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
 /// now agrees with.
-pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
+pub(crate) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
     let pending = migrator.pending(Consent::Additions).await?;
     if !pending.is_empty() && !settings.auto {
         return Err(PrepareError::Pending(pending));
@@ -54,7 +54,7 @@ pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clo
 
 /// As [`prepare`], but waits for stores that do not answer, or still refuse the credentials, as long as it takes. `waiting` is
 /// told for which store.
-pub(super) async fn persistently(
+pub(crate) async fn persistently(
     migrator: &Migrator,
     settings: &MigrateSettings,
     (clock, chance): (&dyn Clock, &dyn Chance),

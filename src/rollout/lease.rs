@@ -19,7 +19,7 @@ use crate::ports::Clock;
 
 /// How the catalog that a run was done by stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// It is the recorded one.
     Holds,
     /// Another one is in force in this worker by now.
@@ -42,7 +42,7 @@ struct Found {
 }
 
 /// The lease.
-pub(super) struct CatalogLease {
+pub(crate) struct CatalogLease {
     found: watch::Sender<Found>,
     wanted: Notify,
     clock: Arc<dyn Clock>,
@@ -52,13 +52,13 @@ pub(super) struct CatalogLease {
 
 impl CatalogLease {
     /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
-    pub(super) fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let found = Found { generation, since: sent, confirmed: sent, newer: None };
         Self { found: watch::Sender::new(found), wanted: Notify::new(), clock, first: first.then_some(generation) }
     }
 
     /// A look begun at `sent` found this generation recorded, or one that the catalog in force fits as well.
-    pub(super) fn confirm(&self, generation: u32, sent: Duration) {
+    pub(crate) fn confirm(&self, generation: u32, sent: Duration) {
         self.found.send_modify(|found| {
             let since = if found.generation == generation && found.newer.is_none() { found.since } else { sent };
             *found = Found { generation, since, confirmed: sent.max(since), newer: None };
@@ -66,17 +66,17 @@ impl CatalogLease {
     }
 
     /// A look found a catalog recorded that is not the one in force.
-    pub(super) fn revoke(&self, recorded: u32) {
+    pub(crate) fn revoke(&self, recorded: u32) {
         self.found.send_modify(|found| found.newer = Some(recorded));
     }
 
     /// The recorded generation, where the catalog in force does not fit it.
-    pub(super) fn newer(&self) -> Option<u32> {
+    pub(crate) fn newer(&self) -> Option<u32> {
         self.found.borrow().newer
     }
 
     /// Waits until the catalog in force is not the recorded one; the recorded generation.
-    pub(super) async fn revoked(&self) -> u32 {
+    pub(crate) async fn revoked(&self) -> u32 {
         loop {
             // It fails only without a sender, which is this very value's.
             if let Ok(Some(recorded)) = self.found.subscribe().wait_for(|found| found.newer.is_some()).await.map(|found| found.newer) {
@@ -86,27 +86,27 @@ impl CatalogLease {
     }
 
     /// Waits until the catalog in force is the recorded one again.
-    pub(super) async fn restored(&self) {
+    pub(crate) async fn restored(&self) {
         drop(self.found.subscribe().wait_for(|found| found.newer.is_none()).await);
     }
 
     /// Asks for a look.
-    pub(super) fn ask(&self) {
+    pub(crate) fn ask(&self) {
         self.wanted.notify_one();
     }
 
     /// Waits until a look is asked for.
-    pub(super) async fn asked(&self) {
+    pub(crate) async fn asked(&self) {
         self.wanted.notified().await;
     }
 
     /// How a run by this generation stands, as soon as that is known.
-    pub(super) async fn standing(&self, generation: u32) -> Standing {
+    pub(crate) async fn standing(&self, generation: u32) -> Standing {
         self.judged(generation, |found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST).await
     }
 
     /// As [`standing`](Self::standing), by a look that begins from now on.
-    pub(super) async fn standing_now(&self, generation: u32) -> Standing {
+    pub(crate) async fn standing_now(&self, generation: u32) -> Standing {
         let now = self.clock.monotonic();
         self.judged(generation, |found| found.confirmed >= now).await
     }
@@ -131,7 +131,7 @@ impl CatalogLease {
     }
 
     /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
-    pub(super) fn older_ones_for(&self) -> Option<Duration> {
+    pub(crate) fn older_ones_for(&self) -> Option<Duration> {
         let Found { generation, since, .. } = *self.found.borrow();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());
         (self.first != Some(generation) && !left.is_zero()).then_some(left)
