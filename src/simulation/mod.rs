@@ -70,6 +70,8 @@ mod ledger;
 mod mirror;
 pub mod oracle;
 mod patterns;
+mod realm;
+mod releases;
 mod run;
 mod scene;
 #[cfg(test)]

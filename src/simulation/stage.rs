@@ -15,7 +15,8 @@ use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, Sent, Which};
 use super::mirror::Mirror;
-use super::scene::Audience;
+use super::releases::Register;
+use super::scene::{Audience, Scene};
 use super::tally::Together;
 use crate::adapters::sim::{Change, Execution, OperationInfo, Witness};
 use crate::model::job::Primary;
@@ -78,6 +79,7 @@ pub(super) struct Books {
     pub(super) ledger: Ledger,
     pub(super) history: History,
     pub(super) mirror: Mirror,
+    register: Register,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
     /// Writes on their way, by the operation's number.
@@ -300,6 +302,11 @@ impl Stage {
         self.books().ledger.ended_well(caller, queue, id, began, outcome);
     }
 
+    /// Something rare was seen.
+    pub(super) fn see(&self, scene: Scene) {
+        self.books().audience.scenes.add(scene);
+    }
+
     /// A fault has struck a message itself.
     pub(super) fn disturb_message(&self, id: &str) {
         self.books().ledger.disturb_message(id);
@@ -356,6 +363,7 @@ impl Books {
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         let sent = self.sent.remove(&operation.number);
         self.history.take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
+        self.register.take_in(execution)?;
         self.mirror.take_in(execution)
     }
 }

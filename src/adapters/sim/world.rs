@@ -244,6 +244,11 @@ impl SimWorld {
         self.inner.lock().travelling.last_key_value().map(|((due, _), _)| *due)
     }
 
+    /// Numbers the operations from here on, so that those of several accounts are told apart.
+    pub fn number_from(&self, number: u64) {
+        self.inner.lock().sent = number;
+    }
+
     /// Executes what has arrived by now. Every operation does so before it is executed itself.
     pub fn catch_up(&self) {
         let mut state = self.inner.lock();
