@@ -15,7 +15,7 @@ use crate::ports::Account;
 use super::company::{container, table};
 
 /// The tables that lie in the other account, where there is one.
-const ABROAD: [&str; 4] = ["Lists", "Managers", "FormerEmployees", "Departments"];
+const ABROAD: [&str; 5] = ["Lists", "Managers", "FormerEmployees", "Departments", "Teams"];
 
 /// The numbers of the other account's operations begin beyond all others.
 const NUMBERS: u64 = 1 << 40;

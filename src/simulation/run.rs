@@ -34,6 +34,7 @@ use super::world::{Seen, Setting, World};
 use crate::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
+use crate::model::large::STAGING;
 use crate::model::{AccountName, EntityKey};
 use crate::ports::{TableOperation, Ttl};
 use crate::reconcile::{Engine, EngineParts, Recheck};
@@ -243,7 +244,7 @@ impl Play {
         for name in setting.tables().iter().chain(setting.dated_tables()) {
             drop(tables(name).create_table(&table(name)).await);
         }
-        for name in setting.containers() {
+        for name in setting.containers().iter().filter(|name| releases.is_none() || **name == STAGING) {
             drop(account.blobs.create_container(&container(name)).await);
         }
         if let Some((index, fields)) = setting.index() {

@@ -223,7 +223,7 @@ impl Setting {
             Self::Company(_) => company_script::steps(seed, climate),
             Self::Patterns(shape) => patterns::steps(seed, climate, *shape),
             Self::Archives(shape) => archives::steps(seed, climate, *shape),
-            Self::Releases(shape) => shape.first().script(seed, climate),
+            Self::Releases(shape) => shape.lived_in().script(seed, climate),
         }
     }
 

@@ -244,9 +244,10 @@ impl SimWorld {
         self.inner.lock().travelling.last_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Numbers the operations from here on, so that those of several accounts are told apart.
+    /// Numbers operations and writes from here on, so that those of several accounts are told apart.
     pub fn number_from(&self, number: u64) {
-        self.inner.lock().sent = number;
+        let mut state = self.inner.lock();
+        (state.sent, state.serial) = (number, number);
     }
 
     /// Executes what has arrived by now. Every operation does so before it is executed itself.

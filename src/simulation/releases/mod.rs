@@ -1,4 +1,4 @@
-//! The fourth world: what an operator does to a running fleet. Its entities are the company's; its catalog changes.
+//! The fourth world: what an operator does to a running fleet. Its entities are the company's or the patterns'; its catalog changes.
 //!
 //! ```text
 //!   operator   migrate up 1 ─▶ backfills ············ migrate up --retire 2 ─▶ backfills
@@ -10,7 +10,7 @@
 //! time, before the operator migrates or after it, and its worker learns of it by SIGHUP, by a restart, or not at all. Sources,
 //! targets, archives and footprints lie in two accounts, each with its own faults and its own clock.
 //!
-//! Judged in addition to what is judged of the company: in the end everything is as the last catalog derives it, whoever wrote it under
+//! Judged in addition to what is judged there: in the end everything is as the last catalog derives it, whoever wrote it under
 //! whichever; the record is the last catalog; and workers only ever add to the record.
 
 mod crew;
@@ -39,4 +39,4 @@ pub(super) const LANES: [Lane; 8] = [
 ];
 
 /// The tables whose primaries have views in some release.
-const SOURCES: [&str; 3] = ["Employees", "FormerEmployees", "Managers"];
+const SOURCES: [&str; 4] = ["Employees", "FormerEmployees", "Managers", "Teams"];

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{ArchiveTarget, Catalog, TableRef, View, ViewKind};
-use crate::model::AccountName;
+use crate::catalog::{Archive, ArchiveTarget, Catalog, TableRef, View, ViewKind};
 use crate::simulation::climate::{Draw, chance};
-use crate::simulation::company::{self, Shape};
-use crate::simulation::realm;
+use crate::simulation::realm::{self, abroad};
 use crate::simulation::world::Setting;
+use crate::simulation::{company, patterns};
 
 /// The most catalogs of a seed.
 const MOST: usize = 4;
@@ -15,32 +14,74 @@ const MOST: usize = 4;
 /// The catalogs of a seed, in their order.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::simulation) struct ReleasesShape {
-    shapes: [Shape; MOST],
+    releases: [Release; MOST],
     count: usize,
 }
 
-/// Views that come and go.
-type Part = fn(&mut Shape) -> &mut bool;
-const PARTS: [Part; 6] = [
-    |shape| &mut shape.former_index,
-    |shape| &mut shape.chain,
-    |shape| &mut shape.lists,
-    |shape| &mut shape.near,
-    |shape| &mut shape.sets,
-    |shape| &mut shape.groups,
-];
+/// The views of one catalog.
+#[derive(Debug, Clone, Copy)]
+enum Release {
+    /// Some of the company's.
+    Company(company::Shape),
+    /// Some of the patterns'.
+    Patterns(patterns::Shape),
+}
+
+impl Release {
+    /// The views that come and go, and last whether others have their second definitions.
+    fn parts(&mut self) -> Vec<&mut bool> {
+        match self {
+            Self::Company(shape) => {
+                let apart = shape.apart;
+                let company::Shape { former_index, chain, lists, near, sets, groups, anew, .. } = shape;
+                let near = Some(near).filter(|_| !apart);
+                [Some(former_index), Some(chain), Some(lists), near, Some(sets), Some(groups), Some(anew)].into_iter().flatten().collect()
+            }
+            Self::Patterns(shape) => {
+                let wide = shape.is_wide();
+                let [lists, near, groups, skilled, ranges, anew] = shape.parts();
+                let ranges = Some(ranges).filter(|_| !wide);
+                [Some(lists), Some(near), Some(groups), Some(skilled), ranges, Some(anew)].into_iter().flatten().collect()
+            }
+        }
+    }
+
+    const fn setting(self) -> Setting {
+        match self {
+            Self::Company(shape) => Setting::Company(shape),
+            Self::Patterns(shape) => Setting::Patterns(shape),
+        }
+    }
+
+    /// The next release: half of them only add.
+    fn changed(mut self, draw: &Draw<'_>) -> Self {
+        let adds = draw.happens(0.5);
+        for _ in 0..1 + draw.below(2) {
+            let mut parts = self.parts();
+            let anew = parts.pop();
+            let candidates: Vec<usize> = (0..parts.len()).filter(|part| *parts[*part] != adds).collect();
+            if !candidates.is_empty() && (adds || draw.happens(0.7)) {
+                *parts[*draw.of(&candidates)] = adds;
+            } else if let Some(anew) = anew {
+                *anew = !*anew;
+            }
+        }
+        self
+    }
+}
 
 impl ReleasesShape {
     /// What a seed stands for.
-    pub(in crate::simulation) fn of(seed: u64, first: Shape) -> Self {
+    pub(in crate::simulation) fn of(seed: u64, company: company::Shape) -> Self {
         let chance = chance(seed, 50);
         let draw = Draw(&chance);
         let count = 2 + draw.below(MOST - 1);
-        let mut shapes = [first; MOST];
+        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::Shape::of(seed)) };
+        let mut releases = [first; MOST];
         for n in 1..MOST {
-            shapes[n] = changed(shapes[n - 1], &draw);
+            releases[n] = releases[n - 1].changed(&draw);
         }
-        Self { shapes, count }
+        Self { releases, count }
     }
 
     /// How many catalogs there are.
@@ -48,14 +89,24 @@ impl ReleasesShape {
         self.count
     }
 
-    /// The world as it is under the first catalog.
-    pub(in crate::simulation) const fn first(&self) -> Setting {
-        Setting::Company(self.shapes[0])
+    fn each(&self) -> impl Iterator<Item = &Release> {
+        self.releases.iter().take(self.count)
     }
 
-    /// The world as it is under the last one.
+    /// The world as its clients see it, whatever the catalog is.
+    pub(in crate::simulation) fn lived_in(&self) -> Setting {
+        match self.releases[0] {
+            Release::Company(_) => self.releases[0].setting(),
+            Release::Patterns(shape) => {
+                let ranges = self.each().any(|release| matches!(release, Release::Patterns(shape) if shape.has_ranges()));
+                Setting::Patterns(shape.with_ranges(ranges))
+            }
+        }
+    }
+
+    /// The world as it is under the last catalog.
     pub(in crate::simulation) const fn last(&self) -> Setting {
-        Setting::Company(self.shapes[self.count - 1])
+        self.releases[self.count - 1].setting()
     }
 
     /// The last catalog.
@@ -65,28 +116,15 @@ impl ReleasesShape {
 
     /// Each of the catalogs.
     pub(in crate::simulation) fn catalogs(&self) -> Vec<Arc<Catalog>> {
-        self.shapes.iter().take(self.count).map(|shape| Arc::new(spread(company::catalog(*shape)))).collect()
+        self.each().map(|release| Arc::new(spread(release.setting().catalog()))).collect()
     }
-}
-
-/// The next release: half of them only add.
-fn changed(mut shape: Shape, draw: &Draw<'_>) -> Shape {
-    let allowed = |part: Part, shape: &mut Shape| !(shape.apart && part(&mut Shape { near: false, ..*shape }) != part(shape));
-    let adds = draw.happens(0.5);
-    let candidates: Vec<Part> = PARTS.into_iter().filter(|part| allowed(*part, &mut shape) && *part(&mut shape) != adds).collect();
-    for _ in 0..1 + draw.below(2) {
-        match candidates.is_empty() {
-            false if adds || draw.happens(0.7) => *draw.of(&candidates)(&mut shape) = adds,
-            _ => shape.anew = !shape.anew,
-        }
-    }
-    shape
 }
 
 /// The catalog, over two accounts.
 fn spread(mut catalog: Catalog) -> Catalog {
     let home = |table: &mut TableRef| table.account = realm::account_of(table.table.as_str());
     catalog.tables.values_mut().for_each(home);
+    catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
     for view in catalog.views.values_mut() {
         let mut moved = View::clone(view);
         home(&mut moved.source);
@@ -103,7 +141,7 @@ fn spread(mut catalog: Catalog) -> Catalog {
         *view = Arc::new(moved);
     }
     for archive in catalog.archives.values_mut() {
-        let mut moved = crate::catalog::Archive::clone(archive);
+        let mut moved = Archive::clone(archive);
         home(&mut moved.source);
         match &mut moved.target {
             ArchiveTarget::Table(table) => home(table),
@@ -114,8 +152,4 @@ fn spread(mut catalog: Catalog) -> Catalog {
         *archive = Arc::new(moved);
     }
     catalog
-}
-
-fn abroad() -> AccountName {
-    realm::abroad()
 }
