@@ -190,6 +190,7 @@ pub(super) fn own_items<'a>(
 ) -> impl Iterator<Item = Result<(&'a ItemAddress, &'a Entry), OutdatedCatalog>> {
     footprint.items.iter().filter_map(|(address, entry)| match status(catalog, address, entry) {
         Err(outdated) => Some(Err(outdated)),
+        Ok(ViewStatus::Retired) if planted(Bug::RetiredItemsStay) => None,
         Ok(ViewStatus::Known | ViewStatus::Retired) => Some(Ok((address, entry))),
         Ok(ViewStatus::Newer) => None,
     })

@@ -16,6 +16,7 @@ use super::prepare::Prepared;
 use crate::catalog::Catalog;
 use crate::model::job::{Effect, Looks, Primary, Subject, SyncJob};
 use crate::model::{Job, ViewName};
+use crate::planted::{Bug, planted};
 use crate::ports::Clock;
 use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work};
 
@@ -114,14 +115,19 @@ impl Current {
         if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), Subject::Table(_) | Subject::View(_))) {
             return Ok(());
         }
+        if planted(Bug::WalkByAnyCatalog) {
+            return Ok(());
+        }
         while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.lease.standing_now(self.in_force().generation).await {
             if let Standing::Outdated(recorded) = standing {
                 return Err(not_recorded(recorded));
             }
         }
         match self.lease.older_ones_for() {
-            Some(left) => Err(Failure::new(FailureClass::Withheld { retry_after: Some(left) }, "waiting for older workers", TooNew)),
-            None => Ok(()),
+            Some(left) if !planted(Bug::WalkAtOnce) => {
+                Err(Failure::new(FailureClass::Withheld { retry_after: Some(left) }, "waiting for older workers", TooNew))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 }
@@ -166,6 +172,9 @@ impl Execute for Current {
                 return ended;
             }
             let now = self.in_force();
+            if !Arc::ptr_eq(&now.engine, &ran.engine) && planted(Bug::ExchangedNotFollowed) {
+                return ended;
+            }
             if !Arc::ptr_eq(&now.engine, &ran.engine) {
                 ended = follow(&now.engine, work, delivery, ended).await;
                 ran = now;
@@ -175,6 +184,9 @@ impl Execute for Current {
                 && failure.class == FailureClass::OutdatedCatalog
             {
                 self.note(failure);
+                return ended;
+            }
+            if planted(Bug::RecordNotCompared) {
                 return ended;
             }
             match self.lease.standing(ran.generation).await {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::migrations::{CatalogRecord, Change, Consent, MigrationError, Migrator};
+use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
 
@@ -36,12 +37,13 @@ pub(crate) struct Prepared {
 /// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
 /// now agrees with.
 pub(crate) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
-    let pending = migrator.pending(Consent::Additions).await?;
+    let consent = if planted(Bug::WorkersRetire) { Consent::Replacement } else { Consent::Additions };
+    let pending = migrator.pending(consent).await?;
     if !pending.is_empty() && !settings.auto {
         return Err(PrepareError::Pending(pending));
     }
     if !pending.is_empty() {
-        migrator.up(Consent::Additions, |change| tracing::info!(%change, "migrated")).await?;
+        migrator.up(consent, |change| tracing::info!(%change, "migrated")).await?;
     }
     let sent = clock.monotonic();
     let record = migrator.catalog_record().await?;
