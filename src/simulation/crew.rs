@@ -36,7 +36,7 @@ use crate::settings::QueueSettings;
 use crate::worker::{KeyOf, Mode, Worker, WorkerParts};
 
 /// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
-const DRAIN_GRACE: Duration = Duration::from_secs(5);
+pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// The longest a worker stays away after its end, in seconds.
 const AWAY: f64 = 120.0;
 

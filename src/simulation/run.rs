@@ -200,10 +200,10 @@ impl Play {
         climate.begin_after(wait);
         let mut abroad = Climate::abroad(seed, request.world);
         abroad.begin_after(wait);
+        let releases = setting.releases(seed, &climate, &steps);
         if let Some(done) = &request.allowed.deeds {
             steps.retain(|step| done.contains(&step.deed));
         }
-        let releases = setting.releases(seed, &climate);
         let (climate, abroad) = (Arc::new(climate), Arc::new(abroad));
         let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
         stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));

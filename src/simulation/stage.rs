@@ -96,6 +96,8 @@ pub(super) struct Books {
     /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
     asked: BTreeMap<u32, Duration>,
     running: BTreeSet<(u32, Primary)>,
+    /// Workers with another catalog than the recorded one, and from when on they receive nothing.
+    standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
 }
@@ -206,6 +208,10 @@ impl Stage {
 
     /// A worker sends an operation: whoever is at work then may have asked for it, also one whose run ends before it arrives.
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
+        let stands = operation.name == GET_MESSAGES && self.books().standing.get(&caller).is_some_and(|from| *from < self.elapsed());
+        if stands {
+            self.violated(format!("{} receives by another catalog than the recorded one", name(caller)));
+        }
         if operation.writes && operation.what.service() != Service::Queue {
             let mut books = self.books();
             let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
@@ -300,6 +306,15 @@ impl Stage {
     /// A run ended well.
     pub(super) fn run_ended_well(&self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         self.books().ledger.ended_well(caller, queue, id, began, outcome);
+    }
+
+    /// A worker's catalog is not the recorded one, so that it receives nothing from then on; or it is, or there is another worker.
+    pub(super) fn stands_still(&self, caller: u32, from: Option<Duration>) {
+        let mut books = self.books();
+        match from {
+            Some(from) => drop(books.standing.insert(caller, from)),
+            None => drop(books.standing.remove(&caller)),
+        }
     }
 
     /// Something rare was seen.

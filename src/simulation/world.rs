@@ -200,9 +200,9 @@ impl Setting {
     }
 
     /// The releases, where there are any.
-    pub(super) fn releases(&self, seed: u64, climate: &Climate) -> Option<Releases> {
+    pub(super) fn releases(&self, seed: u64, climate: &Climate, steps: &[Step]) -> Option<Releases> {
         match self {
-            Self::Releases(shape) => Some(Releases::of(seed, climate, shape)),
+            Self::Releases(shape) => Some(Releases::of(seed, climate, shape, steps)),
             Self::Company(_) | Self::Patterns(_) | Self::Archives(_) => None,
         }
     }

@@ -14,7 +14,7 @@ use crate::model::CatalogOwner;
 use crate::reconcile::Engine;
 use crate::rollout::{self, Current, Means, Watch, receive_by};
 use crate::settings::{HttpSettings, LogSettings, MigrateSettings, OpenReads, Settings, TraceSettings};
-use crate::simulation::crew::{Crew, Gear};
+use crate::simulation::crew::{Crew, DRAIN_GRACE, Gear};
 use crate::simulation::scene::Scene;
 use crate::simulation::stage;
 use crate::worker::{Mode, RunReport};
@@ -55,6 +55,7 @@ impl Crew {
     /// One worker of a release, from its start to its end.
     pub(in crate::simulation) async fn released(&self, gear: &Gear, term: Term, shutdown: &CancellationToken) -> anyhow::Result<RunReport> {
         let Some(releases) = &self.releases else { return Ok(RunReport::default()) };
+        self.stage.stands_still(gear.caller, None);
         let (settings, catalog) = (self.settings(), &releases.catalogs[term.release]);
         let migrator = self.migrator(&gear.stores, term.release)?;
         let time_and_chance = (gear.clock.as_ref(), gear.chance.as_ref());
@@ -83,6 +84,8 @@ impl Crew {
         let tells = |recorded: Option<u32>| {
             self.stage.see(if recorded.is_some() { Scene::Outdated } else { Scene::GoesOn });
             self.stage.explain(gear.caller);
+            let drained = self.stage.elapsed() + self.climate.settings.drain + DRAIN_GRACE;
+            self.stage.stands_still(gear.caller, recorded.map(|_| drained));
             self.stage.tell(|| format!("{} has another catalog than the recorded one: {recorded:?}", stage::name(gear.caller)));
         };
         tokio::select! {

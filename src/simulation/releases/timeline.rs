@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ReleasesShape;
 use crate::catalog::Catalog;
+use crate::simulation::client::Step;
 use crate::simulation::climate::{Climate, Draw, chance, seconds};
 
 /// The most hosts.
@@ -38,11 +39,11 @@ pub(in crate::simulation) struct Releases {
 }
 
 impl Releases {
-    /// Those of a seed.
-    pub(in crate::simulation) fn of(seed: u64, climate: &Climate, shape: &ReleasesShape) -> Self {
+    /// Those of a seed. Most are put into force in the midst of what the client does.
+    pub(in crate::simulation) fn of(seed: u64, climate: &Climate, shape: &ReleasesShape, steps: &[Step]) -> Self {
         let chance = chance(seed, 51);
         let draw = Draw(&chance);
-        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| draw.moment(climate.storm)).collect();
+        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, climate, steps)).collect();
         migrates.sort_unstable();
         let arrives = [(); HOSTS].map(|()| {
             let mut last = Duration::ZERO;
@@ -94,4 +95,14 @@ impl Releases {
     pub(in crate::simulation) fn restarts(&self, slot: usize) -> impl Iterator<Item = Duration> {
         self.told(slot, Told::Restart)
     }
+}
+
+/// When an operator migrates: mostly while the client is busy.
+fn moment(draw: &Draw<'_>, climate: &Climate, steps: &[Step]) -> Duration {
+    if steps.is_empty() || draw.happens(0.25) {
+        return draw.moment(climate.storm);
+    }
+    let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.05, 20.0)));
+    let at = if draw.happens(0.5) { busy.saturating_sub(off) } else { busy + off };
+    at.min(climate.storm)
 }
