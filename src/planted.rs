@@ -134,6 +134,8 @@ bugs! {
     WalkByAnyCatalog,
     /// Whole tables are gone through while older catalogs may still acknowledge.
     WalkAtOnce,
+    /// A job that an older catalog does not know is poisoned while its lease lasts.
+    PoisonedByAnOldCatalog,
     /// Items of retired views stay.
     RetiredItemsStay,
     /// A worker records its catalog whatever that retires or replaces.

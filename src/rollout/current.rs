@@ -2,7 +2,8 @@
 //! when another generation is recorded that the catalog fits.
 //!
 //! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. A run with an engine exchanged
-//! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again.
+//! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again. Before a
+//! job is given up for good the record is looked at anew: a newer catalog may know what this one does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -189,7 +190,14 @@ impl Execute for Current {
             if planted(Bug::RecordNotCompared) {
                 return ended;
             }
-            match self.lease.standing(ran.generation).await {
+            // What an older catalog does not know may be no mistake of its sender.
+            let standing = match &ended {
+                Err(failure) if failure.class == FailureClass::Permanent && !planted(Bug::PoisonedByAnOldCatalog) => {
+                    self.lease.standing_now(ran.generation).await
+                }
+                Ok(_) | Err(_) => self.lease.standing(ran.generation).await,
+            };
+            match standing {
                 Standing::Holds => return ended,
                 Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
                 Standing::Exchanged => {}
