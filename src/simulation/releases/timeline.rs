@@ -12,6 +12,9 @@ use crate::simulation::climate::{Climate, Draw, chance, seconds};
 /// The most hosts.
 const HOSTS: usize = 3;
 
+/// No catalog.
+const NONE: usize = usize::MAX;
+
 /// How a worker learns of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
@@ -55,13 +58,14 @@ impl Releases {
             });
             arrives.collect()
         });
+        let founded = draw.happens(0.75);
         Self {
             catalogs: shape.catalogs(),
-            founded: draw.happens(0.75),
+            founded,
             migrates,
             arrives,
             patience: Duration::from_secs(*draw.of(&[5, 60, 60])),
-            migrated: AtomicUsize::new(0),
+            migrated: AtomicUsize::new(if founded { 0 } else { NONE }),
         }
     }
 
@@ -83,7 +87,7 @@ impl Releases {
     /// The catalog that a host's configuration has now: at most one ahead of the operator.
     pub(in crate::simulation) fn configured(&self, slot: usize, now: Duration) -> usize {
         let arrived = self.arrives.get(slot).into_iter().flatten().filter(|(at, _)| *at <= now).count();
-        arrived.min(self.migrated() + 1).min(self.last())
+        arrived.min(self.migrated().wrapping_add(1)).min(self.last())
     }
 
     /// When a host's worker is told of another configuration in this way.
