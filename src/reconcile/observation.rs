@@ -117,7 +117,11 @@ impl Pass<'_> {
         // Items of an unknown view are left alone.
         addresses.retain(|address| {
             let generation = footprint.items.get(*address).map_or(0, |entry| entry.generation);
-            catalog.generations.status(&address.view, generation, catalog.declares(&address.view)) != ViewStatus::Newer
+            match catalog.generations.status(&address.view, generation, catalog.declares(&address.view)) {
+                ViewStatus::Known => true,
+                ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
+                ViewStatus::Newer => false,
+            }
         });
         // Each site is read once, however many of its parts are looked at.
         let mut sites: BTreeMap<(&AccountName, &Site), Vec<&ItemAddress>> = BTreeMap::new();

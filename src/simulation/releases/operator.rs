@@ -35,7 +35,7 @@ impl Play {
                 self.crew.migrate(0).await;
             }
             self.crew.migrate(to).await;
-            sleep(seconds(draw.magnitude(0.01, 30.0))).await;
+            sleep(seconds(draw.magnitude(0.01, 10.0))).await;
             let known = |table: &&str| releases.catalogs[to].tables.keys().any(|known| known.as_str() == *table);
             for table in SOURCES.into_iter().filter(known) {
                 let json = json!({"op": "backfill", "table": table});

@@ -51,7 +51,7 @@ impl Releases {
         let arrives = [(); HOSTS].map(|()| {
             let mut last = Duration::ZERO;
             let arrives = migrates.iter().map(|at| {
-                let off = seconds(draw.magnitude(0.1, 120.0));
+                let off = seconds(if draw.happens(0.6) { draw.magnitude(0.02, 5.0) } else { draw.magnitude(1.0, 120.0) });
                 let at = if draw.happens(0.4) { at.saturating_sub(off) } else { *at + off };
                 last = last.max(at.min(climate.storm));
                 (last, *draw.of(&[Told::Hangup, Told::Hangup, Told::Restart, Told::Nothing]))
@@ -106,7 +106,7 @@ fn moment(draw: &Draw<'_>, climate: &Climate, steps: &[Step]) -> Duration {
     if steps.is_empty() || draw.happens(0.25) {
         return draw.moment(climate.storm);
     }
-    let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.05, 20.0)));
+    let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.02, 5.0)));
     let at = if draw.happens(0.5) { busy.saturating_sub(off) } else { busy + off };
     at.min(climate.storm)
 }
