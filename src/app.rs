@@ -34,20 +34,16 @@ use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
 
 mod condition;
 mod connect;
-mod current;
 mod demo;
 mod ending;
 mod fleet;
-mod lease;
 mod meter;
-mod prepare;
 mod provision;
 mod reload;
 mod run;
 mod signals;
 mod stores;
 mod trace;
-mod watch;
 
 pub use connect::{ConnectError, connect, prepare_store};
 

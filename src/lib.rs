@@ -21,6 +21,7 @@ mod planted;
 pub mod ports;
 pub mod reconcile;
 pub mod retention;
+mod rollout;
 pub mod settings;
 pub mod shared;
 pub mod simulation;

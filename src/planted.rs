@@ -126,6 +126,20 @@ bugs! {
     WaitingCountsAsSettled,
     /// An unanswered write of a part of a document is forgotten.
     UnansweredPartForgotten,
+    /// A run is acknowledged whatever catalog is recorded by then.
+    RecordNotCompared,
+    /// A run whose engine was exchanged meanwhile is not followed by the new one.
+    ExchangedNotFollowed,
+    /// Whole tables are gone through by whatever catalog a worker has.
+    WalkByAnyCatalog,
+    /// Whole tables are gone through while older catalogs may still acknowledge.
+    WalkAtOnce,
+    /// A job that an older catalog does not know is poisoned while its lease lasts.
+    PoisonedByAnOldCatalog,
+    /// Items of retired views stay.
+    RetiredItemsStay,
+    /// A worker records its catalog whatever that retires or replaces.
+    WorkersRetire,
 }
 
 /// Whether this bug is planted.

@@ -24,6 +24,9 @@ const PATTERNS: u64 = 60;
 /// How many seeds of the third world it runs.
 const ARCHIVES: u64 = 150;
 
+/// How many seeds of the fourth world it runs.
+const RELEASES: u64 = 60;
+
 fn seed(seed: u64) -> Report {
     run(&Request { seed, ..Request::default() })
 }
@@ -34,6 +37,10 @@ fn patterns(seed: u64) -> Report {
 
 fn archives(seed: u64) -> Report {
     run(&Request { world: World::Archives, seed, ..Request::default() })
+}
+
+fn releases(seed: u64) -> Report {
+    run(&Request { world: World::Releases, seed, ..Request::default() })
 }
 
 fn all_is_well(report: &Report) {
@@ -87,6 +94,19 @@ fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_wa
 }
 
 #[test]
+fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_says() {
+    let mut tally = Tally::default();
+    for n in 0..RELEASES {
+        let report = releases(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_seen(World::Releases), [], "these things never happened");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
 fn what_was_wrong_once_is_right_now() {
     for n in FOUND {
         all_is_well(&seed(n));
@@ -108,5 +128,6 @@ fn the_same_seed_gives_the_same_run() {
     for n in 1_000..1_010 {
         assert_eq!(patterns(n).hash, patterns(n).hash, "seed {n} of the patterns");
         assert_eq!(archives(n).hash, archives(n).hash, "seed {n} of the archives");
+        assert_eq!(releases(n).hash, releases(n).hash, "seed {n} of the releases");
     }
 }

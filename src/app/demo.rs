@@ -9,13 +9,14 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::Condition;
-use super::watch::Watch;
-use super::{Parts, prepare, signals};
+use super::{Parts, signals};
 use crate::cli::demo::{self, DemoArgs, Stage};
 use crate::cli::{Exit, Format, Output, UsageError};
 use crate::config::{self, Request};
 use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
+use crate::reconcile::Engine;
+use crate::rollout::{self, Watch};
 use crate::settings::HttpSettings;
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, RunReport};
@@ -77,7 +78,7 @@ async fn perform(
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
     let migrator = parts.migrator()?;
-    let prepared = prepare::prepare(&migrator, &parts.context.settings.migrate, parts.context.clock.as_ref()).await?;
+    let prepared = rollout::prepare(&migrator, &parts.context.settings.migrate, parts.context.clock.as_ref()).await?;
     let board = serving.as_ref().map(|serving| Arc::clone(&serving.board));
     let (worker, current) = parts.worker(&prepared, board.as_ref())?;
     if let Some(serving) = &serving {
@@ -103,7 +104,14 @@ async fn perform(
         told.map(|exit| (exit, took))
     };
     let keeping = parts.keep(board.as_deref(), shutdown);
-    let watch = Watch { parts, migrator: &migrator, current: &current, board: board.as_deref(), changing: tokio::sync::Mutex::default() };
+    let engine = |catalog| parts.engine(catalog);
+    let told = |catalog, engine: &Arc<Engine>| {
+        if let Some(board) = &board {
+            board.grown(catalog, engine);
+        }
+    };
+    let means = parts.means(&engine, &told);
+    let watch = Watch { means, migrator: &migrator, current: &current, changing: tokio::sync::Mutex::default() };
     let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
     let (report, told, ()) = tokio::select! {
         biased;

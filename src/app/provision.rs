@@ -8,9 +8,9 @@ use metrics::gauge;
 
 use super::Parts;
 use super::condition::Condition;
-use super::current::Current;
 use crate::migrations::{MigrationError, Migrator};
 use crate::model::{AccountName, TableName};
+use crate::rollout::Current;
 use crate::telemetry::names;
 
 /// How often the tables are listed, some seconds more or less.

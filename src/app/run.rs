@@ -16,20 +16,19 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::Condition;
-use super::current::{Current, InForce};
-use super::prepare::Prepared;
 use super::reload::Reload;
 use super::signals::Hangups;
-use super::watch::Watch;
-use super::{Parts, fleet, prepare, provision, signals};
+use super::{Parts, fleet, provision, signals};
 use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::config::{Loaded, Request};
-use crate::migrations::{MigrationError, Migrator};
+use crate::migrations::Migrator;
 use crate::ops::board::{Board, Work};
 use crate::ops::{self, Server, ServerError, systemd};
+use crate::reconcile::Engine;
 use crate::retention::Keeper;
+use crate::rollout::{self, Current, Means, Prepared, Watch, receive_by};
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
@@ -154,7 +153,7 @@ impl Daemon<'_> {
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
         let time_and_chance = (context.clock.as_ref(), chance.as_ref());
-        let ready = prepare::persistently(&migrator, &context.settings.migrate, time_and_chance, |error| self.condition.waiting(error));
+        let ready = rollout::persistently(&migrator, &context.settings.migrate, time_and_chance, |error| self.condition.waiting(error));
         let jobs = match self.shutdown.run_until_cancelled(ready).await {
             None => RunReport::default(),
             Some(prepared) => {
@@ -188,8 +187,13 @@ impl Daemon<'_> {
         // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention.
         let next = self.parts.tend(&current).await;
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
-        let (board, changing) = (self.board.as_deref(), tokio::sync::Mutex::default());
-        let watch = Watch { parts: self.parts, migrator, current: &current, board, changing };
+        let engine = |catalog| self.parts.engine(catalog);
+        let told = |catalog, engine: &Arc<Engine>| {
+            if let Some(board) = &self.board {
+                board.grown(catalog, engine);
+            }
+        };
+        let watch = Watch { means: self.parts.means(&engine, &told), migrator, current: &current, changing: tokio::sync::Mutex::default() };
         let reload = Reload { parts: self.parts, request: &self.request, tuning: &tuning, watch: &watch };
         let reloading = async {
             let mut hangups = self.hangups.lock().await;
@@ -199,53 +203,18 @@ impl Daemon<'_> {
                 current.lease().ask();
             }
         };
+        let terms = (self.mode, self.parts.context.settings.migrate.outdated_exit_after);
+        let tells = |recorded: Option<u32>| match recorded {
+            Some(recorded) => self.condition.outdated(recorded),
+            None => self.condition.working(worker.status()),
+        };
         tokio::select! {
             biased;
             never = reloading => match never {},
             never = watch.keep() => match never {},
-            report = self.receive_by(&current, &worker) => report,
+            report = receive_by(&current, &worker, terms, &self.shutdown, &tells) => report,
             never = self.tend_on(&current, next) => match never {},
             never = provision::watch(self.parts, &current, &self.condition) => match never {},
-        }
-    }
-
-    /// Runs the worker as long as its catalog is the recorded one. Where it is not, the worker drains, waits for a record that fits,
-    /// and goes on then, or ends.
-    async fn receive_by(&self, current: &Current, worker: &Worker) -> anyhow::Result<RunReport> {
-        let mut total = RunReport::default();
-        loop {
-            let stop = self.shutdown.child_token();
-            let stopping = async {
-                self.condition.outdated(current.lease().revoked().await);
-                stop.cancel();
-                std::future::pending::<()>().await;
-            };
-            total += tokio::select! {
-                biased;
-                report = worker.run(self.mode, stop.clone()) => report?,
-                () = stopping => RunReport::default(),
-            };
-            let Some(recorded) = current.lease().newer() else {
-                if stop.is_cancelled() && !self.shutdown.is_cancelled() {
-                    // It fits again by the time that the worker has drained.
-                    self.condition.working(worker.status());
-                    continue;
-                }
-                return Ok(total);
-            };
-            let patience = match self.mode {
-                Mode::Forever => self.parts.context.settings.migrate.outdated_exit_after,
-                Mode::UntilIdle { .. } => Duration::ZERO,
-            };
-            tokio::select! {
-                biased;
-                () = self.shutdown.cancelled() => return Ok(total),
-                () = current.lease().restored() => {
-                    tracing::info!("catalog: it is the recorded one again; the worker goes on");
-                    self.condition.working(worker.status());
-                }
-                () = tokio::time::sleep(patience) => return Err(MigrationError::Outdated { recorded }.into()),
-            }
         }
     }
 }
@@ -270,14 +239,21 @@ impl Parts {
         wait
     }
 
+    /// What catalogs are put into force with.
+    pub(super) fn means<'a>(
+        &'a self,
+        engine: &'a (dyn Fn(Arc<Catalog>) -> Arc<Engine> + Sync),
+        told: &'a (dyn Fn(Arc<Catalog>, &Arc<Engine>) + Sync),
+    ) -> Means<'a> {
+        let Context { settings, stores, clock, .. } = &self.context;
+        Means { stores, settings, clock, chance: self.chance.as_ref(), engine, told }
+    }
+
     /// A worker with a catalog of the recorded generations; it reports to the board.
     pub(super) fn worker(&self, prepared: &Prepared, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
-        let (context, Prepared { record, sent }) = (&self.context, prepared);
-        let mut catalog = Catalog::clone(&context.catalog);
-        catalog.generations = record.generations(&catalog);
-        let engine = self.engine(Arc::new(catalog));
-        let in_force = InForce { engine: Arc::clone(&engine), generation: record.generation };
-        let current = Arc::new(Current::new(in_force, record.first, *sent, Arc::clone(&context.clock)));
+        let context = &self.context;
+        let current = Arc::new(Current::begin(prepared, &context.catalog, |catalog| self.engine(catalog), &context.clock));
+        let engine = current.engine();
         let keys: Arc<Current> = Arc::clone(&current);
         let worker = Worker::new(WorkerParts {
             stores: context.stores.clone(),

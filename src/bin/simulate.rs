@@ -4,7 +4,7 @@
 //! simulate --seeds 10000             seeds 0 to 9999, on every core
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
-//! simulate --world patterns          another world, whose seeds are others; --world archives a third
+//! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
 //! ```
 //!
@@ -32,8 +32,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Args {
-    /// Which world: company (rows), patterns (blobs, wide entities, ranges, moves, audits) or archives (logs, documents, files, tables
-    /// by date, a search index).
+    /// Which world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents, files, tables
+    /// by date, a search index) or releases (catalogs that follow each other, several accounts).
     #[arg(long, default_value_t)]
     world: World,
     /// How many seeds to run.

@@ -13,7 +13,7 @@ use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
 use super::steps::{Plan, Taken};
-use crate::catalog::TableRef;
+use crate::catalog::{TableRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, Site, ViewName};
@@ -68,7 +68,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, plan: Plan) ->
             // An old item of this very primary, under another view or of another kind: it goes in this pass if the
             // footprint lists it, and is looked at in the next round if not.
             let own = address.met(&owner.view);
-            if !scope.is_of_a_newer_catalog(&own, 0) {
+            if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
         } else if scope.depth == 0 && !still_wants(scope, owner, address).await? {

@@ -9,6 +9,7 @@ use super::items::{self, LookContext};
 use super::look::Look;
 use super::primary::Stored;
 use super::scope::Scope;
+use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::Looks;
 use crate::model::{AccountName, ETag, EdmDateTime, EdmValue, ItemAddress, Row, Site};
@@ -87,7 +88,11 @@ pub(super) async fn observe(
         let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
         // Items of an unknown view are left alone.
         let generation = |address: &ItemAddress| seen.footprint.items.get(address).map_or(0, |entry| entry.generation);
-        addresses.retain(|address| !scope.is_of_a_newer_catalog(address, generation(address)));
+        addresses.retain(|address| match scope.status(address, generation(address)) {
+            ViewStatus::Known => true,
+            ViewStatus::Retired => !planted(Bug::RetiredItemsStay),
+            ViewStatus::Newer => false,
+        });
         let looked = items::look(LookContext { scope, footprint: &seen.footprint, touched }, addresses).await?;
         seen.looks = looked.looks.into_iter().collect();
         seen.said = looked.said.into_iter().collect();

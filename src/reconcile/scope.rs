@@ -147,10 +147,10 @@ impl<'e> Scope<'e> {
         Claimant { catalog, source: self.source, primary: &self.primary, folder: &self.folder }.judge(address)
     }
 
-    /// Whether an item is of a view, or of a generation of one, that only a newer catalog has.
-    pub(super) fn is_of_a_newer_catalog(&self, address: &ItemAddress, generation: u32) -> bool {
+    /// Status of an item's view, by this catalog.
+    pub(super) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
         let catalog = &self.engine.catalog;
-        catalog.generations.status(&address.view, generation, catalog.declares(&address.view)) == ViewStatus::Newer
+        catalog.generations.status(&address.view, generation, catalog.declares(&address.view))
     }
 
     /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no
@@ -159,7 +159,7 @@ impl<'e> Scope<'e> {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
             // Items of a newer catalog are that catalog's to judge.
-            let kept = self.is_of_a_newer_catalog(address, entry.generation) || self.claims(address) != Claimed::Foreign;
+            let kept = self.status(address, entry.generation) == ViewStatus::Newer || self.claims(address) != Claimed::Foreign;
             if !kept {
                 foreign.push(address.clone());
             }

@@ -17,10 +17,12 @@ use super::content::Brings;
 use super::fault::Fault;
 use super::history::VERSION;
 use super::ledger::{Asked, Expectation, Guard};
+use super::realm::{Realm, account_of};
 use super::stage::Stage;
+use crate::adapters::sim::SimWorld;
 use crate::model::large::STAGING;
-use crate::model::{BlobName, Entity, EntityKey, body};
-use crate::ports::{Account, BlobUpload, Condition, StoreError, TableOperation, Ttl};
+use crate::model::{AccountName, BlobName, Entity, EntityKey, body};
+use crate::ports::{Account, BlobUpload, Condition, StoreError, TableOperation, TableStore, Ttl};
 
 /// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";
@@ -209,13 +211,22 @@ pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
 pub(super) struct Client {
     pub(super) stage: Arc<Stage>,
     pub(super) account: Account,
+    /// The other account, where there is one.
+    abroad: Option<Account>,
     /// One message at a time: what the next one is has been said by then.
     sending: Mutex<()>,
 }
 
 impl Client {
-    pub(super) fn new(stage: Arc<Stage>, account: Account) -> Self {
-        Self { stage, account, sending: Mutex::default() }
+    pub(super) fn new(stage: Arc<Stage>, seen: &Realm) -> Self {
+        let abroad = seen.abroad.as_ref().map(SimWorld::account);
+        Self { stage, account: seen.main.account(), abroad, sending: Mutex::default() }
+    }
+
+    /// The tables of the account that a table lies in.
+    fn tables(&self, name: &str) -> &dyn TableStore {
+        let home = self.abroad.as_ref().filter(|_| account_of(name) != AccountName::main());
+        home.unwrap_or(&self.account).tables.as_ref()
     }
 
     /// Takes every step at its time.
@@ -251,16 +262,16 @@ impl Client {
         match action {
             Action::Merge(name, entity) => {
                 let operation = TableOperation::InsertOrMerge(entity.clone());
-                self.account.tables.apply(&table(name), &operation).await.map(drop)
+                self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
             Action::Remove(DEPARTMENTS, _) if !self.stage.strike(Fault::TargetGone) => Ok(()),
             Action::Write(name, entity) => {
                 let operation = TableOperation::InsertOrReplace(entity.clone());
-                self.account.tables.apply(&table(name), &operation).await.map(drop)
+                self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
             Action::Remove(name, key) => {
                 let operation = TableOperation::Delete(key.clone(), Condition::Any);
-                match self.account.tables.apply(&table(name), &operation).await {
+                match self.tables(name).apply(&table(name), &operation).await {
                     Err(error) if error.is_missing_item() => Ok(()),
                     done => done.map(drop),
                 }
@@ -357,7 +368,7 @@ impl Client {
 
     /// The ETag of an entity now, or one that none has.
     async fn etag(&self, of: &str, key: &EntityKey) -> Result<String, StoreError> {
-        let row = self.account.tables.get(&table(of), key, None).await?;
+        let row = self.tables(of).get(&table(of), key, None).await?;
         Ok(row.map_or_else(|| "W/\"none\"".to_owned(), |row| row.etag.to_string()))
     }
 

@@ -20,6 +20,9 @@ const SKEW_SECONDS: f64 = 15.0 * 60.0;
 /// The longest burst of throttling and the longest outage.
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
+/// Tells the other account's seeds from the first one's.
+const ABROAD: u64 = 0x00ab_20ad << 32;
+
 /// What a seed stands for.
 #[derive(Debug, Clone)]
 pub(super) struct Climate {
@@ -213,6 +216,14 @@ impl Climate {
 }
 
 impl Climate {
+    /// The weather of another account in the same run.
+    pub(super) fn abroad(seed: u64, world: World) -> Self {
+        let mut abroad = Self::of(seed ^ ABROAD, world);
+        abroad.rates[Fault::Recreated as usize] = 0.0;
+        abroad.hazards.refused_row = None;
+        abroad
+    }
+
     /// Lets everything but the beginning happen so much later, with no worker until then.
     pub(super) fn begin_after(&mut self, wait: Duration) {
         self.storm += wait;

@@ -74,6 +74,8 @@ pub struct Shape {
     pub last_writer: bool,
     /// Departments come and go.
     pub targets: bool,
+    /// Two of the views have their second definitions: another key, and one property more.
+    pub anew: bool,
 }
 
 impl Shape {
@@ -208,7 +210,7 @@ pub fn catalog(shape: Shape) -> Catalog {
             name: "by_email",
             from: "Employees",
             to: "ByEmail",
-            key: ("email_{PartitionKey}", "{Email|lower}"),
+            key: (if shape.anew { "mail_{PartitionKey}" } else { "email_{PartitionKey}" }, "{Email|lower}"),
             when: None,
             select: Some(&["FirstName", "Email"]),
             on_conflict: if shape.last_writer { OnConflict::LastWriter } else { OnConflict::Reject },
@@ -228,7 +230,7 @@ pub fn catalog(shape: Shape) -> Catalog {
             to: "Managers",
             key: ("managers", "{PartitionKey}_{RowKey}"),
             when: Some("IsManager == true"),
-            select: Some(&["LastName"]),
+            select: Some(if shape.anew { &["LastName", "FirstName"] } else { &["LastName"] }),
             on_conflict: OnConflict::Reject,
         },
     ];

@@ -1,5 +1,6 @@
 //! The workers: the daemon's own code, started, crashed, told to shut down, and started again.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -17,23 +18,25 @@ use super::archives::SINK;
 use super::climate::{Climate, Draw, JOBS, chance};
 use super::company::queue;
 use super::fault::Fault;
+use super::realm::{Realm, Weathers};
+use super::releases::{Releases, Term, is_refusal};
 use super::sky::Sky;
 use super::stage::{Stage, StageClock, WORKERS};
 use crate::adapters::circuit::Circuits;
-use crate::adapters::sim::{REFUSED, SimWorld, Weather};
+use crate::adapters::sim::{REFUSED, Weather};
 use crate::adapters::system::SeededChance;
 use crate::adapters::wear::{Grouping, wear, wear_sink};
 use crate::catalog::Catalog;
+use crate::model::AccountName;
 use crate::model::job::Primary;
-use crate::model::{AccountName, cause};
 use crate::ports::{Account, Chance, Clock, Sink, Stores};
 use crate::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
 use crate::retention::Keeper;
 use crate::settings::QueueSettings;
-use crate::worker::{Mode, Worker, WorkerError, WorkerParts};
+use crate::worker::{KeyOf, Mode, Worker, WorkerParts};
 
 /// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
-const DRAIN_GRACE: Duration = Duration::from_secs(5);
+pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// The longest a worker stays away after its end, in seconds.
 const AWAY: f64 = 120.0;
 
@@ -45,8 +48,13 @@ pub(super) struct Crew {
     pub(super) seed: u64,
     pub(super) stage: Arc<Stage>,
     pub(super) climate: Arc<Climate>,
-    pub(super) world: SimWorld,
+    /// The climate of the other account, where there is one.
+    pub(super) abroad: Arc<Climate>,
+    pub(super) realm: Realm,
+    /// The last catalog.
     pub(super) catalog: Arc<Catalog>,
+    /// The catalogs that follow each other, where several do.
+    pub(super) releases: Option<Releases>,
     pub(super) clocks: Vec<Arc<StageClock>>,
     /// How many workers were started.
     started: AtomicU64,
@@ -55,13 +63,36 @@ pub(super) struct Crew {
 /// How a worker ended.
 enum End {
     Crashed,
-    Stopped(Result<(), WorkerError>),
+    Stopped(anyhow::Result<()>),
+}
+
+/// What a worker is made of.
+pub(super) struct Gear {
+    pub(super) caller: u32,
+    number: u64,
+    pub(super) stores: Stores,
+    circuits: Arc<Circuits>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) chance: Arc<dyn Chance>,
+    /// The chance of its engines.
+    engines: Arc<dyn Chance>,
 }
 
 impl Crew {
-    pub(super) fn new(seed: u64, stage: Arc<Stage>, climate: Arc<Climate>, world: SimWorld, catalog: Arc<Catalog>) -> Self {
+    pub(super) fn new(
+        seed: u64,
+        stage: Arc<Stage>,
+        (climate, abroad): (Arc<Climate>, Arc<Climate>),
+        realm: Realm,
+        (catalog, releases): (Arc<Catalog>, Option<Releases>),
+    ) -> Self {
         let clocks = (0..climate.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
-        Self { seed, stage, climate, world, catalog, clocks, started: AtomicU64::new(0) }
+        Self { seed, stage, climate, abroad, realm, catalog, releases, clocks, started: AtomicU64::new(0) }
+    }
+
+    /// The service's clock.
+    pub(super) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(StageClock::new(Arc::clone(&self.stage)))
     }
 
     /// One host: a worker, and another after each end, until `curtain` falls.
@@ -69,6 +100,7 @@ impl Crew {
         let chance = chance(self.seed, 1_000 + slot as u64);
         let draw = Draw(&chance);
         let mut terms: Vec<Duration> = self.climate.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
+        terms.extend(self.releases.iter().flat_map(|releases| releases.restarts(slot)));
         terms.sort_unstable_by(|a, b| b.cmp(a));
         while !curtain.is_cancelled() {
             self.worker(slot, &mut terms, curtain).await;
@@ -82,13 +114,16 @@ impl Crew {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
-        let Some((worker, keeper)) = self.build(caller, slot, number, Arc::clone(&sky) as Arc<dyn Weather>) else { return };
+        let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
+        let weathers = Weathers { main: Arc::clone(&sky) as _, abroad: beside };
+        let Some(gear) = self.gear(caller, Some(slot), number, &weathers) else { return };
+        let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
         self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
-            let mut running = pin!(worker.run(Mode::Forever, shutdown.clone()));
-            let mut tending = pin!(self.tend_on(keeper, number));
+            let mut running = Box::pin(self.works(&gear, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
+            let mut tending = pin!(self.tend_on(&gear));
             loop {
                 let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
                 tokio::select! {
@@ -97,7 +132,7 @@ impl Crew {
                         self.stage.explain(caller);
                         break End::Crashed;
                     }
-                    ended = &mut running => break End::Stopped(ended.map(drop)),
+                    ended = &mut running => break End::Stopped(ended),
                     never = &mut tending, if told.is_none() => match never {},
                     () = curtain.cancelled(), if told.is_none() => {
                         told = Some(self.stage.elapsed());
@@ -121,8 +156,12 @@ impl Crew {
         self.stage.tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, End::Crashed) { "crashes" } else { "ends" }));
         match (end, told) {
             // Whoever starts it starts it again: its queues could not be created, for a request was refused.
-            (End::Stopped(Err(error)), _) if cause::chain(&error).contains(REFUSED) => {}
-            (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error}")),
+            (End::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
+            // Its catalog is not the recorded one.
+            (End::Stopped(Err(error)), _)
+                if error.chain().any(is_refusal)
+                    && self.releases.as_ref().is_some_and(|releases| release != Some((releases.last(), releases.last()))) => {}
+            (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
             (End::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
             (End::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
@@ -137,63 +176,100 @@ impl Crew {
     /// A worker that runs until there is nothing left to do, in fair weather.
     pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn Weather>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let Some((worker, _)) = self.build(WORKERS, 0, number, weather) else { return };
-        if let Err(error) = worker.run(mode, CancellationToken::new()).await {
-            self.stage.violated(format!("the last worker ended badly: {error}"));
+        let Some(gear) = self.gear(WORKERS, Some(0), number, &Weathers::same(weather)) else { return };
+        let release = self.releases.as_ref().map(Releases::last);
+        if let Err(error) = Box::pin(self.works(&gear, (mode, release, None), &CancellationToken::new())).await {
+            self.stage.violated(format!("the last worker ended badly: {error:#}"));
         }
     }
 
-    /// The daemon as `app` composes it.
-    fn build(&self, caller: u32, slot: usize, number: u64, weather: Arc<dyn Weather>) -> Option<(Worker, Option<Keeper<'_>>)> {
-        let clock: Arc<dyn Clock> = self.clocks.get(slot)?.clone();
-        let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
-        let settings = self.climate.settings.clone();
-        let seen = self.world.seen_by(caller, weather);
-        let worn = wear(&AccountName::main(), &seen.account(), Grouping::Together, settings.storage_retry, &clock, &chance);
-        let sink = wear_sink(&sink_name(), seen.sink(), settings.storage_retry, &clock, &chance).sink;
-        let stores = stores(&seen, &worn.account, sink);
-        let engine = Arc::new(Engine::new(EngineParts {
-            stores: stores.clone(),
-            catalog: Arc::clone(&self.catalog),
-            clock: Arc::clone(&clock),
-            chance: Arc::new(self::chance(self.seed, 6_000 + number)),
-            recheck_after: settings.recheck_after,
-        }));
+    /// A worker at work: by the catalog, or by that of a release.
+    async fn works(
+        &self,
+        gear: &Gear,
+        (mode, release, slot): (Mode, Option<usize>, Option<usize>),
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        if let Some(release) = release {
+            return self.released(gear, Term { mode, release, slot }, shutdown).await.map(drop);
+        }
+        let engine = self.engine(gear, Arc::clone(&self.catalog));
         let keys = Arc::clone(&engine);
+        let Some(worker) = self.dress(gear, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
+        worker.run(mode, shutdown.clone()).await?;
+        Ok(())
+    }
+
+    /// The stores as `app` composes them, and what else a worker needs.
+    pub(super) fn gear(&self, caller: u32, slot: Option<usize>, number: u64, weathers: &Weathers) -> Option<Gear> {
+        let clock: Arc<dyn Clock> = match slot {
+            Some(slot) => self.clocks.get(slot)?.clone(),
+            None => self.clock(),
+        };
+        let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
+        let retry = self.climate.settings.storage_retry;
+        let seen = self.realm.seen_by(caller, weathers);
+        let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
+        for (name, bare) in seen.accounts() {
+            let worn = wear(&name, &bare, Grouping::Together, retry, &clock, &chance);
+            accounts.insert(name, worn.account);
+            circuits.push(worn.circuit);
+        }
+        let sink = wear_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
+        let engines = Arc::new(self::chance(self.seed, 6_000 + number));
+        let stores = stores(&seen, accounts, sink);
+        Some(Gear { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
+    }
+
+    /// An engine with a catalog.
+    pub(super) fn engine(&self, gear: &Gear, catalog: Arc<Catalog>) -> Arc<Engine> {
+        Arc::new(Engine::new(EngineParts {
+            stores: gear.stores.clone(),
+            catalog,
+            clock: Arc::clone(&gear.clock),
+            chance: Arc::clone(&gear.engines),
+            recheck_after: self.climate.settings.recheck_after,
+        }))
+    }
+
+    /// The daemon as `app` composes it.
+    pub(super) fn dress(&self, gear: &Gear, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
+        let settings = self.climate.settings.clone();
         let execute = Arc::new(Watched {
-            engine,
+            inner: execute,
+            key_of: Arc::clone(&key_of),
             stage: Arc::clone(&self.stage),
-            caller,
-            chance: self::chance(self.seed, 4_000 + number),
+            caller: gear.caller,
+            chance: self::chance(self.seed, 4_000 + gear.number),
             panics: self.climate.rates[Fault::Panic as usize],
             pills: self.climate.rates[Fault::Pill as usize],
             job_timeout: settings.job_timeout,
         });
-        let keeper =
-            (!self.catalog.retentions.is_empty()).then(|| Keeper::new(&self.catalog, stores.clone(), Arc::clone(&clock), &[self.queue()]));
         let parts = WorkerParts {
-            stores,
-            health: Arc::new(Circuits::new(vec![worn.circuit])),
+            stores: gear.stores.clone(),
+            health: Arc::<Circuits>::clone(&gear.circuits),
             execute,
-            clock,
-            chance,
+            clock: Arc::clone(&gear.clock),
+            chance: Arc::clone(&gear.chance),
             settings,
             queues: vec![self.queue()],
-            name: super::stage::name(caller),
-            key_of: Arc::new(move |job| keys.primary_of(job)),
+            name: super::stage::name(gear.caller),
+            key_of,
         };
-        let worker = Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()?;
-        Some((worker, keeper))
+        Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
     }
 
-    fn queue(&self) -> QueueSettings {
+    pub(super) fn queue(&self) -> QueueSettings {
         QueueSettings { concurrency: self.climate.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
     }
 
     /// Sees to the tables by date again and again, where there are any.
-    async fn tend_on(&self, keeper: Option<Keeper<'_>>, number: u64) -> Infallible {
-        let chance = chance(self.seed, 7_000 + number);
-        let Some(keeper) = keeper else { return std::future::pending().await };
+    async fn tend_on(&self, gear: &Gear) -> Infallible {
+        let chance = chance(self.seed, 7_000 + gear.number);
+        if self.catalog.retentions.is_empty() {
+            return std::future::pending().await;
+        }
+        let keeper = Keeper::new(&self.catalog, gear.stores.clone(), Arc::clone(&gear.clock), &[self.queue()]);
         loop {
             // What fails is tried again.
             drop(keeper.tend().await);
@@ -203,19 +279,18 @@ impl Crew {
 
     /// Sees to the tables by date once, by the right clock.
     pub(super) async fn tend(&self, weather: Arc<dyn Weather>) {
-        let seen = self.world.seen_by(WORKERS, weather);
-        let clock = Arc::new(StageClock::new(Arc::clone(&self.stage)));
-        let keeper = Keeper::new(&self.catalog, stores(&seen, &seen.account(), seen.sink()), clock, &[self.queue()]);
+        let seen = self.realm.seen_by(WORKERS, &Weathers::same(weather));
+        let stores = stores(&seen, seen.accounts(), seen.main.sink());
+        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);
         if let Err(error) = keeper.tend().await {
             self.stage.violated(format!("the tables by date could not be seen to in fair weather: {error}"));
         }
     }
 }
 
-/// An account with what lies beside it: a search service and shared folders.
-pub(super) fn stores(seen: &SimWorld, account: &Account, sink: Arc<dyn Sink>) -> Stores {
-    let stores = Stores::new([(AccountName::main(), account.clone())].into());
-    stores.with_sinks([(sink_name(), sink)].into()).with_files(seen.files())
+/// Accounts with what lies beside them: a search service and shared folders.
+pub(super) fn stores(seen: &Realm, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
+    Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files())
 }
 
 #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
@@ -223,9 +298,10 @@ fn sink_name() -> AccountName {
     AccountName::new(SINK).expect("a name")
 }
 
-/// The engine, with somebody who notes when its runs begin and how they end, and who makes some panic.
+/// The work, with somebody who notes when its runs begin and how they end, and who makes some panic.
 struct Watched {
-    engine: Arc<Engine>,
+    inner: Arc<dyn Execute>,
+    key_of: KeyOf,
     stage: Arc<Stage>,
     caller: u32,
     chance: SeededChance,
@@ -261,7 +337,7 @@ impl Drop for Running<'_> {
 impl Execute for Watched {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let (primary, queue) = match work {
-            Work::Job(job) => (self.engine.primary_of(job), JOBS),
+            Work::Job(job) => ((self.key_of)(job), JOBS),
             Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
         };
         let message = delivery.stamp.message_id.as_str();
@@ -278,7 +354,7 @@ impl Execute for Watched {
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began", message);
         }
-        let result = self.engine.execute(work, delivery).await;
+        let result = self.inner.execute(work, delivery).await;
         if panics {
             self.panic("after it had ended", message);
         }
@@ -297,7 +373,7 @@ impl Execute for Watched {
     }
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
-        self.engine.give_up(work, delivery).await
+        self.inner.give_up(work, delivery).await
     }
 }
 

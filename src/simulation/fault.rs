@@ -120,7 +120,8 @@ impl Fault {
     pub const fn strikes_in(self, world: World) -> bool {
         match self {
             // Rows and targets that only the company has.
-            Self::RefusedRow | Self::TargetGone => matches!(world, World::Company),
+            Self::RefusedRow => matches!(world, World::Company),
+            Self::TargetGone => matches!(world, World::Company | World::Releases),
             // It is employees that are created anew.
             Self::Recreated => !matches!(world, World::Archives),
             _ => true,

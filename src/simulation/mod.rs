@@ -13,11 +13,12 @@
 //!                                 oracle: in the end, derived data is what a second implementation derives
 //! ```
 //!
-//! # Three worlds
+//! # Four worlds
 //!
 //! [`World`] says what the catalog is, what the client does and who judges in the end; everything else is the same. The company
 //! has what lies in rows; the patterns have what lies in blobs, over several rows or with many; the archives have what leaves: lines
-//! of logs, documents in containers and folders, tables by date. They have a search index, too.
+//! of logs, documents in containers and folders, tables by date. They have a search index, too. The releases have the company's
+//! or the patterns' entities in two accounts, and catalogs that follow each other while workers run.
 //!
 //! # What is real
 //!
@@ -45,8 +46,8 @@
 //! | clients | write, remove, recreate, also between two attempts of a worker's request; entities that views keep properties on come and go |
 //!
 //! Not injected: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent), and
-//! requests that arrive more than 15 minutes after they were given up (the service refuses their signature); two catalogs at
-//! once, and copies of blobs that stay pending.
+//! requests that arrive more than 15 minutes after they were given up (the service refuses their signature); and copies of blobs
+//! that stay pending.
 //!
 //! A known limit is counted and not judged: the late insert of a *primary* (by a `put` or a `restore`), or of an
 //! archived row, may bring back what was deleted meanwhile.
@@ -70,6 +71,8 @@ mod ledger;
 mod mirror;
 pub mod oracle;
 mod patterns;
+mod realm;
+mod releases;
 mod run;
 mod scene;
 #[cfg(test)]

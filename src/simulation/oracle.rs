@@ -59,7 +59,11 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
     match table {
         "Employees" => {
             if let Some(email) = text("Email") {
-                items.push((("ByEmail", format!("email_{}", escaped(pk)), escaped(&email.to_lowercase())), only(&["FirstName", "Email"])));
+                let prefix = if shape.anew { "mail" } else { "email" };
+                items.push((
+                    ("ByEmail", format!("{prefix}_{}", escaped(pk)), escaped(&email.to_lowercase())),
+                    only(&["FirstName", "Email"]),
+                ));
             }
             if let Some(name) = text("LastName") {
                 if !shape.apart {
@@ -75,7 +79,10 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
                 }
             }
             if row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
-                items.push((("Managers", "managers".to_owned(), escaped(&format!("{pk}_{rk}"))), only(&["LastName"])));
+                items.push((
+                    ("Managers", "managers".to_owned(), escaped(&format!("{pk}_{rk}"))),
+                    only(if shape.anew { &["LastName", "FirstName"] } else { &["LastName"] }),
+                ));
                 let name = text("LastName").map(|name| ("ManagerName".to_owned(), EdmValue::from(name)));
                 let email =
                     text("Email").map(|email| ("ManagerEmail".to_owned(), EdmValue::from(format!("mailto:{}", email.to_lowercase()))));

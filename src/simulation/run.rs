@@ -25,6 +25,7 @@ use super::items::Address;
 use super::ledger::{Asked, Expectation, Poison, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
+use super::realm::{self, Realm, Weathers};
 use super::scene::Scenes;
 use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
@@ -33,8 +34,9 @@ use super::world::{Seen, Setting, World};
 use crate::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
+use crate::model::large::STAGING;
 use crate::model::{AccountName, EntityKey};
-use crate::ports::{Clock, TableOperation, Ttl};
+use crate::ports::{TableOperation, Ttl};
 use crate::reconcile::{Engine, EngineParts, Recheck};
 use crate::settings::QueueSettings;
 use crate::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
@@ -163,14 +165,15 @@ async fn play(request: &Request) -> Report {
     }
 }
 
-struct Play {
-    stage: Arc<Stage>,
+/// A run.
+pub(super) struct Play {
+    pub(super) stage: Arc<Stage>,
     climate: Arc<Climate>,
     world: SimWorld,
     setting: Setting,
     catalog: Arc<Catalog>,
-    crew: Crew,
-    client: Client,
+    pub(super) crew: Crew,
+    pub(super) client: Client,
     operator: Client,
     /// The client's script.
     steps: Vec<Step>,
@@ -195,17 +198,22 @@ impl Play {
             step.at += wait;
         }
         climate.begin_after(wait);
+        let mut abroad = Climate::abroad(seed, request.world);
+        abroad.begin_after(wait);
+        let releases = setting.releases(seed, &climate, &steps);
         if let Some(done) = &request.allowed.deeds {
             steps.retain(|step| done.contains(&step.deed));
         }
-        let climate = Arc::new(climate);
+        let (climate, abroad) = (Arc::new(climate), Arc::new(abroad));
         let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
         stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));
         stage.books().ledger.refused = climate.hazards.refused_row.as_ref().map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
         let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
         let witness = Arc::clone(&stage);
-        let world = SimWorld::witnessed(AccountName::main(), clock, breeze(10), witness);
+        let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
+        let other = releases.as_ref().map(|_| SimWorld::witnessed(realm::abroad(), clock, breeze(53), witness));
+        let realm = Realm::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = climate.hazards.service_clocks
             && stage.strike(if queues > tables { Fault::QueuesAhead } else { Fault::ServiceSkew })
@@ -214,32 +222,45 @@ impl Play {
             stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
-        let account = world.seen_by(CLIENT, breeze(11)).account();
+        if let (Some((_, tables)), Some(other)) = (abroad.hazards.service_clocks, &realm.abroad)
+            && stage.strike(Fault::ServiceSkew)
+        {
+            let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
+            books.ledger.clocks_apart = books.ledger.clocks_apart.max(off.saturating_sub(queues_off));
+            drop(books);
+            other.set_service_clocks(SignedDuration::ZERO, off);
+        }
+        let seen = realm.seen_by(CLIENT, &Weathers::same(breeze(11)));
+        let accounts = seen.accounts();
+        let client = Client::new(Arc::clone(&stage), &seen);
+        let account = &client.account;
         {
             let mut books = stage.books();
             books.history.archives = setting.history(&steps, queues_off);
             books.audience.world = request.world;
         }
+        let tables =
+            |name| accounts.get(&realm::account_of(name).clone()).filter(|_| accounts.len() > 1).unwrap_or(account).tables.as_ref();
         for name in setting.tables().iter().chain(setting.dated_tables()) {
-            drop(account.tables.create_table(&table(name)).await);
+            drop(tables(name).create_table(&table(name)).await);
         }
-        for name in setting.containers() {
+        for name in setting.containers().iter().filter(|name| releases.is_none() || **name == STAGING) {
             drop(account.blobs.create_container(&container(name)).await);
         }
         if let Some((index, fields)) = setting.index() {
             world.create_collection(&index, fields);
         }
         for (name, entity) in setting.founded() {
-            drop(account.tables.apply(&table(name), &TableOperation::Insert(entity)).await);
+            drop(tables(name).apply(&table(name), &TableOperation::Insert(entity)).await);
         }
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
         let opens = if wait.is_zero() || !stage.strike(Fault::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
-        let crew = Crew::new(seed, Arc::clone(&stage), Arc::clone(&climate), world.clone(), Arc::clone(&catalog));
-        let operator = Client::new(Arc::clone(&stage), world.seen_by(OPERATOR, breeze(12)).account());
-        let client = Client::new(Arc::clone(&stage), account);
+        let operator = Client::new(Arc::clone(&stage), &realm.seen_by(OPERATOR, &Weathers::same(breeze(12))));
+        let crew = Crew::new(seed, Arc::clone(&stage), (Arc::clone(&climate), abroad), realm, (Arc::clone(&catalog), releases));
+        crew.found(&Weathers::same(breeze(54))).await;
         Self { stage, climate, world, setting, catalog, crew, client, operator, steps, opens }
     }
 
@@ -252,7 +273,7 @@ impl Play {
         let director = async {
             let over = CancellationToken::new();
             let storm = async {
-                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), sleep(self.climate.storm));
+                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), self.releases(), sleep(self.climate.storm));
                 over.cancel();
             };
             tokio::join!(storm, self.client.recreates(&over));
@@ -346,12 +367,12 @@ impl Play {
         let mut tended: Option<Duration> = None;
         while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
             nth += 1;
-            let arrival = self.world.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
+            let arrival = self.crew.realm.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
             let visible = |name| self.world.backlog(&queue(name)).1.map(|at| self.stage.until(at));
             let jobs = visible(JOBS);
             let Some(wait) = [jobs, visible("jobs-recheck")].into_iter().flatten().min().or(arrival) else { return };
             sleep(wait + Duration::from_millis(1)).await;
-            self.world.catch_up();
+            self.crew.realm.catch_up();
             // As a daemon does: at its start, and every hour.
             let elapsed = self.stage.elapsed();
             if !self.catalog.retentions.is_empty() && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN) {
@@ -423,11 +444,8 @@ impl Play {
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
         }
-        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.world.rows(&table(name)))).collect();
-        let blobs = self.setting.containers().iter().flat_map(|name| {
-            let blobs = self.world.blobs(&container(name)).into_iter();
-            blobs.map(|(blob, content)| (((*name).to_owned(), blob.to_string()), content))
-        });
+        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.crew.realm.rows(name))).collect();
+        let blobs = self.setting.containers().iter().flat_map(|name| self.crew.realm.blobs(name));
         let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
         let seen = Seen { tables, blobs: blobs.collect(), files: self.world.places(), documents };
         let judgement = {
@@ -456,13 +474,14 @@ impl Play {
 
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let seen = self.world.seen_by(OPERATOR, Arc::new(Breeze(chance(self.crew.seed, 12))));
-        let stores = stores(&seen, &self.operator.account, seen.sink());
-        let clock: Arc<dyn Clock> = Arc::new(StageClock::new(Arc::clone(&self.stage)));
+        let breeze = || Arc::new(Breeze(chance(self.crew.seed, 12)));
+        let seen = self.crew.realm.seen_by(OPERATOR, &Weathers { main: breeze(), abroad: breeze() });
+        let stores = stores(&seen, seen.accounts(), seen.main.sink());
+        let catalog = self.crew.recorded(&stores).await?;
         let engine = Engine::new(EngineParts {
             stores,
-            catalog: Arc::clone(&self.catalog),
-            clock,
+            catalog,
+            clock: self.crew.clock(),
             chance: Arc::new(chance(self.crew.seed, 13)),
             recheck_after: self.climate.settings.recheck_after,
         });

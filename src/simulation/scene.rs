@@ -71,11 +71,23 @@ pub enum Scene {
     TableDropped,
     /// What followed it was.
     FollowerDropped,
+    /// An operator migrated to another release.
+    Migrated,
+    /// A running worker took up another catalog.
+    TakenUp,
+    /// It was asked to and did not.
+    NotTakenUp,
+    /// A worker found another catalog recorded than its own, and drained.
+    Outdated,
+    /// The record fits again, and it went on.
+    GoesOn,
+    /// A worker was refused to start with its catalog.
+    StartRefused,
 }
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 34] = [
         Self::MovedOut,
         Self::CameBack,
         Self::Blocks,
@@ -104,6 +116,12 @@ impl Scene {
         Self::TableKept,
         Self::TableDropped,
         Self::FollowerDropped,
+        Self::Migrated,
+        Self::TakenUp,
+        Self::NotTakenUp,
+        Self::Outdated,
+        Self::GoesOn,
+        Self::StartRefused,
     ];
 
     /// Whether it is to be seen in a world.
@@ -111,7 +129,11 @@ impl Scene {
         match world {
             World::Company => false,
             World::Patterns => (self as usize) <= Self::Audited as usize,
-            World::Archives => matches!(self, Self::Uploaded | Self::Dropped) || (self as usize) > Self::Audited as usize,
+            World::Archives => {
+                let own = Self::Audited as usize + 1..=Self::FollowerDropped as usize;
+                matches!(self, Self::Uploaded | Self::Dropped) || own.contains(&(self as usize))
+            }
+            World::Releases => (self as usize) >= Self::Migrated as usize,
         }
     }
 
@@ -146,6 +168,12 @@ impl Scene {
             Self::TableKept => "every row of a table by date was in files",
             Self::TableDropped => "a table by date was dropped",
             Self::FollowerDropped => "a table that follows one by date was dropped",
+            Self::Migrated => "an operator migrated to another release",
+            Self::TakenUp => "a running worker took up another catalog",
+            Self::NotTakenUp => "a running worker was not given another catalog",
+            Self::Outdated => "a worker found another catalog recorded and drained",
+            Self::GoesOn => "the record fitted again and the worker went on",
+            Self::StartRefused => "a worker was refused to start with its catalog",
         }
     }
 }
@@ -157,13 +185,23 @@ impl fmt::Display for Scene {
 }
 
 /// How often each was seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenes([u64; Scene::ALL.len()]);
+
+impl Default for Scenes {
+    fn default() -> Self {
+        Self([0; Scene::ALL.len()])
+    }
+}
 
 impl Scenes {
     /// How often it was seen.
     pub const fn of(&self, scene: Scene) -> u64 {
         self.0[scene as usize]
+    }
+
+    pub(super) const fn add(&mut self, scene: Scene) {
+        self.0[scene as usize] += 1;
     }
 
     /// Adds another's counts.
@@ -191,8 +229,10 @@ pub(super) struct Audience {
 impl Audience {
     /// Takes in the changes of one operation.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
-        if self.world == World::Archives {
-            return self.archives(execution);
+        match self.world {
+            World::Archives => return self.archives(execution),
+            World::Releases => return,
+            World::Company | World::Patterns => {}
         }
         for change in execution.changes {
             for scene in self.seen(execution, change).into_iter().flatten() {

@@ -35,8 +35,7 @@ pub(super) struct Sky {
     climate: Arc<Climate>,
     caller: u32,
     chance: SeededChance,
-    dead: AtomicBool,
-    crashed: Notify,
+    life: Arc<Life>,
     /// Until when a lane has asked this worker to wait.
     asked: Mutex<BTreeMap<Lane, Duration>>,
     /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
@@ -45,25 +44,31 @@ pub(super) struct Sky {
     refuses: bool,
 }
 
+/// Whether a worker still lives.
+#[derive(Default)]
+struct Life {
+    dead: AtomicBool,
+    crashed: Notify,
+}
+
 impl Sky {
     pub(super) fn new(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance) -> Self {
+        Self::over(stage, climate, caller, chance, Arc::default())
+    }
+
+    /// The weather of another account, over the same worker.
+    pub(super) fn beside(&self, climate: Arc<Climate>, chance: SeededChance) -> Self {
+        Self::over(Arc::clone(&self.stage), climate, self.caller, chance, Arc::clone(&self.life))
+    }
+
+    fn over(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
         let refuses = REFUSALS.iter().any(|(fault, _)| climate.rates[*fault as usize] > 0.0);
-        Self {
-            stage,
-            climate,
-            caller,
-            chance,
-            dead: AtomicBool::new(false),
-            crashed: Notify::new(),
-            asked: Mutex::default(),
-            failed: Mutex::default(),
-            refuses,
-        }
+        Self { stage, climate, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
     }
 
     /// Waits until the worker crashes.
     pub(super) async fn crashed(&self) {
-        self.crashed.notified().await;
+        self.life.crashed.notified().await;
     }
 
     /// Whether this fault strikes this operation.
@@ -218,12 +223,12 @@ impl Sky {
     }
 
     fn die(&self) {
-        self.dead.store(true, Ordering::Relaxed);
-        self.crashed.notify_one();
+        self.life.dead.store(true, Ordering::Relaxed);
+        self.life.crashed.notify_one();
     }
 
     async fn unless_dead(&self) {
-        if self.dead.load(Ordering::Relaxed) {
+        if self.life.dead.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
     }

@@ -15,7 +15,8 @@ use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, Sent, Which};
 use super::mirror::Mirror;
-use super::scene::Audience;
+use super::releases::Register;
+use super::scene::{Audience, Scene};
 use super::tally::Together;
 use crate::adapters::sim::{Change, Execution, OperationInfo, Witness};
 use crate::model::job::Primary;
@@ -78,6 +79,7 @@ pub(super) struct Books {
     pub(super) ledger: Ledger,
     pub(super) history: History,
     pub(super) mirror: Mirror,
+    register: Register,
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
     /// Writes on their way, by the operation's number.
@@ -94,6 +96,8 @@ pub(super) struct Books {
     /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
     asked: BTreeMap<u32, Duration>,
     running: BTreeSet<(u32, Primary)>,
+    /// Workers with another catalog than the recorded one, and from when on they receive nothing.
+    standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
 }
@@ -204,6 +208,10 @@ impl Stage {
 
     /// A worker sends an operation: whoever is at work then may have asked for it, also one whose run ends before it arrives.
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
+        let stands = operation.name == GET_MESSAGES && self.books().standing.get(&caller).is_some_and(|from| *from < self.elapsed());
+        if stands {
+            self.violated(format!("{} receives by another catalog than the recorded one", name(caller)));
+        }
         if operation.writes && operation.what.service() != Service::Queue {
             let mut books = self.books();
             let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
@@ -300,6 +308,20 @@ impl Stage {
         self.books().ledger.ended_well(caller, queue, id, began, outcome);
     }
 
+    /// A worker's catalog is not the recorded one, so that it receives nothing from then on; or it is, or there is another worker.
+    pub(super) fn stands_still(&self, caller: u32, from: Option<Duration>) {
+        let mut books = self.books();
+        match from {
+            Some(from) => drop(books.standing.insert(caller, from)),
+            None => drop(books.standing.remove(&caller)),
+        }
+    }
+
+    /// Something rare was seen.
+    pub(super) fn see(&self, scene: Scene) {
+        self.books().audience.scenes.add(scene);
+    }
+
     /// A fault has struck a message itself.
     pub(super) fn disturb_message(&self, id: &str) {
         self.books().ledger.disturb_message(id);
@@ -356,6 +378,7 @@ impl Books {
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         let sent = self.sent.remove(&operation.number);
         self.history.take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
+        self.register.take_in(execution)?;
         self.mirror.take_in(execution)
     }
 }

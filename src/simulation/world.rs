@@ -12,6 +12,7 @@ use super::client::Step;
 use super::climate::{self, Climate, Lane};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
+use super::releases::{self, Releases, ReleasesShape};
 use super::{archives, patterns};
 use super::{company, company_script};
 use crate::catalog::Catalog;
@@ -28,16 +29,18 @@ pub enum World {
     Patterns,
     /// What leaves: logs, documents and files of archived entities, tables by date; and documents of a search index.
     Archives,
+    /// What an operator does to a running fleet: catalogs that follow each other, and two accounts.
+    Releases,
 }
 
 /// A world that nobody knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no world {0:?}: company, patterns or archives")]
+#[error("there is no world {0:?}: company, patterns, archives or releases")]
 pub struct NoWorld(String);
 
 impl World {
     /// Every world.
-    pub const ALL: [Self; 3] = [Self::Company, Self::Patterns, Self::Archives];
+    pub const ALL: [Self; 4] = [Self::Company, Self::Patterns, Self::Archives, Self::Releases];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl World {
             Self::Company => "company",
             Self::Patterns => "patterns",
             Self::Archives => "archives",
+            Self::Releases => "releases",
         }
     }
 
@@ -52,7 +56,7 @@ impl World {
     pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
         match self {
             Self::Company => company_script::employees(seed),
-            Self::Patterns | Self::Archives => Vec::new(),
+            Self::Patterns | Self::Archives | Self::Releases => Vec::new(),
         }
     }
 
@@ -62,6 +66,7 @@ impl World {
             Self::Company => &climate::LANES,
             Self::Patterns => &patterns::LANES,
             Self::Archives => &archives::LANES,
+            Self::Releases => &releases::LANES,
         }
     }
 
@@ -69,7 +74,7 @@ impl World {
     pub(super) const fn services(self) -> &'static [Option<Service>] {
         match self {
             Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
-            Self::Patterns => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob)],
+            Self::Patterns | Self::Releases => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob)],
             Self::Archives => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob), Some(Service::Search)],
         }
     }
@@ -98,6 +103,8 @@ pub(super) enum Setting {
     Patterns(patterns::Shape),
     /// The archives.
     Archives(archives::ArchivesShape),
+    /// The releases.
+    Releases(ReleasesShape),
 }
 
 /// What lies in the account in the end.
@@ -121,50 +128,55 @@ impl Setting {
             World::Company => Self::Company(climate.shape),
             World::Patterns => Self::Patterns(patterns::Shape::of(seed)),
             World::Archives => Self::Archives(archives::ArchivesShape::of(seed, climate.storm)),
+            World::Releases => Self::Releases(ReleasesShape::of(seed, climate.shape)),
         }
     }
 
     /// Every table that has no date, footprints included.
-    pub(super) const fn tables(&self) -> &'static [&'static str] {
+    pub(super) fn tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &company::TABLES,
             Self::Patterns(_) => &patterns::TABLES,
             Self::Archives(_) => &archives::TABLES,
+            Self::Releases(shape) => shape.last().tables(),
         }
     }
 
     /// Every table by date that there is in the beginning.
     pub(super) const fn dated_tables(&self) -> &'static [&'static str] {
         match self {
-            Self::Company(_) | Self::Patterns(_) => &[],
+            Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => &[],
             Self::Archives(_) => &archives::ATTEMPTS,
         }
     }
 
     /// Whether clients write employees themselves, and not by jobs alone.
-    pub(super) const fn has_clients_that_write(&self) -> bool {
+    pub(super) fn has_clients_that_write(&self) -> bool {
         match self {
             Self::Company(_) => true,
             Self::Patterns(shape) => shape.has_clients_that_write(),
             // They do, but none of these is an employee.
             Self::Archives(_) => false,
+            Self::Releases(shape) => shape.last().has_clients_that_write(),
         }
     }
 
     /// Whether the last of two who want one key has it.
-    pub(super) const fn has_last_writer(&self) -> bool {
+    pub(super) fn has_last_writer(&self) -> bool {
         match self {
             Self::Company(shape) => shape.last_writer,
             Self::Patterns(_) | Self::Archives(_) => false,
+            Self::Releases(shape) => shape.last().has_last_writer(),
         }
     }
 
     /// Every container.
-    pub(super) const fn containers(&self) -> &'static [&'static str] {
+    pub(super) fn containers(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &[],
             Self::Patterns(_) => &patterns::CONTAINERS,
             Self::Archives(_) => &archives::CONTAINERS,
+            Self::Releases(shape) => shape.last().containers(),
         }
     }
 
@@ -172,7 +184,7 @@ impl Setting {
     #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
     pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
         match self {
-            Self::Company(_) | Self::Patterns(_) => None,
+            Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
             Self::Archives(_) => Some((CollectionName::new(archives::INDEX).expect("a name"), &archives::FIELDS)),
         }
     }
@@ -183,14 +195,25 @@ impl Setting {
             Self::Company(_) => vec![("Departments", company::department())],
             Self::Patterns(_) => Vec::new(),
             Self::Archives(_) => archives::founded(),
+            Self::Releases(shape) => shape.last().founded(),
         }
     }
 
+    /// The releases, where there are any.
+    pub(super) fn releases(&self, seed: u64, climate: &Climate, steps: &[Step]) -> Option<Releases> {
+        match self {
+            Self::Releases(shape) => Some(Releases::of(seed, climate, shape, steps)),
+            Self::Company(_) | Self::Patterns(_) | Self::Archives(_) => None,
+        }
+    }
+
+    /// The last catalog.
     pub(super) fn catalog(&self) -> Catalog {
         match self {
             Self::Company(shape) => company::catalog(*shape),
             Self::Patterns(shape) => patterns::catalog(*shape),
             Self::Archives(shape) => archives::catalog(*shape),
+            Self::Releases(shape) => shape.last_catalog(),
         }
     }
 
@@ -200,13 +223,14 @@ impl Setting {
             Self::Company(_) => company_script::steps(seed, climate),
             Self::Patterns(shape) => patterns::steps(seed, climate, *shape),
             Self::Archives(shape) => archives::steps(seed, climate, *shape),
+            Self::Releases(shape) => shape.lived_in().script(seed, climate),
         }
     }
 
     /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
     pub(super) fn history(&self, steps: &[Step], queues_off: SignedDuration) -> Option<Box<ArchiveHistory>> {
         match self {
-            Self::Company(_) | Self::Patterns(_) => None,
+            Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
             Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(archives::said(steps), *shape, queues_off))),
         }
     }
@@ -226,6 +250,7 @@ impl Setting {
                 Some(history) => archives::judge(seen, *shape, &excused.expired, history, now),
                 None => Err("nobody has judged what became of the entities".to_owned()),
             },
+            Self::Releases(shape) => shape.last().judge(seen, excused, history, now),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use source::Source;
 
 /// Every room of `src/` and the rooms that it may name. A new folder or file in `src/` needs a line here.
-const ROOMS: [(&str, &[&str]); 23] = [
+const ROOMS: [(&str, &[&str]); 24] = [
     ("planted", &[]),
     ("combine", &[]),
     ("model", &[]),
@@ -30,6 +30,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "combine", "model", "settings", "ports", "telemetry"]),
+    ("rollout", &["planted", "model", "settings", "catalog", "ports", "reconcile", "migrations", "worker", "telemetry"]),
     ("config", &["model", "telemetry", "settings", "catalog", "patterns"]),
     ("ops", &["model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
     (
@@ -53,11 +54,11 @@ const ROOMS: [(&str, &[&str]); 23] = [
     ),
     ("app", &EVERYTHING),
     ("main", &EVERYTHING),
-    ("simulation", &["model", "settings", "catalog", "ports", "reconcile", "retention", "worker", "adapters"]),
+    ("simulation", &["model", "settings", "catalog", "ports", "reconcile", "migrations", "retention", "worker", "rollout", "adapters"]),
     ("bin", &["ports", "adapters", "simulation"]),
 ];
 
-const EVERYTHING: [&str; 18] = [
+const EVERYTHING: [&str; 19] = [
     "model",
     "telemetry",
     "settings",
@@ -71,6 +72,7 @@ const EVERYTHING: [&str; 18] = [
     "migrations",
     "retention",
     "worker",
+    "rollout",
     "adapters",
     "config",
     "ops",

@@ -259,6 +259,7 @@ pub(crate) const SHAPE: Shape = Shape {
     apart: false,
     last_writer: false,
     targets: false,
+    anew: false,
 };
 /// Fewer of them, where each operation more is many runs more.
 pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false, ..SHAPE };

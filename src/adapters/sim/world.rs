@@ -244,6 +244,12 @@ impl SimWorld {
         self.inner.lock().travelling.last_key_value().map(|((due, _), _)| *due)
     }
 
+    /// Numbers operations and writes from here on, so that those of several accounts are told apart.
+    pub fn number_from(&self, number: u64) {
+        let mut state = self.inner.lock();
+        (state.sent, state.serial) = (number, number);
+    }
+
     /// Executes what has arrived by now. Every operation does so before it is executed itself.
     pub fn catch_up(&self) {
         let mut state = self.inner.lock();

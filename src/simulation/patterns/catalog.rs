@@ -38,11 +38,11 @@ fn list(target: &str, keys: (&str, &str), member: &[&str]) -> ViewKind {
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
-fn by_skill() -> ViewKind {
+fn by_skill(anew: bool) -> ViewKind {
     ViewKind::BlobLists(BlobLists {
         account: AccountName::main(),
         container: container(SKILLED),
-        name: BlobPath::parse("{Skill}.jsonl").expect("a path"),
+        name: BlobPath::parse(if anew { "anew/{Skill}.jsonl" } else { "{Skill}.jsonl" }).expect("a path"),
         member: ["{PartitionKey}", "{RowKey}", "{Note}"].map(text).to_vec(),
     })
 }
@@ -80,7 +80,7 @@ pub(in crate::simulation) fn catalog(shape: Shape) -> Catalog {
         shape.lists.then(|| view("by_last_name", "Employees", far())),
         shape.near.then(|| view("by_last_name_near", "Employees", near())),
         shape.groups.then(|| view("headcount", "Employees", headcount())),
-        shape.skilled.then(|| view("by_skill", "Employees", by_skill())),
+        shape.skilled.then(|| view("by_skill", "Employees", by_skill(shape.anew))),
         shape.large.then(|| view("photos", "Employees", large(container(LARGE)))),
         shape.large.then(|| view("former_photos", "FormerEmployees", large(container(FORMER_LARGE)))),
         shape.ranges.then(|| view("team_name", "Teams", team_name())),

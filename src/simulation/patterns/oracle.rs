@@ -61,9 +61,7 @@ pub(in crate::simulation) fn judge(seen: &Seen, shape: Shape, excused: &Excused<
     }
     found.extend(in_blobs(&seen.blobs)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
     nobodys_blobs(seen, excused)?;
-    if shape.ranges {
-        ranges(seen)?;
-    }
+    ranges(seen, shape.ranges)?;
     compare("derived data is not what the primaries say", &found, &wanted)?;
     footprints(&seen.tables, &judgement.primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
     Ok(judgement)
@@ -149,7 +147,7 @@ fn expected(table: &str, entity: &Entity, shape: Shape) -> Vec<Item> {
             items.extend(place.zip(text("Note").map(noted)));
         }
         if let Some(skill) = text("Skill").filter(|_| shape.skilled) {
-            let place = Place::Blob(SKILLED.to_owned(), format!("{skill}.jsonl"));
+            let place = Place::Blob(SKILLED.to_owned(), format!("{}{skill}.jsonl", if shape.anew { "anew/" } else { "" }));
             items.extend(text("Note").map(noted).map(|member| (place, member)));
         }
         let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { Some(format!("Version=i{version}")) } else { None };
@@ -242,8 +240,8 @@ fn nobodys_blobs(seen: &Seen, excused: &Excused<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every employee says what the team says that it belongs to.
-fn ranges(seen: &Seen) -> Result<(), String> {
+/// Every employee says what the team says that it belongs to, where teams say something.
+fn ranges(seen: &Seen, say: bool) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
     let teams = rows("Teams");
@@ -253,7 +251,7 @@ fn ranges(seen: &Seen) -> Result<(), String> {
             let prefix = team.entity.text("Prefix").unwrap_or_default();
             team.entity.key.pk == key.pk && key.rk.as_str().starts_with(prefix)
         };
-        let team = teams.iter().find(belongs);
+        let team = teams.iter().filter(|_| say).find(belongs);
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),

@@ -21,6 +21,8 @@ pub(in crate::simulation) struct Shape {
     pub(super) wide: bool,
     /// Teams say their names to their employees.
     pub(super) ranges: bool,
+    /// The lists by skill have their second definition: other blobs.
+    pub(super) anew: bool,
     /// How large lists become before they move.
     pub(super) sizes: ListSizes,
 }
@@ -38,6 +40,26 @@ impl Shape {
         let sizes = ListSizes { row_bytes: *draw.of(&[800, 1_000, 1_200]), block_bytes: *draw.of(&[120, 250, 400, 100_000]) };
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         // Views set nothing on entities that may take several rows.
-        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, sizes }
+        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, anew: false, sizes }
+    }
+
+    /// The views that come and go in the world of the releases.
+    pub(in crate::simulation) fn parts(&mut self) -> [&mut bool; 6] {
+        let Self { lists, near, groups, skilled, ranges, anew, .. } = self;
+        [lists, near, groups, skilled, ranges, anew]
+    }
+
+    /// Whether employees may take several rows.
+    pub(in crate::simulation) const fn is_wide(&self) -> bool {
+        self.wide
+    }
+
+    /// The same, with teams that say something or not.
+    pub(in crate::simulation) const fn with_ranges(self, ranges: bool) -> Self {
+        Self { ranges, ..self }
+    }
+
+    pub(in crate::simulation) const fn has_ranges(&self) -> bool {
+        self.ranges
     }
 }

@@ -4,36 +4,49 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Parts;
 use super::current::{Current, InForce};
 use crate::catalog::Catalog;
 use crate::migrations::{CatalogRecord, MigrationError, Migrator};
 use crate::model::cause;
-use crate::ops::board::Board;
+use crate::ports::{Chance, Clock, Stores};
+use crate::reconcile::Engine;
+use crate::settings::Settings;
 
 /// How often the record is read: often enough for a lease to outlive two reads that fail.
 const EVERY: Duration = Duration::from_secs(4);
 /// Delay before the next look where one is asked for and the store fails.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// What a catalog is put into force with.
+pub(crate) struct Means<'a> {
+    pub(crate) stores: &'a Stores,
+    pub(crate) settings: &'a Settings,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    pub(crate) chance: &'a dyn Chance,
+    /// Makes the engine of a catalog.
+    pub(crate) engine: &'a (dyn Fn(Arc<Catalog>) -> Arc<Engine> + Sync),
+    /// Is told of each catalog that is put into force later than the first.
+    pub(crate) told: &'a (dyn Fn(Arc<Catalog>, &Arc<Engine>) + Sync),
+}
+
 /// The context of the watch.
-pub(super) struct Watch<'a> {
-    pub(super) parts: &'a Parts,
-    pub(super) migrator: &'a Migrator,
-    pub(super) current: &'a Current,
-    pub(super) board: Option<&'a Board>,
+pub(crate) struct Watch<'a> {
+    pub(crate) means: Means<'a>,
+    pub(crate) migrator: &'a Migrator,
+    pub(crate) current: &'a Current,
     /// Held during every change of the catalog in force, so that its migration is not taken for another worker's.
-    pub(super) changing: tokio::sync::Mutex<()>,
+    pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
 impl Watch<'_> {
     /// Looks periodically, and on request; never returns.
-    pub(super) async fn keep(&self) -> std::convert::Infallible {
+    pub(crate) async fn keep(&self) -> std::convert::Infallible {
         let lease = self.current.lease();
         let mut pause = EVERY;
         loop {
-            let wait = tokio::time::sleep(self.parts.chance.jittered(pause));
+            let wait = tokio::time::sleep(self.means.chance.jittered(pause));
             tokio::select! {
+                biased;
                 () = wait => {}
                 () = lease.asked(), if pause == EVERY => {}
             }
@@ -48,9 +61,9 @@ impl Watch<'_> {
     }
 
     /// Looks at the record once.
-    pub(super) async fn look(&self) -> Result<(), MigrationError> {
+    pub(crate) async fn look(&self) -> Result<(), MigrationError> {
         let _alone = self.changing.lock().await;
-        let sent = self.parts.context.clock.monotonic();
+        let sent = self.means.clock.monotonic();
         let InForce { generation: own, engine } = self.current.in_force();
         self.tell_met().await?;
         let recorded = self.migrator.recorded_generation().await?;
@@ -61,7 +74,7 @@ impl Watch<'_> {
         }
         let record = self.migrator.catalog_record().await?;
         // One that cannot be compared (a source that is spelled otherwise) does not fit either.
-        if !record.fits(engine.catalog(), &self.parts.context.settings.migrate.owner).unwrap_or(false) {
+        if !record.fits(engine.catalog(), &self.means.settings.migrate.owner).unwrap_or(false) {
             if self.current.lease().newer().is_none() {
                 tracing::error!(
                     own,
@@ -78,7 +91,7 @@ impl Watch<'_> {
     }
 
     /// Puts a catalog into force that a record fits, read since `sent`.
-    pub(super) fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
+    pub(crate) fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
         let recorded = record.generations(&catalog);
         let before = std::mem::replace(&mut catalog.generations, recorded);
         // A record that was restored from a copy has lost count: this worker's own generations are not another's.
@@ -88,11 +101,9 @@ impl Watch<'_> {
             }
         }
         let catalog = Arc::new(catalog);
-        let engine = self.parts.engine(Arc::clone(&catalog));
+        let engine = (self.means.engine)(Arc::clone(&catalog));
         self.current.exchange(InForce { engine: Arc::clone(&engine), generation: record.generation }, sent);
-        if let Some(board) = self.board {
-            board.grown(catalog, &engine);
-        }
+        (self.means.told)(catalog, &engine);
     }
 
     /// Tells the record which later generations were met.

@@ -2,7 +2,8 @@
 //! when another generation is recorded that the catalog fits.
 //!
 //! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. A run with an engine exchanged
-//! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again.
+//! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again. Before a
+//! job is given up for good the record is looked at anew: a newer catalog may know what this one does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +13,23 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::lease::{CatalogLease, Standing};
+use super::prepare::Prepared;
+use crate::catalog::Catalog;
 use crate::model::job::{Effect, Looks, Primary, Subject, SyncJob};
 use crate::model::{Job, ViewName};
+use crate::planted::{Bug, planted};
 use crate::ports::Clock;
 use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work};
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
-pub(super) struct InForce {
-    pub(super) engine: Arc<Engine>,
-    pub(super) generation: u32,
+pub(crate) struct InForce {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) generation: u32,
 }
 
 /// The engine in force.
-pub(super) struct Current {
+pub(crate) struct Current {
     in_force: ArcSwap<InForce>,
     lease: CatalogLease,
     /// Generations that items were found to be of and that are later than the catalog's.
@@ -45,41 +49,55 @@ struct NotRecorded {
 struct TooNew;
 
 impl Current {
+    /// The engine that a worker begins with: that of its catalog, at the generations of the record.
+    pub(crate) fn begin(
+        prepared: &Prepared,
+        catalog: &Catalog,
+        engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let Prepared { record, sent } = prepared;
+        let mut catalog = Catalog::clone(catalog);
+        catalog.generations = record.generations(&catalog);
+        let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation };
+        Self::new(in_force, record.first, *sent, Arc::clone(clock))
+    }
+
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
-    pub(super) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = CatalogLease::new(in_force.generation, first, sent, clock);
         Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
     }
 
     /// The engine in force now, and its generation.
-    pub(super) fn in_force(&self) -> InForce {
+    pub(crate) fn in_force(&self) -> InForce {
         InForce::clone(&self.in_force.load())
     }
 
     /// The engine in force now.
-    pub(super) fn engine(&self) -> Arc<Engine> {
+    pub(crate) fn engine(&self) -> Arc<Engine> {
         self.in_force().engine
     }
 
     /// The lease of its catalog.
-    pub(super) const fn lease(&self) -> &CatalogLease {
+    pub(crate) const fn lease(&self) -> &CatalogLease {
         &self.lease
     }
 
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
-    pub(super) fn exchange(&self, next: InForce, sent: Duration) {
+    pub(crate) fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
         self.in_force.store(Arc::new(next));
         self.lease.confirm(generation, sent);
     }
 
     /// Takes the generations that were met and not told yet.
-    pub(super) fn take_met(&self) -> BTreeMap<ViewName, u32> {
+    pub(crate) fn take_met(&self) -> BTreeMap<ViewName, u32> {
         std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The primary that a job is about.
-    pub(super) fn primary_of(&self, job: &Job) -> Option<Primary> {
+    pub(crate) fn primary_of(&self, job: &Job) -> Option<Primary> {
         self.engine().primary_of(job)
     }
 
@@ -98,14 +116,19 @@ impl Current {
         if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), Subject::Table(_) | Subject::View(_))) {
             return Ok(());
         }
+        if planted(Bug::WalkByAnyCatalog) {
+            return Ok(());
+        }
         while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.lease.standing_now(self.in_force().generation).await {
             if let Standing::Outdated(recorded) = standing {
                 return Err(not_recorded(recorded));
             }
         }
         match self.lease.older_ones_for() {
-            Some(left) => Err(Failure::new(FailureClass::Withheld { retry_after: Some(left) }, "waiting for older workers", TooNew)),
-            None => Ok(()),
+            Some(left) if !planted(Bug::WalkAtOnce) => {
+                Err(Failure::new(FailureClass::Withheld { retry_after: Some(left) }, "waiting for older workers", TooNew))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 }
@@ -150,6 +173,9 @@ impl Execute for Current {
                 return ended;
             }
             let now = self.in_force();
+            if !Arc::ptr_eq(&now.engine, &ran.engine) && planted(Bug::ExchangedNotFollowed) {
+                return ended;
+            }
             if !Arc::ptr_eq(&now.engine, &ran.engine) {
                 ended = follow(&now.engine, work, delivery, ended).await;
                 ran = now;
@@ -161,7 +187,17 @@ impl Execute for Current {
                 self.note(failure);
                 return ended;
             }
-            match self.lease.standing(ran.generation).await {
+            if planted(Bug::RecordNotCompared) {
+                return ended;
+            }
+            // What an older catalog does not know may be no mistake of its sender.
+            let standing = match &ended {
+                Err(failure) if failure.class == FailureClass::Permanent && !planted(Bug::PoisonedByAnOldCatalog) => {
+                    self.lease.standing_now(ran.generation).await
+                }
+                Ok(_) | Err(_) => self.lease.standing(ran.generation).await,
+            };
+            match standing {
                 Standing::Holds => return ended,
                 Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
                 Standing::Exchanged => {}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::migrations::{CatalogRecord, Change, Consent, MigrationError, Migrator};
+use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
 
@@ -11,7 +12,7 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 
 /// Why a worker may not run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PrepareError {
+pub(crate) enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
     #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
     Pending(Vec<Change>),
@@ -26,21 +27,22 @@ fn listed(changes: &[Change]) -> String {
 
 /// The record that the worker's catalog is.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) record: CatalogRecord,
+pub(crate) struct Prepared {
+    pub(crate) record: CatalogRecord,
     /// When reading it was begun (monotonic).
-    pub(super) sent: Duration,
+    pub(crate) sent: Duration,
 }
 
 /// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
 /// now agrees with.
-pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
-    let pending = migrator.pending(Consent::Additions).await?;
+pub(crate) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
+    let consent = if planted(Bug::WorkersRetire) { Consent::Replacement } else { Consent::Additions };
+    let pending = migrator.pending(consent).await?;
     if !pending.is_empty() && !settings.auto {
         return Err(PrepareError::Pending(pending));
     }
     if !pending.is_empty() {
-        migrator.up(Consent::Additions, |change| tracing::info!(%change, "migrated")).await?;
+        migrator.up(consent, |change| tracing::info!(%change, "migrated")).await?;
     }
     let sent = clock.monotonic();
     let record = migrator.catalog_record().await?;
@@ -53,7 +55,7 @@ pub(super) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clo
 
 /// As [`prepare`], but waits for stores that do not answer, or still refuse the credentials, as long as it takes. `waiting` is
 /// told for which store.
-pub(super) async fn persistently(
+pub(crate) async fn persistently(
     migrator: &Migrator,
     settings: &MigrateSettings,
     (clock, chance): (&dyn Clock, &dyn Chance),

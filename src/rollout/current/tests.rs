@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use crate::adapters::system::{SeededChance, SystemClock};
-use crate::catalog::Catalog;
 use crate::migrations::TRUST;
 use crate::migrations::tests::{catalog, migrator, up, world};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
@@ -123,6 +122,26 @@ impl House {
         assert_eq!(items, mails, "{story}");
     }
 
+    /// Executes a job beside a watch on the record.
+    async fn watched(&self, current: &Current, job: &Work) -> Result<Outcome, Failure> {
+        let migrator = migrator(&self.world, &catalog(&[("name", "{Name}")]));
+        let delivery = self.delivery(1);
+        let watching = async {
+            loop {
+                current.lease().asked().await;
+                let sent = self.clock.monotonic();
+                match migrator.recorded_generation().await.unwrap() {
+                    1 => current.lease().confirm(1, sent),
+                    recorded => current.lease().revoke(recorded),
+                }
+            }
+        };
+        tokio::select! {
+            ended = current.execute(job, &delivery) => ended,
+            () = watching => unreachable!("it watches for ever"),
+        }
+    }
+
     fn meddle(&self, at: u64, meddling: impl Future<Output = ()> + Send + 'static) {
         self.weather.counted.store(0, Ordering::SeqCst);
         *self.weather.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
@@ -191,22 +210,7 @@ async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_n
                 there.backfill(&next.engine).await;
                 *found.lock().unwrap() = Some(next.engine);
             });
-            let watching = async {
-                let watched = migrator(&house.world, &catalog(&[("name", "{Name}")]));
-                loop {
-                    current.lease().asked().await;
-                    let sent = house.clock.monotonic();
-                    match watched.recorded_generation().await.unwrap() {
-                        1 => current.lease().confirm(1, sent),
-                        recorded => current.lease().revoke(recorded),
-                    }
-                }
-            };
-            let delivery = house.delivery(1);
-            let ended = tokio::select! {
-                ended = current.execute(&job, &delivery) => ended,
-                () = watching => unreachable!("it watches for ever"),
-            };
+            let ended = house.watched(&current, &job).await;
             if !house.was_reached() {
                 assert!(ended.is_ok());
                 break;
@@ -249,6 +253,19 @@ async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_
     let delivery = house.delivery(1);
     let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), looked);
     assert_eq!(ended.unwrap_err().class, FailureClass::OutdatedCatalog);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the_lease_of_the_older_one_is() {
+    let (house, current) = House::new().await;
+    let of_the_new = work(&json!({"op": "sync", "table": "Bymail", "pk": "p", "rk": "old"}));
+    let failure = house.watched(&current, &of_the_new).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::Permanent, "nobody knows it yet");
+    let next = house.grown().await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let failure = house.watched(&current, &of_the_new).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::OutdatedCatalog, "the newer catalog does");
+    next.engine.execute(&of_the_new, &house.delivery(2)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,17 +9,18 @@
 //! begun, and so less than [`TRUST`] after any later record. A backfill that begins later sees it. A run without a lease is
 //! not acknowledged: its message comes again, to a worker that has the new view. No clock is compared with another.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::migrations::TRUST;
 use crate::ports::Clock;
 
 /// How the catalog that a run was done by stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// It is the recorded one.
     Holds,
     /// Another one is in force in this worker by now.
@@ -41,8 +42,10 @@ struct Found {
     newer: Option<u32>,
 }
 
-pub(super) struct CatalogLease {
-    found: watch::Sender<Found>,
+pub(crate) struct CatalogLease {
+    found: Mutex<Found>,
+    /// Wakes those who wait, in the order in which they began to.
+    told: Notify,
     wanted: Notify,
     clock: Arc<dyn Clock>,
     /// The generation that no worker can have had an older one than.
@@ -51,87 +54,102 @@ pub(super) struct CatalogLease {
 
 impl CatalogLease {
     /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
-    pub(super) fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let found = Found { generation, since: sent, confirmed: sent, newer: None };
-        Self { found: watch::Sender::new(found), wanted: Notify::new(), clock, first: first.then_some(generation) }
+        Self { found: Mutex::new(found), told: Notify::new(), wanted: Notify::new(), clock, first: first.then_some(generation) }
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Found)) {
+        change(&mut self.found());
+        self.told.notify_waiters();
+    }
+
+    /// Waits until what was found says so.
+    async fn until<T>(&self, mut says: impl FnMut(&Found) -> Option<T>) -> T {
+        loop {
+            let mut told = pin!(self.told.notified());
+            told.as_mut().enable();
+            let found = *self.found();
+            if let Some(said) = says(&found) {
+                return said;
+            }
+            told.await;
+        }
     }
 
     /// A look begun at `sent` found this generation recorded, or one that the catalog in force fits as well.
-    pub(super) fn confirm(&self, generation: u32, sent: Duration) {
-        self.found.send_modify(|found| {
+    pub(crate) fn confirm(&self, generation: u32, sent: Duration) {
+        self.tell(|found| {
             let since = if found.generation == generation && found.newer.is_none() { found.since } else { sent };
             *found = Found { generation, since, confirmed: sent.max(since), newer: None };
         });
     }
 
     /// A look found a catalog recorded that is not the one in force.
-    pub(super) fn revoke(&self, recorded: u32) {
-        self.found.send_modify(|found| found.newer = Some(recorded));
+    pub(crate) fn revoke(&self, recorded: u32) {
+        self.tell(|found| found.newer = Some(recorded));
     }
 
     /// The recorded generation, where the catalog in force does not fit it.
-    pub(super) fn newer(&self) -> Option<u32> {
-        self.found.borrow().newer
+    pub(crate) fn newer(&self) -> Option<u32> {
+        self.found().newer
     }
 
     /// Waits until the catalog in force is not the recorded one; the recorded generation.
-    pub(super) async fn revoked(&self) -> u32 {
-        loop {
-            // It fails only without a sender, which is this very value's.
-            if let Ok(Some(recorded)) = self.found.subscribe().wait_for(|found| found.newer.is_some()).await.map(|found| found.newer) {
-                return recorded;
-            }
-        }
+    pub(crate) async fn revoked(&self) -> u32 {
+        self.until(|found| found.newer).await
     }
 
     /// Waits until the catalog in force is the recorded one again.
-    pub(super) async fn restored(&self) {
-        drop(self.found.subscribe().wait_for(|found| found.newer.is_none()).await);
+    pub(crate) async fn restored(&self) {
+        self.until(|found| found.newer.is_none().then_some(())).await;
     }
 
     /// Asks for a look.
-    pub(super) fn ask(&self) {
+    pub(crate) fn ask(&self) {
         self.wanted.notify_one();
     }
 
     /// Waits until a look is asked for.
-    pub(super) async fn asked(&self) {
+    pub(crate) async fn asked(&self) {
         self.wanted.notified().await;
     }
 
     /// How a run by this generation stands, as soon as that is known.
-    pub(super) async fn standing(&self, generation: u32) -> Standing {
+    pub(crate) async fn standing(&self, generation: u32) -> Standing {
         self.judged(generation, |found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST).await
     }
 
     /// As [`standing`](Self::standing), by a look that begins from now on.
-    pub(super) async fn standing_now(&self, generation: u32) -> Standing {
+    pub(crate) async fn standing_now(&self, generation: u32) -> Standing {
         let now = self.clock.monotonic();
         self.judged(generation, |found| found.confirmed >= now).await
     }
 
     async fn judged(&self, generation: u32, is_fresh: impl Fn(&Found) -> bool) -> Standing {
-        let mut told = self.found.subscribe();
-        loop {
-            let found = *told.borrow_and_update();
+        self.until(|found| {
             if let Some(recorded) = found.newer {
-                return Standing::Outdated(recorded);
+                return Some(Standing::Outdated(recorded));
             }
             if found.generation != generation {
-                return Standing::Exchanged;
+                return Some(Standing::Exchanged);
             }
-            if is_fresh(&found) {
-                return Standing::Holds;
+            if is_fresh(found) {
+                return Some(Standing::Holds);
             }
             self.ask();
-            // The sender is this very value's.
-            drop(told.changed().await);
-        }
+            None
+        })
+        .await
     }
 
     /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
-    pub(super) fn older_ones_for(&self) -> Option<Duration> {
-        let Found { generation, since, .. } = *self.found.borrow();
+    pub(crate) fn older_ones_for(&self) -> Option<Duration> {
+        let Found { generation, since, .. } = *self.found();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());
         (self.first != Some(generation) && !left.is_zero()).then_some(left)
     }

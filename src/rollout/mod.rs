@@ -1,0 +1,21 @@
+//! The catalog that a running worker works by: taken up at the start, exchanged when it grows, given up when another one is recorded.
+//!
+//! ```text
+//!   prepare ─▶ the record that the catalog is ─▶ Current: the engine in force ◀── grow: SIGHUP brings a larger catalog
+//!                                                  │  lease                  ◀── watch: looks at the record, adopts what fits
+//!                                                  ▼
+//!                                    receive_by: the worker runs while its catalog is the recorded one, drains otherwise
+//! ```
+
+mod current;
+mod growth;
+mod lease;
+mod prepare;
+mod serve;
+mod watch;
+
+pub(crate) use current::Current;
+pub(crate) use growth::grow;
+pub(crate) use prepare::{Prepared, persistently, prepare};
+pub(crate) use serve::receive_by;
+pub(crate) use watch::{Means, Watch};

@@ -1,0 +1,42 @@
+//! The fourth world: what an operator does to a running fleet. Its entities are the company's or the patterns'; its catalog changes.
+//!
+//! ```text
+//!   operator   migrate up 1 ─▶ backfills ············ migrate up --retire 2 ─▶ backfills
+//!   worker 1   ── 0 ──┤SIGHUP├── 1 ───────────────────────────── 1, stale ─▶ drains, exits ─▶ 2
+//!   worker 2   ── 0 ─────────── 0, stale ─▶ drains ─▶ 1 ──┤SIGTERM├── refused to start ─▶ 2
+//! ```
+//!
+//! A *release* is a catalog: views are added, retired, brought back, or mean something else from then on. Each host gets it at its own
+//! time, before the operator migrates or after it, and its worker learns of it by SIGHUP, by a restart, or not at all. Sources,
+//! targets, archives and footprints lie in two accounts, each with its own faults and its own clock.
+//!
+//! Judged in addition to what is judged there: in the end everything is as the last catalog derives it, whoever wrote it under
+//! whichever; the record is the last catalog; and workers only ever add to the record.
+
+mod crew;
+mod operator;
+mod record;
+mod shape;
+mod timeline;
+
+use super::climate::Lane;
+
+pub(super) use crew::{Term, is_refusal};
+pub(super) use record::Register;
+pub(super) use shape::ReleasesShape;
+pub(super) use timeline::Releases;
+
+/// What is throttled by itself, in whichever account it lies.
+pub(super) const LANES: [Lane; 8] = [
+    Lane::Partition("Employees", "Sales"),
+    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
+    Lane::Partition("EvenkeelMigrations", "catalog"),
+    Lane::Partition("ByEmail", "email_Sales"),
+    Lane::Partition("FormerEmployees", "Sales"),
+    Lane::Partition("Managers", "managers"),
+    Lane::Queue(super::climate::JOBS),
+    Lane::Queue("jobs-recheck"),
+];
+
+/// The tables whose primaries have views in some release.
+const SOURCES: [&str; 4] = ["Employees", "FormerEmployees", "Managers", "Teams"];
