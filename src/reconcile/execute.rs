@@ -41,7 +41,7 @@ pub struct Delivery {
     pub account: AccountName,
     /// The queue of jobs that it came from, its shard where it has some, for further jobs; of a recheck the one that it belongs to.
     pub queue: QueueName,
-    /// Where a sync of another primary is queued: `queue`, or `recheck_queue` where that does not carry it.
+    /// Where a sync of another primary is queued: `queue`, or `recheck_queue`, to which workers alone write, where that does not carry it.
     pub sync_queue: QueueName,
     /// Where a recheck is queued: `<queue>-recheck`.
     pub recheck_queue: QueueName,

@@ -5,8 +5,8 @@
 //! ```text
 //!   messages ──▶ bodies ──▶ values
 //!   a message    a staged     blocks of large values
-//!   and its job  entity, a    on their way
-//!                page of rows
+//!   and its job  entity, a    on their way, files
+//!                page of rows of archived tables
 //! ```
 //!
 //! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
@@ -35,7 +35,7 @@ pub enum MemoryShare {
     Messages,
     /// Staged entities, and pages of queries of jobs about whole tables.
     Bodies,
-    /// Blocks of large values.
+    /// Blocks of large values, and files of archived tables.
     Values,
 }
 

@@ -25,6 +25,7 @@ use sha2::{Digest as _, Sha256};
 use super::engine::{Engine, PART};
 use super::execute::{Delivery, Failure};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
+use super::memory::MemoryShare;
 use crate::catalog::{TableArchive, TableRef};
 use crate::model::drop_table::DropTableCursor;
 use crate::model::{BlobName, ContainerName, ETag, odata};
@@ -73,6 +74,8 @@ pub(super) async fn part(
     mut cursor: DropTableCursor,
 ) -> Result<Archived, Failure> {
     let shelf = Shelf::new(engine, to, table)?;
+    // Lines of a file, the page in them, and the file that they are compared with.
+    let _files = engine.memory.take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64).await;
     let began = engine.clock.monotonic();
     let mut claimed = false;
     let mut run = run_of(delivery, cursor.complete);

@@ -38,12 +38,12 @@ pub(crate) fn without_note(text: &str) -> String {
     )
 }
 
-/// A body as it is compared with others: without a note, and in one spelling; as it was kept where it is large.
+/// A body as it is compared with others: without what deliveries write into it, and in one spelling; as it was kept where it is large.
 pub(crate) fn compared(kept: &str) -> String {
     let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
     match serde_json::from_str(&text) {
         Ok(Value::Object(mut object)) if !cut => {
-            object.remove(FIELD);
+            object.retain(|name, _| name != FIELD && name != "cursor");
             Value::Object(object).to_string()
         }
         _ => kept.to_owned(),
@@ -82,6 +82,19 @@ mod tests {
         assert_eq!(read(&twice), Some(2));
         assert_eq!(job::decode_object(&twice).unwrap()["color"].to_string(), "[1.5,null]");
         assert!(job::decode(&twice).is_ok());
+    }
+
+    #[test]
+    fn deliveries_of_one_message_have_one_body_and_other_messages_others() {
+        let text = |job: &str, cursor: u32| {
+            let fields = Map::from_iter([("cursor".to_owned(), Value::from(cursor))]);
+            compared(&with_progress(job, &note(cursor), &fields).unwrap())
+        };
+        let job = r#"{"op": "backfill", "table": "T"}"#;
+        assert_eq!(text(job, 1), text(job, 2));
+        assert_eq!(text(job, 1), compared(job));
+        assert_ne!(text(job, 1), compared(r#"{"op":"backfill","table":"U"}"#));
+        assert_ne!(compared("no job"), compared("no other"));
     }
 
     #[test]

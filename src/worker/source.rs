@@ -63,7 +63,6 @@ impl Source {
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             queue: self.further.clone(),
-            // To the recheck queue workers alone write.
             sync_queue: if carries_syncs { self.further.clone() } else { self.recheck.clone() },
             recheck_queue: self.recheck.clone(),
         }

@@ -26,7 +26,7 @@ pub(crate) fn number(generation: i64) -> Entity {
 
 /// The record of an event's line in the log, as somebody else says it is.
 pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &Value) -> Entity {
-    let hash = hex::encode(Sha256::digest("Sales\07"));
+    let hash = hex::encode(Sha256::digest("Sales\x007"));
     Entity::new(key("~log~trail~00", &hash))
         .with("Blob", blob)
         .with("Start", start)

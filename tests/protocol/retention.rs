@@ -1,13 +1,15 @@
 //! A table by date under disturbance: it is dropped when every row of it is in a file, once, and not before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel::catalog::{Catalog, Retention, TableArchive};
 use evenkeel::model::dated::DatedTables;
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName};
 use evenkeel::ports::{FilePlace, TableOperation, all_tables};
-use evenkeel::reconcile::Outcome;
+use evenkeel::reconcile::{MemoryBudget, MemoryShare, MemoryUse, Outcome};
 use evenkeel::simulation::company::{CONTAINER, FOLDER};
 use serde_json::{Value, json};
 
@@ -128,6 +130,29 @@ async fn what_takes_longer_goes_on_where_it_stopped() {
         assert!(deliveries <= 1, "once more at most");
         archived(&lab, &to, &format!("long at operation {at}, {deliveries} parts")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_archived_waits_for_the_memory_that_it_takes() {
+    let most = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&most);
+    let listener = move |share, used: MemoryUse| {
+        assert!(used.held <= used.bytes, "{share:?}: {used:?}");
+        if share == MemoryShare::Values {
+            seen.fetch_max(used.held, Ordering::SeqCst);
+        }
+    };
+    let memory = Arc::new(MemoryBudget::told(64 << 20, Box::new(listener)));
+    let (to, job) = (blobs(), drop_table(&json!({})));
+    let lab = filled(to.clone()).await.within(Arc::clone(&memory));
+    let others = memory.take(MemoryShare::Values, 1).await;
+    let mut archiving = Box::pin(lab.deliver(&job, 1));
+    assert!(tokio::time::timeout(Duration::from_mins(1), &mut archiving).await.is_err(), "it waits");
+    assert!(file(&lab, &to, "archiving.json").await.is_none(), "and has begun nothing");
+    drop(others);
+    archiving.await.unwrap().unwrap();
+    archived(&lab, &to, "after a wait").await;
+    assert_eq!((most.load(Ordering::SeqCst), memory.used(MemoryShare::Values).held), (24 << 20, 0));
 }
 
 #[tokio::test]

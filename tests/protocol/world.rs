@@ -13,7 +13,7 @@ use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, Outcome, Recheck, Work, footprint};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, Work, footprint};
 use evenkeel::settings::{Backoff, RetryPolicy};
 use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
 use futures::future::BoxFuture;
@@ -322,6 +322,13 @@ impl Lab {
     /// With a catalog of its own.
     pub(crate) fn with(shape: Shape, catalog: Catalog) -> Self {
         Self::build(shape, catalog, None)
+    }
+
+    /// The same, within this budget of memory.
+    pub(crate) fn within(mut self, memory: Arc<MemoryBudget>) -> Self {
+        let own = std::mem::replace(&mut self.engine, Arc::clone(&self.meddler));
+        self.engine = Arc::new(Arc::into_inner(own).unwrap().within(memory));
+        self
     }
 
     fn build(shape: Shape, catalog: Catalog, wearing: Option<Grouping>) -> Self {

@@ -43,6 +43,16 @@ fn list<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     json!({"type": "array", "items": one::<T>(schemas)})
 }
 
+fn operation(
+    method: &'static str,
+    route: MethodRouter<Api>,
+    (path, id): (&'static str, &'static str),
+    answer: Schema,
+    summary: &'static str,
+) -> Operation {
+    Operation { path, method, route, id, summary, parameters: &[], body: None, status: "200", answer }
+}
+
 /// An operation that reads.
 fn read<T: 'static>(
     path: &'static str,
@@ -51,7 +61,7 @@ fn read<T: 'static>(
     answer: Schema,
     summary: &'static str,
 ) -> Operation {
-    Operation { path, method: "get", route: get(handler), id, summary, parameters: &[], body: None, status: "200", answer }
+    operation("get", get(handler), (path, id), answer, summary)
 }
 
 /// An operation that changes something.
@@ -62,7 +72,7 @@ fn change<T: 'static>(
     answer: Schema,
     summary: &'static str,
 ) -> Operation {
-    Operation { path, method: "post", route: post(handler), id, summary, parameters: &[], body: None, status: "200", answer }
+    operation("post", post(handler), (path, id), answer, summary)
 }
 
 impl Operation {
@@ -161,17 +171,13 @@ fn operations() -> Vec<Operation> {
         change("/wake", "wake", wake::wake, one::<Woken>, "Says that there are new messages: an idle queue is asked at once")
             .taking(one::<Wake>)
             .accepted(),
-        Operation {
-            method: "put",
-            route: put(log::change),
-            ..change(
-                "/log",
-                "set_log",
-                log::change,
-                one::<Log>,
-                "Changes what is logged, until the program ends or its configuration is read again",
-            )
-        }
+        operation(
+            "put",
+            put(log::change),
+            ("/log", "set_log"),
+            one::<Log>,
+            "Changes what is logged, until the program ends or its configuration is read again",
+        )
         .taking(one::<Log>),
     ]
 }
