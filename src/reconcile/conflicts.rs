@@ -16,7 +16,7 @@ use super::steps::{Plan, Taken};
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::Primary;
-use crate::model::{ItemAddress, Site, ViewName};
+use crate::model::{ItemAddress, ViewName};
 use crate::patterns;
 use crate::ports::{Condition, TableOperation};
 
@@ -25,7 +25,7 @@ use crate::ports::{Condition, TableOperation};
 pub(super) enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
-    #[error("{address} is taken by {} that evenkeel did not write: delete it, or give the view another key", kind(.address))]
+    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
 }
 
@@ -46,16 +46,6 @@ enum Enlisted {
     Unlisted,
     /// Another writer was faster, or the outcome is unknown.
     Lost,
-}
-
-/// The kind of content at an item's site, in words.
-pub(super) const fn kind(address: &ItemAddress) -> &'static str {
-    match address.site {
-        Site::Row { .. } => "a row",
-        Site::Blob { .. } => "a blob",
-        Site::File { .. } => "a file",
-        Site::Document { .. } => "a document",
-    }
 }
 
 /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins

@@ -11,7 +11,7 @@ use super::reconciler::Reconciler;
 use super::scope::Wanted;
 use super::situation::State;
 use super::steps::{Plan, Taken};
-use super::{conflicts, plan, receive};
+use super::{plan, receive};
 use crate::model::{EntityKey, ItemAddress, Row, ViewName, cause};
 
 /// The plan of reconciling a primary now.
@@ -107,7 +107,7 @@ pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
     let by = |taken: &Taken| match &taken.owner {
         Some(owner) => owner.primary.to_string(),
-        None => format!("{} that evenkeel did not write", conflicts::kind(&taken.address)),
+        None => format!("a {} that evenkeel did not write", taken.address.site.kind()),
     };
     let writes = |fresh: bool| -> Vec<ItemAddress> {
         plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect()
