@@ -136,6 +136,8 @@ bugs! {
     WalkAtOnce,
     /// A job that an older catalog does not know is poisoned while its lease lasts.
     PoisonedByAnOldCatalog,
+    /// A walk over a table begins again where one of many that want one key never came first.
+    LostRaceEndsTheWalk,
     /// Items of retired views stay.
     RetiredItemsStay,
     /// A worker records its catalog whatever that retires or replaces.

@@ -57,13 +57,19 @@ pub(super) fn permanent(step: impl Into<String>, cause: impl Into<Box<dyn std::e
     Failure::new(FailureClass::Permanent, step, cause)
 }
 
+/// Another writer was faster each time.
+#[derive(Debug, thiserror::Error)]
+#[error("another writer changed the data in each of {0} rounds; the job is tried again later")]
+struct LostRace(u32);
+
 /// The race was lost in every round.
 pub(super) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
-    Failure::new(
-        FailureClass::Transient { retry_after: None },
-        step,
-        format!("another writer changed the data in each of {rounds} rounds; the job is tried again later"),
-    )
+    Failure::new(FailureClass::Transient { retry_after: None }, step, LostRace(rounds))
+}
+
+/// Whether a race was lost in every round.
+pub(super) fn is_lost_race(failure: &Failure) -> bool {
+    failure.cause.is::<LostRace>()
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
 /// The tables whose primaries a worker may queue a sync of.
-const SYNCED: [&str; 3] = ["Employees", "FormerEmployees", "Teams"];
+const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
 
 /// A run on whose behalf a request was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -293,7 +293,12 @@ impl Stage {
     /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
     pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
         let mut books = self.books();
-        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped) {
+        // A worker that drains drops what it has, also what it gets by a request on its way.
+        let drains = books.standing.contains_key(&caller);
+        if drains {
+            books.ledger.explain(caller);
+        }
+        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped && !drains) {
             drop(books);
             self.violated(wrong);
             books = self.books();
