@@ -206,6 +206,7 @@ mod tests {
                 dequeue_count: 1,
                 account: AccountName::main(),
                 queue: queue("jobs"),
+                sync_queue: queue("jobs"),
                 recheck_queue: queue("jobs-recheck"),
             };
             let backfill = Backfill { scope: BackfillScope::Table(table("Employees")), cursor: BackfillCursor::default() };
