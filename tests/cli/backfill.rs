@@ -67,6 +67,7 @@ fn a_primary_that_cannot_be_brought_in_step_holds_up_no_other_and_ends_in_poison
 #[test]
 fn what_is_not_known_is_said() {
     let place = Place::new();
+    place.run(&["migrate", "up"]).success();
     says(&stderr(&place.run(&["backfill", "--table", "Nobody"]).code(2)), &["does not know the table Nobody", "Employees"]);
     says(&stderr(&place.run(&["backfill", "--view", "nothing"]).code(2)), &["does not know the view nothing", "by_email"]);
     let former = json_lines(&place.run(&["--json", "backfill", "--table", "FormerEmployees"]).success());

@@ -8,6 +8,7 @@ use crate::support::search::{KEY, SearchStub};
 #[test]
 fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     let (place, stub) = (Place::new(), SearchStub::start());
+    place.run(&["migrate", "up"]).success();
     let view = "[views.found]\nkind = \"search_index\"\nsource = \"Employees\"\nsink = \"catalog\"\nindex = \"people\"\nselect = [\"Email\"]\n\
                 fields = { name = \"{LastName}\" }\n";
     let sink = format!("[sinks.catalog]\nkind = \"search\"\nendpoint = \"{}\"\nkey_env = \"TEST_SEARCH\"\n", stub.endpoint());
