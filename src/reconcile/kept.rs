@@ -235,7 +235,7 @@ async fn values_last(reconciler: &mut Reconciler<'_>, ValuesAnnounced(mut announ
     Ok(())
 }
 
-/// As [`values_last`](values_last), for a row that an earlier delivery has written.
+/// As [`values_last`], for a row that an earlier delivery has written.
 async fn values_still(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     if reconciler.pass.values.supplies.is_empty() {
         return Ok(());

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`row`] | a row |
 //! | [`blob`] | a blob with a large value |
-//! | [`file`] | a file with a large value, in a shared folder |
+//! | [`mod@file`] | a file with a large value, in a shared folder |
 //! | [`search`] | a document of a search index |
 //! | [`part`] | a part of a document that many primaries share: a member of a list, properties of another's entity |
 
