@@ -126,11 +126,11 @@ bugs! {
     WaitingCountsAsSettled,
     /// An unanswered write of a part of a document is forgotten.
     UnansweredPartForgotten,
-    /// A run is acknowledged whatever catalog is recorded by then.
+    /// A run is acknowledged under any recorded catalog.
     RecordNotCompared,
-    /// A run whose engine was exchanged meanwhile is not followed by the new one.
+    /// A run under an exchanged engine is not followed by the new one.
     ExchangedNotFollowed,
-    /// Whole tables are gone through by whatever catalog a worker has.
+    /// Whole tables are gone through by any worker, of an older catalog too.
     WalkByAnyCatalog,
     /// Whole tables are gone through while older catalogs may still acknowledge.
     WalkAtOnce,
@@ -140,7 +140,7 @@ bugs! {
     LostRaceEndsTheWalk,
     /// Items of retired views stay.
     RetiredItemsStay,
-    /// A worker records its catalog whatever that retires or replaces.
+    /// A worker records its catalog even where that retires or replaces views.
     WorkersRetire,
 }
 

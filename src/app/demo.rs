@@ -15,7 +15,6 @@ use crate::cli::{Exit, Format, Output, UsageError};
 use crate::config::{self, Request};
 use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
-use crate::reconcile::Engine;
 use crate::rollout::{self, Watch};
 use crate::settings::HttpSettings;
 use crate::telemetry::LogControl;
@@ -104,13 +103,7 @@ async fn perform(
         told.map(|exit| (exit, took))
     };
     let keeping = parts.keep(board.as_deref(), shutdown);
-    let engine = |catalog| parts.engine(catalog);
-    let told = |catalog, engine: &Arc<Engine>| {
-        if let Some(board) = &board {
-            board.grown(catalog, engine);
-        }
-    };
-    let means = parts.means(&engine, &told);
+    let means = parts.means(board.as_deref());
     let watch = Watch { means, migrator: &migrator, current: &current, changing: tokio::sync::Mutex::default() };
     let all = async { tokio::join!(worker.run(Mode::Forever, shutdown.clone()), story, keeping) };
     let (report, told, ()) = tokio::select! {

@@ -187,13 +187,8 @@ impl Daemon<'_> {
         // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention.
         let next = self.parts.tend(&current).await;
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
-        let engine = |catalog| self.parts.engine(catalog);
-        let told = |catalog, engine: &Arc<Engine>| {
-            if let Some(board) = &self.board {
-                board.grown(catalog, engine);
-            }
-        };
-        let watch = Watch { means: self.parts.means(&engine, &told), migrator, current: &current, changing: tokio::sync::Mutex::default() };
+        let means = self.parts.means(self.board.as_deref());
+        let watch = Watch { means, migrator, current: &current, changing: tokio::sync::Mutex::default() };
         let reload = Reload { parts: self.parts, request: &self.request, tuning: &tuning, watch: &watch };
         let reloading = async {
             let mut hangups = self.hangups.lock().await;
@@ -239,14 +234,16 @@ impl Parts {
         wait
     }
 
-    /// What catalogs are put into force with.
-    pub(super) fn means<'a>(
-        &'a self,
-        engine: &'a (dyn Fn(Arc<Catalog>) -> Arc<Engine> + Sync),
-        told: &'a (dyn Fn(Arc<Catalog>, &Arc<Engine>) + Sync),
-    ) -> Means<'a> {
+    /// The means to put a catalog into force, which the board is told of.
+    pub(super) fn means<'a>(&'a self, board: Option<&'a Board>) -> Means<'a> {
         let Context { settings, stores, clock, .. } = &self.context;
-        Means { stores, settings, clock, chance: self.chance.as_ref(), engine, told }
+        let told = move |engine: Arc<Engine>| {
+            if let Some(board) = board {
+                board.grown(Arc::clone(engine.catalog()), &engine);
+            }
+        };
+        let engine = Box::new(|catalog| self.engine(catalog));
+        Means { stores, settings, clock, chance: self.chance.as_ref(), engine, told: Box::new(told) }
     }
 
     /// A worker with a catalog of the recorded generations; it reports to the board.

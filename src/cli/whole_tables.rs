@@ -116,7 +116,7 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
         stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now, job: None },
         dequeue_count: 1,
         account: carrier.account,
-        sync_queue: if declared.carries("sync") { carrier.queue.clone() } else { recheck_queue.clone() },
+        sync_queue: declared.for_syncs(&carrier.queue, &recheck_queue).clone(),
         queue: carrier.queue,
         recheck_queue,
     })

@@ -34,7 +34,7 @@ pub(super) struct Committed {
 }
 
 /// The state of a run that a commit changes.
-pub(super) struct Run<'p> {
+pub(super) struct RunState<'p> {
     pub(super) doubt: &'p mut Doubt,
     pub(super) touched: &'p mut BTreeSet<ItemAddress>,
     pub(super) changes: &'p mut Vec<ItemChange>,
@@ -44,7 +44,7 @@ pub(super) struct Run<'p> {
 pub(super) async fn write(
     scope: &Scope<'_>,
     values: &Values,
-    mut run: Run<'_>,
+    mut run: RunState<'_>,
     (change, own): (&Change, Vec<TableOperation>),
     plan: &Plan,
 ) -> Result<Result<Committed, Commit>, Failure> {
@@ -91,8 +91,7 @@ pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Obs
     match primary::send(scope, &operations).await? {
         Ok(_) => {
             doubt.primary_written();
-            // The claims of others on an entity are read once it exists.
-            Ok(if scope.receives() && change.result().is_some() { Commit::Committed } else { Commit::Closed })
+            Ok(closed(scope, change))
         }
         Err(error) if error.is_lost_race() => {
             if error.index != Some(0) && operations.len() > 1 {
@@ -108,11 +107,16 @@ pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Obs
     }
 }
 
+/// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
+pub(super) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
+    if scope.receives() && change.result().is_some() { Commit::Committed } else { Commit::Closed }
+}
+
 /// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
 pub(super) async fn upload(
     scope: &Scope<'_>,
     values: &Values,
-    run: &mut Run<'_>,
+    run: &mut RunState<'_>,
     plan: &Plan,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let mut ended = Vec::new();
@@ -129,7 +133,7 @@ pub(super) async fn upload(
 }
 
 /// Notes the outcomes of operations on items. Returns the versions written; `None` where a race was lost.
-pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut Run<'_>) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
+pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let (mut written, mut lost, mut failed) = (BTreeMap::new(), false, None);
     for (operation, outcome) in ended {
         match outcome {
@@ -191,7 +195,7 @@ pub(super) fn hindered(
 }
 
 /// How a transaction ended that was not executed, or may not have been.
-fn lost(scope: &Scope<'_>, run: &mut Run<'_>, group: &Group<'_>, error: StoreError) -> Result<Commit, Failure> {
+fn lost(scope: &Scope<'_>, run: &mut RunState<'_>, group: &Group<'_>, error: StoreError) -> Result<Commit, Failure> {
     if error.is_lost_race() {
         let own = group.own.saturating_sub(usize::from(planted(Bug::NextRowIsBlamed)));
         match error.index.map(|index| (index, index.checked_sub(own).and_then(|item| group.about.get(item)))) {

@@ -156,7 +156,7 @@ async fn still_wants(scope: &Scope<'_>, owner: &Owner, address: &ItemAddress) ->
     Ok(wanted.failed.contains_key(&owner.view) || wanted.items.contains_key(&address.met(&owner.view)))
 }
 
-/// Whether a plan that was carried out leaves nothing to do: what it leaves to the next round is no failure, but for keys of other holders
+/// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders
 /// and views that cannot derive.
 pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Result<bool, Failure> {
     if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {

@@ -138,7 +138,7 @@ fn may_have_lists(engine: &Engine, table: &TableRef, tables: &DatedRef) -> bool 
     engine.catalog.has_lists_in(tables) || engine.catalog.generations.retired_source(table)
 }
 
-/// Whether what a table begins with is derived from another one: the record of what follows it may be forged.
+/// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
 async fn is_derived(engine: &Engine, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
     let mut query = Query { select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()), ..Query::default() };
     loop {

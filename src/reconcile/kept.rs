@@ -193,7 +193,7 @@ async fn values_first(
     let mut announce = seen.footprint.clone();
     let mut writes = Vec::new();
     for (address, item) in reconciler.pass.scope.derive(entity)?.items {
-        if !reconciler.pass.values.supplied.contains(&address) {
+        if !reconciler.pass.values.supplies.contains_key(&address) {
             continue;
         }
         let over = match seen.looks.get(&address) {
@@ -210,11 +210,9 @@ async fn values_first(
     if reconciler.pass.announce(seen, &plan).await?.is_none() {
         return Ok(None);
     }
-    Ok({
-        let (scope, values, mut run) = reconciler.pass.run();
-        commit::upload(scope, values, &mut run, &plan).await?
-    }
-    .map(|_| ValuesAnnounced(Some(announce))))
+    let (scope, values, mut run) = reconciler.pass.run();
+    let uploaded = commit::upload(scope, values, &mut run, &plan).await?;
+    Ok(uploaded.map(|_| ValuesAnnounced(Some(announce))))
 }
 
 /// Makes sure that the large values are still there, now that the row is written and points to them, and before

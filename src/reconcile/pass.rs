@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::change::{Advance, Change, Commit};
-use super::commit::{self, Run};
+use super::commit::{self, RunState};
 use super::conflicts::{self, KeysMet};
 use super::doubt::{Doubt, SentAt};
 use super::execute::{Failure, Summary};
@@ -87,19 +87,18 @@ impl<'e> Pass<'e> {
             Some(written) => self.close(seen, &wanted, state, &plan, etag, &written).await?,
             None => false,
         };
-        // The claims of others on an entity are read once it exists.
-        let awaits = |change: &Change| self.scope.receives() && change.result().is_some();
         Ok(Advance::Ended(match change {
-            Some(change) if !closed || awaits(change) => Commit::Committed,
-            None if !closed => Commit::Lost,
-            Some(_) | None => Commit::Closed,
+            Some(change) if closed => commit::closed(&self.scope, change),
+            Some(_) => Commit::Committed,
+            None if closed => Commit::Closed,
+            None => Commit::Lost,
         }))
     }
 
     /// The state of this run that writes change, beside the rest of it.
-    pub(super) fn run(&mut self) -> (&Scope<'e>, &Values, Run<'_>) {
+    pub(super) fn run(&mut self) -> (&Scope<'e>, &Values, RunState<'_>) {
         let Self { scope, values, doubt, met, summary, .. } = self;
-        (scope, values, Run { doubt, touched: &mut met.touched, changes: &mut summary.changes })
+        (scope, values, RunState { doubt, touched: &mut met.touched, changes: &mut summary.changes })
     }
 
     /// A footprint that was found settled.

@@ -106,7 +106,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
         match known(address) {
             // Only a run with the content can create it.
-            Look::Absent if item.content.is_supplied() && !situation.supplied.contains(address) => {
+            Look::Absent if item.content.is_supplied() && !situation.supplied.contains_key(address) => {
                 plan.waiting.push(address.clone());
             }
             Look::Absent => plan.writes.push(write(None)),

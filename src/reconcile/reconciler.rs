@@ -92,7 +92,7 @@ impl<'e> Reconciler<'e> {
         }
         match self.pass.advance(seen, Some(change)).await? {
             Advance::Ended(end) => Ok(end),
-            // What was announced for the refused state is withdrawn.
+            // The announcement for the refused state is withdrawn.
             Advance::Refused(failure) => self.settle_from(seen).await.and(Err(failure)),
         }
     }

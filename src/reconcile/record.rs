@@ -1,4 +1,4 @@
-//! What the footprint says before a plan is carried out, and after: its announcement, and its close.
+//! The footprint before a plan is carried out (its announcement), and after (its close).
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@ use super::footprint::{Entry, Footprint};
 use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
-use super::value::Values;
+use super::value::{Supply, Values};
 use crate::catalog::{Catalog, TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmValue, ItemAddress, Site, ViewName};
@@ -50,7 +50,7 @@ pub(super) struct Situation<'a> {
     /// The items that should exist.
     pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
     /// The large values with contents in this run.
-    pub(super) supplied: &'a BTreeSet<ItemAddress>,
+    pub(super) supplied: &'a BTreeMap<ItemAddress, Supply>,
     /// The blobs that the primary points to, regardless of its present views.
     pub(super) referred: &'a BTreeSet<Site>,
     /// Views that cannot derive their items from this state: their items stay as they are, and listed.
@@ -82,7 +82,7 @@ impl<'a> Situation<'a> {
             said: &seen.said,
             state,
             wanted: &wanted.items,
-            supplied: &values.supplied,
+            supplied: &values.supplies,
             referred: &wanted.referred,
             underived: &wanted.underived,
             disturbed: doubt.is_disturbed(seen),

@@ -11,7 +11,7 @@
 //! pointer was written, announced that first; so the run that writes it finds its footprint changed, looks, and uploads again
 //! before its job is done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -93,8 +93,6 @@ pub(super) struct Origin {
 pub(super) struct Values {
     /// Where their contents come from.
     pub(super) supplies: BTreeMap<ItemAddress, Supply>,
-    /// Which those are.
-    pub(super) supplied: BTreeSet<ItemAddress>,
     /// Held from the first announcement on by a pass that carries some from blob to blob.
     slot: Option<MemoryGrant>,
 }
@@ -206,7 +204,6 @@ impl Values {
 
     /// Says where the contents of values come from that the primary is to point to.
     pub(super) fn supply(&mut self, values: BTreeMap<ItemAddress, Supply>) {
-        self.supplied = values.keys().cloned().collect();
         self.supplies = values;
     }
 

@@ -190,7 +190,7 @@ impl Execute for Current {
             if planted(Bug::RecordNotCompared) {
                 return ended;
             }
-            // What an older catalog does not know may be no mistake of its sender.
+            // A name that is unknown to an older catalog may be no mistake of the sender.
             let standing = match &ended {
                 Err(failure) if failure.class == FailureClass::Permanent && !planted(Bug::PoisonedByAnOldCatalog) => {
                     self.lease.standing_now(ran.generation).await

@@ -68,7 +68,7 @@ impl CatalogLease {
         self.told.notify_waiters();
     }
 
-    /// Waits until what was found says so.
+    /// Waits for a finding of this kind.
     async fn until<T>(&self, mut says: impl FnMut(&Found) -> Option<T>) -> T {
         loop {
             let mut told = pin!(self.told.notified());

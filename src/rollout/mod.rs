@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   prepare ─▶ the record that the catalog is ─▶ Current: the engine in force ◀── grow: SIGHUP brings a larger catalog
-//!                                                  │  lease                  ◀── watch: looks at the record, adopts what fits
+//!                                                  │  lease                  ◀── watch: looks at the record, adopts one that fits
 //!                                                  ▼
 //!                                    receive_by: the worker runs while its catalog is the recorded one, drains otherwise
 //! ```

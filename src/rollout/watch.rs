@@ -17,16 +17,18 @@ const EVERY: Duration = Duration::from_secs(4);
 /// Delay before the next look where one is asked for and the store fails.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What a catalog is put into force with.
+type Callback<'a, A, R = ()> = Box<dyn Fn(A) -> R + Send + Sync + 'a>;
+
+/// The means to put a catalog into force.
 pub(crate) struct Means<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) settings: &'a Settings,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) chance: &'a dyn Chance,
     /// Makes the engine of a catalog.
-    pub(crate) engine: &'a (dyn Fn(Arc<Catalog>) -> Arc<Engine> + Sync),
-    /// Is told of each catalog that is put into force later than the first.
-    pub(crate) told: &'a (dyn Fn(Arc<Catalog>, &Arc<Engine>) + Sync),
+    pub(crate) engine: Callback<'a, Arc<Catalog>, Arc<Engine>>,
+    /// Is told of each engine that is put into force later than the first.
+    pub(crate) told: Callback<'a, Arc<Engine>>,
 }
 
 /// The context of the watch.
@@ -100,10 +102,9 @@ impl Watch<'_> {
                 *now = generation.max(*now);
             }
         }
-        let catalog = Arc::new(catalog);
-        let engine = (self.means.engine)(Arc::clone(&catalog));
+        let engine = (self.means.engine)(Arc::new(catalog));
         self.current.exchange(InForce { engine: Arc::clone(&engine), generation: record.generation }, sent);
-        (self.means.told)(catalog, &engine);
+        (self.means.told)(engine);
     }
 
     /// Tells the record which later generations were met.

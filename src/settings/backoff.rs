@@ -1,6 +1,6 @@
 //! Backoff: how long a loop waits before it tries again.
 //!
-//! [`Backoff`] is what the configuration says of jobs and of storage requests; [`WaitPolicy`] is for the loops of the program. Both are plain
+//! [`Backoff`] is the configured one, of jobs and of storage requests; [`WaitPolicy`] is for the loops of the program. Both are plain
 //! values, and chance comes in as a number: the exponential policy of the crate `backoff` reads the machine's clock and a global random
 //! generator. That crate's drivers take a [`WaitSequence`].
 
@@ -35,7 +35,7 @@ pub struct WaitPolicy {
     pub factor: u32,
     /// The longest, before jitter.
     pub max: Duration,
-    /// Largest share by which a wait is shortened or lengthened, so that what began together does not go on together.
+    /// Largest share by which a wait is shortened or lengthened, so that loops begun together do not go on together.
     pub jitter: f64,
 }
 

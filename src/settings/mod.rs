@@ -259,6 +259,11 @@ impl QueueSettings {
         self.allow.as_ref().is_none_or(|allow| allow.contains(op))
     }
 
+    /// The queue for the syncs that its jobs ask for: its own, or the recheck queue where it does not carry them.
+    pub fn for_syncs<'q>(&self, own: &'q QueueName, recheck: &'q QueueName) -> &'q QueueName {
+        if self.carries("sync") { own } else { recheck }
+    }
+
     /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.
     pub fn polled(&self) -> f64 {
         f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECKS)

@@ -38,7 +38,7 @@ pub(crate) fn without_note(text: &str) -> String {
     )
 }
 
-/// A body as it is compared with others: without what deliveries write into it, and in one spelling; as it was kept where it is large.
+/// A body as it is compared with others: without the fields of deliveries, and in one spelling; as it was kept where it is large.
 pub(crate) fn compared(kept: &str) -> String {
     let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
     match serde_json::from_str(&text) {

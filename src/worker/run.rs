@@ -292,16 +292,18 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
         let further = match carries {
             Carries::Jobs => &name,
             Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
-        };
+        }
+        .clone();
         Arc::new(Source {
             board: Arc::new(QueueBoard::new(name.clone(), carries, slots.clone())),
-            further: further.clone(),
             configured: queue.name.clone(),
             queue: name,
             carries,
             account: queue.account.clone(),
             poison: poison.clone(),
             recheck: recheck.clone(),
+            syncs: queue.for_syncs(&further, &recheck).clone(),
+            further,
             allow: queue.allow.clone(),
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::count;
-use super::examine::SYNC;
 use super::slots::Slots;
 use super::status::QueueBoard;
 use crate::model::job::{JobDigest, Stamp};
@@ -35,6 +34,8 @@ pub(crate) struct Source {
     pub(crate) poison: QueueName,
     /// Where its rechecks go, likewise.
     pub(crate) recheck: QueueName,
+    /// Where the syncs go that its jobs ask for.
+    pub(crate) syncs: QueueName,
     /// Where further jobs go that its messages ask for: the queue itself, and from a recheck queue the jobs' queue or its first shard.
     pub(crate) further: QueueName,
     pub(crate) allow: Option<BTreeSet<String>>,
@@ -57,13 +58,12 @@ impl Source {
 
     /// The delivery of a message from here, as the engine gets it.
     pub(crate) fn delivery(&self, message: &Message, job: Option<JobDigest>) -> Delivery {
-        let carries_syncs = self.allow.as_ref().is_none_or(|allow| allow.contains(SYNC));
         Delivery {
             stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job },
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
             queue: self.further.clone(),
-            sync_queue: if carries_syncs { self.further.clone() } else { self.recheck.clone() },
+            sync_queue: self.syncs.clone(),
             recheck_queue: self.recheck.clone(),
         }
     }

@@ -32,7 +32,7 @@ struct Operation {
     answer: Schema,
 }
 
-/// The schema of what is sent or received.
+/// The schema of a body.
 type Schema = fn(&mut SchemaGenerator) -> Value;
 
 fn one<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {

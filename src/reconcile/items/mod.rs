@@ -94,7 +94,7 @@ trait WholeItem: Send + Sync {
 /// The driver of the place of an item.
 fn store_of(address: &ItemAddress) -> Box<dyn ItemStore + '_> {
     match &address.site {
-        site if address.part.is_some() => Box::new(part::Shared { account: &address.account, site }),
+        site if address.part.is_some() => Box::new(part::PartStore { account: &address.account, site }),
         Site::Row { table, key } => Box::new(row::RowStore { account: &address.account, table, key }),
         Site::Blob { container, name } => Box::new(blob::ValueBlob { account: &address.account, container, name }),
         Site::File { dir, name } => Box::new(file::ValueFile { place: FilePlace { dir: dir.clone(), name: name.clone() } }),

@@ -16,7 +16,7 @@ use crate::reconcile::shared::{Answer, Document};
 use crate::reconcile::steps::Write;
 use crate::shared::{self, Change};
 
-pub(super) struct Shared<'a> {
+pub(super) struct PartStore<'a> {
     pub(super) account: &'a AccountName,
     pub(super) site: &'a Site,
 }
@@ -42,7 +42,7 @@ pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'
 }
 
 #[async_trait]
-impl ItemStore for Shared<'_> {
+impl ItemStore for PartStore<'_> {
     async fn look(&self, from: &LookContext<'_, '_>, addresses: &[&ItemAddress]) -> Result<Looked, Failure> {
         let sight = document(from.scope, self.account, self.site)?.look(addresses).await?;
         let mut looked = Looked::default();

@@ -11,7 +11,6 @@ use super::timeline::Told;
 use crate::catalog::Catalog;
 use crate::migrations::MigrationError;
 use crate::model::CatalogOwner;
-use crate::reconcile::Engine;
 use crate::rollout::{self, Current, Means, Watch, receive_by};
 use crate::settings::{HttpSettings, LogSettings, MigrateSettings, OpenReads, Settings, TraceSettings};
 use crate::simulation::crew::{Crew, DRAIN_GRACE, Gear};
@@ -74,12 +73,12 @@ impl Crew {
         };
         self.stage
             .tell(|| format!("{} works by release {}, generation {}", stage::name(gear.caller), term.release, prepared.record.generation));
-        let told = |_, _: &Arc<Engine>| {
+        let told = |_| {
             self.stage.see(Scene::TakenUp);
             self.stage.tell(|| format!("{} has taken up another catalog", stage::name(gear.caller)));
         };
         let (stores, clock, chance) = (&gear.stores, &gear.clock, gear.chance.as_ref());
-        let means = Means { stores, settings: &settings, clock, chance, engine: &engine, told: &told };
+        let means = Means { stores, settings: &settings, clock, chance, engine: Box::new(engine), told: Box::new(told) };
         let watch = Watch { means, migrator: &migrator, current: &current, changing: tokio::sync::Mutex::default() };
         let tells = |recorded: Option<u32>| {
             self.stage.see(if recorded.is_some() { Scene::Outdated } else { Scene::GoesOn });

@@ -1,4 +1,4 @@
-//! The fourth world: what an operator does to a running fleet. Its entities are the company's or the patterns'; its catalog changes.
+//! The fourth world: an operator, and a running fleet. Its entities are the company's or the patterns'; its catalog changes.
 //!
 //! ```text
 //!   operator   migrate up 1 ─▶ backfills ············ migrate up --retire 2 ─▶ backfills

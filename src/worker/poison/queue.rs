@@ -241,7 +241,7 @@ impl PoisonQueue {
         self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
     }
 
-    /// What the recheck queue does not carry goes there for no forged message.
+    /// Why a message cannot be one of the recheck queue: a forged one may name it.
     fn misplaced(&self, queue: &QueueName, body: &str) -> Option<String> {
         if *queue != self.recheck {
             return None;
