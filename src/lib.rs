@@ -8,23 +8,16 @@
 
 pub mod adapters;
 pub mod app;
-pub mod catalog;
 pub mod cli;
-pub mod client;
 mod combine;
-pub mod config;
 pub mod migrations;
-pub mod model;
 pub mod ops;
-pub mod patterns;
-mod planted;
-pub mod ports;
 pub mod reconcile;
 pub mod retention;
-mod rollout;
-pub mod settings;
-pub mod shared;
-pub mod simulation;
+pub mod rollout;
 pub mod telemetry;
-pub mod wide;
 pub mod worker;
+
+pub use evenkeel_client as client;
+pub use evenkeel_config as config;
+pub use evenkeel_model::{catalog, model, patterns, planted, ports, settings, shared, wide};

@@ -1,10 +1,8 @@
 //! The contract of the storage ports on Azurite, through the Azure adapter.
 
-#[macro_use]
-mod conformance;
 mod support;
 
-use conformance::World;
+use evenkeel_conformance::World;
 use support::azurite;
 
 /// A connection of its own to the shared emulator, whose clock is this machine's: its time passes by waiting.
@@ -12,4 +10,4 @@ fn world() -> World {
     World::new(azurite::shared().connect(), |time| Box::pin(tokio::time::sleep(time)), ())
 }
 
-contract_suite!(crate::world());
+evenkeel_conformance::contract_suite!(crate::world());

@@ -17,11 +17,9 @@ use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 
-#[macro_use]
-mod conformance;
 mod support;
 
-use conformance::World;
+use evenkeel_conformance::World;
 use support::azurite;
 use support::gusty::Gusty;
 
@@ -79,13 +77,13 @@ fn azurite_world() -> World {
 }
 
 mod azurite_worn {
-    contract_suite!(crate::azurite_world());
+    evenkeel_conformance::contract_suite!(crate::azurite_world());
 }
 
 mod embedded {
-    contract_suite!(crate::embedded_world());
+    evenkeel_conformance::contract_suite!(crate::embedded_world());
 }
 
 mod gusty {
-    contract_suite!(crate::gusty_world());
+    evenkeel_conformance::contract_suite!(crate::gusty_world());
 }

@@ -10,10 +10,7 @@ use evenkeel::model::AccountName;
 use evenkeel::ports::{Chance, Clock};
 use jiff::Timestamp;
 
-#[macro_use]
-mod conformance;
-
-use conformance::World;
+use evenkeel_conformance::World;
 
 /// A clock that a test moves. It does not move by itself, which a store must cope with.
 struct StillClock {
@@ -64,9 +61,9 @@ fn short_options() -> Options {
 }
 
 mod plain {
-    contract_suite!(crate::world(&crate::Options::default()));
+    evenkeel_conformance::contract_suite!(crate::world(&crate::Options::default()));
 }
 
 mod short_pages {
-    contract_suite!(crate::world(&crate::short_options()));
+    evenkeel_conformance::contract_suite!(crate::world(&crate::short_options()));
 }

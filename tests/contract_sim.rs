@@ -9,10 +9,8 @@ use std::time::Duration;
 use evenkeel::adapters::sim::{Fair, SimWorld};
 use evenkeel::model::AccountName;
 use evenkeel::ports::Clock;
+use evenkeel_conformance::World;
 use jiff::Timestamp;
-
-#[macro_use]
-mod conformance;
 
 /// A clock that only moves when told to.
 #[derive(Default)]
@@ -28,14 +26,14 @@ impl Clock for Hands {
     }
 }
 
-fn world() -> conformance::World {
+fn world() -> World {
     let clock = Arc::new(Hands::default());
     let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
     let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
         clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
         Box::pin(async {})
     };
-    conformance::World::new(world.account(), pass, ())
+    World::new(world.account(), pass, ())
 }
 
-contract_suite!(crate::world());
+evenkeel_conformance::contract_suite!(crate::world());

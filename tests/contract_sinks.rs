@@ -15,11 +15,9 @@ use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::future::join_all;
 use serde_json::json;
 
-#[path = "conformance/sinks.rs"]
-mod sinks;
 mod support;
 
-use sinks::{FIELDS, Shelf};
+use evenkeel_conformance::sinks::{FIELDS, Shelf};
 use support::gusty::Gusty;
 use support::search::{SearchStub, Trouble};
 
@@ -48,50 +46,37 @@ fn dressed(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
 }
 
 fn simulated() -> Shelf {
-    Shelf { sink: world(Fair).sink(), _keep: Box::new(()) }
+    Shelf { sink: world(Fair).sink(), keep: Box::new(()) }
 }
 
 fn gusty() -> Shelf {
-    Shelf { sink: dressed(world(Gusty).sink()), _keep: Box::new(()) }
+    Shelf { sink: dressed(world(Gusty).sink()), keep: Box::new(()) }
 }
 
 fn searched() -> Shelf {
     let stub = stub();
-    Shelf { sink: search::connect(stub.service(&name())).unwrap(), _keep: Box::new(stub) }
+    Shelf { sink: search::connect(stub.service(&name())).unwrap(), keep: Box::new(stub) }
 }
 
 fn searched_worn() -> Shelf {
     let stub = stub();
-    Shelf { sink: dressed(search::connect(stub.service(&name())).unwrap()), _keep: Box::new(stub) }
+    Shelf { sink: dressed(search::connect(stub.service(&name())).unwrap()), keep: Box::new(stub) }
 }
 
-macro_rules! suite {
-    ($($rule:ident)+) => {
-        suite! { @ sim, crate::simulated(), $($rule)+ }
-        suite! { @ sim_worn, crate::gusty(), $($rule)+ }
-        suite! { @ service, crate::searched(), $($rule)+ }
-        suite! { @ service_worn, crate::searched_worn(), $($rule)+ }
-    };
-    (@ $store:ident, $shelf:expr, $($rule:ident)+) => {
-        mod $store {
-            $(#[tokio::test]
-            async fn $rule() {
-                crate::sinks::$rule(&$shelf).await;
-            })+
-        }
-    };
+mod sim {
+    evenkeel_conformance::sinks_suite!(crate::simulated());
 }
 
-suite! {
-    a_document_is_read_as_it_was_written
-    a_document_that_is_there_is_replaced_with_every_field
-    the_same_write_again_changes_nothing
-    a_write_that_was_answered_counts_before_the_next
-    many_documents_are_written_at_once
-    a_document_that_fails_takes_nothing_from_the_others
-    writes_side_by_side_each_get_their_own_answer
-    a_collection_says_which_fields_it_has
-    an_absent_collection_is_told_from_an_absent_document
+mod sim_decorated {
+    evenkeel_conformance::sinks_suite!(crate::gusty());
+}
+
+mod service {
+    evenkeel_conformance::sinks_suite!(crate::searched());
+}
+
+mod service_decorated {
+    evenkeel_conformance::sinks_suite!(crate::searched_worn());
 }
 
 fn write(key: &str, name: &str) -> DocumentWrite {

@@ -50,8 +50,8 @@ def unit_file(path):
 
 
 def compiled_in():
-    """Folders and files beside src/ that the program's code includes."""
-    for source in sorted((ROOT / "src").rglob("*.rs")):
+    """Folders and files beside the sources that the program's code includes."""
+    for source in sorted([*(ROOT / "src").rglob("*.rs"), *(ROOT / "crates").glob("*/src/**/*.rs")]):
         text = source.read_text()
         for path in re.findall(r'include_(?:str|bytes|dir)!\(\s*"([^"]+)"', text):
             yield (source.parent / path).resolve().relative_to(ROOT).parts[0]
@@ -67,7 +67,7 @@ def shards(queue):
 
 
 def facts():
-    version = read_toml(ROOT / "Cargo.toml")["package"]["version"]
+    version = read_toml(ROOT / "Cargo.toml")["workspace"]["package"]["version"]
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
     compose = read_yaml("docker/compose.yaml")
     compose_config = read_toml(DEPLOY / "docker" / "config" / "default.toml")
@@ -94,7 +94,7 @@ def facts():
     for name in ("worker", "migrate"):
         image = read_yaml(f"kubernetes/{name}/kustomization.yaml")["images"][0]
         yield f"kubernetes/{name} has Cargo.toml's version", image["newTag"] == version
-    rust = read_toml(ROOT / "Cargo.toml")["package"]["rust-version"]
+    rust = read_toml(ROOT / "Cargo.toml")["workspace"]["package"]["rust-version"]
     yield "the image is built with the declared Rust", f"RUST_IMAGE=rust:{rust}." in dockerfile
     images = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE) + [compose["services"]["azurite"]["image"]]
     yield "every base image is pinned to a version", all(re.search(r":\d+\.\d+", image) for image in images)
@@ -103,8 +103,10 @@ def facts():
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     yield "what is compiled in is copied into the build", set(compiled_in()) <= copied
     yield "what is copied is there, and .dockerignore lets it through", all(
-        (ROOT / name).exists() and name in allowed for name in copied
+        (ROOT / name).exists() and any(f"{name}/".startswith(f"{folder}/") for folder in allowed) for name in copied
     )
+    manifests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "crates").glob("*/Cargo.toml")}
+    yield "the manifest of every crate is copied ahead of the sources", manifests <= copied
 
     for place, settings in (("docker", compose_config), ("kubernetes", config)):
         yield f"{place}: reachable in its container, by token", (

@@ -3,22 +3,15 @@
 //! Adapters depend on [`ports`](crate::ports), [`model`](crate::model), `settings` and `telemetry` alone; nothing
 //! depends on them but `app`, the place that puts the program together.
 
-pub mod azure;
-mod check;
 pub mod circuit;
 pub mod embedded;
-pub mod files;
 pub mod gather;
 pub mod group;
 pub mod heat;
-mod http;
-pub mod layer;
 pub mod observe;
 pub mod pace;
-pub mod retry;
-#[cfg(test)]
-pub(crate) mod scripted;
-pub mod search;
+#[cfg(any(test, feature = "simulation"))]
 pub mod sim;
-pub mod system;
 pub mod wear;
+
+pub use evenkeel_azure::{self as azure, files, layer, retry, search, system};

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use metrics::counter;
 
 use super::circuit::Circuit;
 use super::gather::Gathered;
@@ -21,10 +22,11 @@ use super::group::Grouped;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
 use super::pace::Pace;
-use super::retry::Retry;
+use super::retry::{Retried, Retry};
 use crate::model::AccountName;
 use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
 use crate::settings::RetryPolicy;
+use crate::telemetry::names;
 
 /// An account in its decorator stack, with handles on the layers.
 #[derive(Clone)]
@@ -40,6 +42,8 @@ pub struct Worn {
     /// How requests are tried again; may be changed.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
+
+const COUNTED: Retried = |op, class| counter!(names::RETRIES_TOTAL, names::OP => op.label(), names::CLASS => class.name()).increment(1);
 
 /// Whether requests to one partition are sent together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +75,9 @@ pub fn wear(
         Grouping::Apart => paced.tables,
     };
     let account = Account {
-        tables: Arc::new(Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone())),
-        queues: Arc::new(Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone())),
-        blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone())),
+        tables: Arc::new(Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
+        queues: Arc::new(Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
+        blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
         clocks: paced.clocks,
     };
     Worn { account, circuit, counts, pace, retry }
@@ -112,7 +116,7 @@ pub fn wear_sink(
     let pace = Arc::new(Pace::new(name, clock.clone(), chance.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced));
-    let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()));
+    let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED));
     WornSink { sink, circuit, counts, pace, retry }
 }
 

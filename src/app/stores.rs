@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, ConnectError, EndpointOverrides, SettingsError};
+use crate::adapters::azure::{self, AzureAccount, ConnectError, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
@@ -17,7 +17,7 @@ use crate::cli::{AbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints, RetryPolicy, Settings, SinkSettings};
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, RetryPolicy, Settings, SinkSettings};
 use crate::telemetry::announce_account;
 
 /// The service of a sink.
@@ -142,7 +142,7 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, S
             Ok((store, format!("the embedded store {}", shown.display())))
         }
         AccountKind::Azure(auth) => {
-            let azure = azure_account(name(), auth).map_err(|source| StoreOpenError::Settings { account: name(), source })?;
+            let azure = AzureAccount::of(name(), auth).map_err(|source| StoreOpenError::Settings { account: name(), source })?;
             let place = format!("the storage account {} at {}", azure.name, azure.endpoints.table.host_str().unwrap_or_default());
             Ok((azure::connect(azure).map_err(|source| StoreOpenError::Connect { account: name(), source })?, place))
         }
@@ -174,18 +174,5 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
 
 /// Whether an account can be opened, as far as can be said without asking the service.
 pub(super) fn check(name: &AccountName, auth: &AzureAuth) -> Result<(), String> {
-    azure_account(name.clone(), auth).map(drop).map_err(|error| error.to_string())
-}
-
-fn azure_account(name: AccountName, auth: &AzureAuth) -> Result<AzureAccount, SettingsError> {
-    match auth {
-        AzureAuth::ConnectionString(text) => AzureAccount::from_connection_string(name, text),
-        AzureAuth::Key { account, key, endpoints } => AzureAccount::with_key(name, account, key, &overrides(endpoints)),
-        AzureAuth::Sas { account, token, endpoints } => AzureAccount::with_sas(name, account, token, &overrides(endpoints)),
-    }
-}
-
-fn overrides(endpoints: &Endpoints) -> EndpointOverrides {
-    let Endpoints { table, queue, blob } = endpoints.clone();
-    EndpointOverrides { table, queue, blob, suffix: None }
+    AzureAccount::of(name.clone(), auth).map(drop).map_err(|error| error.to_string())
 }

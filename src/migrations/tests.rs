@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 
 use super::{Change, Consent, Migrator, ViewAction};
 use crate::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
-use crate::catalog::follow::tests as follow;
-use crate::catalog::{Catalog, OnConflict, SecondaryIndex, Source, TableRef, View, ViewKind};
+use crate::catalog::{Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
+use crate::model::dated::DatedTables;
 use crate::model::template::Template;
 use crate::model::{AccountName, QueueName, TableName, ViewName};
 use crate::ports::{Clock, ErrorClass, Stores};
@@ -270,7 +270,7 @@ async fn what_is_still_being_deleted_is_waited_for() {
 }
 
 fn by_date(target: &str) -> Arc<Catalog> {
-    Arc::new(follow::catalog(&["Logins%Y%m%d"], &[("byuser", "Logins%Y%m%d", target)]))
+    Arc::new(dated_catalog(&["Logins%Y%m%d"], &[("byuser", "Logins%Y%m%d", target)]))
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,24 +306,52 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
             "record view byuser of Logins%Y%m%d as changed, generation 2",
         ]
     );
-    let gone = Arc::new(follow::catalog(&["Logins%Y%m%d"], &[]));
+    let gone = Arc::new(dated_catalog(&["Logins%Y%m%d"], &[]));
     assert_eq!(told(&up(&migrator(&world, &gone)).await), ["retire view byuser of Logins%Y%m%d, last generation 2"]);
     let record = migrator(&world, &gone).catalog_record().await.unwrap();
     let mut catalog = Catalog::clone(&gone);
     catalog.generations = record.generations(&catalog);
     let retention = catalog.retentions.values().next().unwrap();
     let followers = catalog.followers(retention);
-    assert_eq!(followers.former, ["ByUser%Y%m%d", "OfUser%Y%m%d"].map(follow::dated).into(), "both go with their tables");
-    assert_eq!(followers.footprints, Some(follow::dated("EvenkeelFootprintsLogins%Y%m%d")), "until nothing is derived any more");
+    assert_eq!(followers.former, ["ByUser%Y%m%d", "OfUser%Y%m%d"].map(dated).into(), "both go with their tables");
+    assert_eq!(followers.footprints, Some(dated("EvenkeelFootprintsLogins%Y%m%d")), "until nothing is derived any more");
 }
 
 #[tokio::test(start_paused = true)]
 async fn tables_by_date_keep_their_spelling_and_a_view_its_source() {
     let world = world(Arc::new(Fair));
     up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
-    let respelled = Arc::new(follow::catalog(&["LOGINS%Y%m%d"], &[("byuser", "LOGINS%Y%m%d", "ByUser%Y%m%d")]));
+    let respelled = Arc::new(dated_catalog(&["LOGINS%Y%m%d"], &[("byuser", "LOGINS%Y%m%d", "ByUser%Y%m%d")]));
     let error = migrator(&world, &respelled).status().await.unwrap_err();
     assert!(error.to_string().contains("the table Logins%Y%m%d is now spelled LOGINS%Y%m%d"), "{error}");
     let error = migrator(&world, &catalog(&[("byuser", "{Email}")])).status().await.unwrap_err();
     assert!(error.to_string().contains("had the source Logins%Y%m%d and now has Employees"), "{error}");
+}
+
+fn dated(pattern: &str) -> DatedRef {
+    DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+}
+
+/// Retentions of these tables, each with its views: name, source and target.
+fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
+    let mut catalog = Catalog::default();
+    for tables in retentions {
+        let DatedRef { account, tables } = dated(tables);
+        let name = ViewName::new(tables.prefix().to_ascii_lowercase()).unwrap();
+        let retention = Retention { name: name.clone(), account, tables, keep: Duration::from_hours(24), ahead: 1, archive_to: None };
+        catalog.retentions.insert(name, Arc::new(retention));
+    }
+    for (name, source, target) in views {
+        let template = |text| Template::parse(text).unwrap();
+        let kind = ViewKind::SecondaryIndex(SecondaryIndex {
+            target: dated(target),
+            partition_key: template("{User}"),
+            row_key: template("{PartitionKey}_{RowKey}"),
+            select: None,
+        });
+        let name = ViewName::new(*name).unwrap();
+        let view = View { name: name.clone(), source: dated(source), when: None, kind, on_conflict: OnConflict::Reject };
+        catalog.dated_views.insert(name, Arc::new(view));
+    }
+    catalog
 }

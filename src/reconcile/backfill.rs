@@ -168,7 +168,7 @@ mod tests {
     use crate::model::{AccountName, Entity};
     use crate::ports::{Chance as _, Clock, Stores, TableOperation};
     use crate::reconcile::EngineParts;
-    use crate::simulation::company::{Shape, TABLES, catalog, queue, table};
+    use evenkeel_simulation::company::{Shape, TABLES, catalog, queue, table};
 
     /// Each request takes its time.
     struct Far(SeededChance);

@@ -13,7 +13,7 @@ use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
 use super::second_look;
-use crate::model::job::{Primary, each_operation};
+use crate::model::job::Primary;
 use crate::model::{ItemAddress, Job};
 
 /// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
@@ -76,7 +76,7 @@ impl Engine {
     }
 
     async fn run_job(&self, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {
-        each_operation!(job, job => Box::pin(job.run(self, delivery)).await)
+        evenkeel_model::each_operation!(job, job => Box::pin(job.run(self, delivery)).await)
     }
 
     /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier

@@ -23,13 +23,13 @@ use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
-pub(crate) struct InForce {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) generation: u32,
+pub struct InForce {
+    pub engine: Arc<Engine>,
+    pub generation: u32,
 }
 
 /// The engine in force.
-pub(crate) struct Current {
+pub struct Current {
     in_force: ArcSwap<InForce>,
     lease: CatalogLease,
     /// Generations that items were found to be of and that are later than the catalog's.
@@ -50,12 +50,7 @@ struct TooNew;
 
 impl Current {
     /// The engine that a worker begins with: that of its catalog, at the generations of the record.
-    pub(crate) fn begin(
-        prepared: &Prepared,
-        catalog: &Catalog,
-        engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    pub fn begin(prepared: &Prepared, catalog: &Catalog, engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>, clock: &Arc<dyn Clock>) -> Self {
         let Prepared { record, sent } = prepared;
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
@@ -64,40 +59,40 @@ impl Current {
     }
 
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
-    pub(crate) fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = CatalogLease::new(in_force.generation, first, sent, clock);
         Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
     }
 
     /// The engine in force now, and its generation.
-    pub(crate) fn in_force(&self) -> InForce {
+    pub fn in_force(&self) -> InForce {
         InForce::clone(&self.in_force.load())
     }
 
     /// The engine in force now.
-    pub(crate) fn engine(&self) -> Arc<Engine> {
+    pub fn engine(&self) -> Arc<Engine> {
         self.in_force().engine
     }
 
     /// The lease of its catalog.
-    pub(crate) const fn lease(&self) -> &CatalogLease {
+    pub const fn lease(&self) -> &CatalogLease {
         &self.lease
     }
 
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
-    pub(crate) fn exchange(&self, next: InForce, sent: Duration) {
+    pub fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
         self.in_force.store(Arc::new(next));
         self.lease.confirm(generation, sent);
     }
 
     /// Takes the generations that were met and not told yet.
-    pub(crate) fn take_met(&self) -> BTreeMap<ViewName, u32> {
+    pub fn take_met(&self) -> BTreeMap<ViewName, u32> {
         std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The primary that a job is about.
-    pub(crate) fn primary_of(&self, job: &Job) -> Option<Primary> {
+    pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         self.engine().primary_of(job)
     }
 

@@ -10,7 +10,7 @@ use crate::migrations::Migrator;
 use crate::telemetry::announce_view;
 
 /// Takes over a catalog that grew. Whether it is in force now.
-pub(crate) async fn grow(watch: &Watch<'_>, catalog: &Catalog) -> bool {
+pub async fn grow(watch: &Watch<'_>, catalog: &Catalog) -> bool {
     let old = watch.current.engine();
     // Nothing runs by a catalog that is not the recorded one: any that fits the record may take its place.
     let drained = watch.current.lease().newer().is_some();

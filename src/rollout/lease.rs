@@ -20,7 +20,7 @@ use crate::ports::Clock;
 
 /// How the catalog that a run was done by stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// It is the recorded one.
     Holds,
     /// Another one is in force in this worker by now.
@@ -42,7 +42,7 @@ struct Found {
     newer: Option<u32>,
 }
 
-pub(crate) struct CatalogLease {
+pub struct CatalogLease {
     found: Mutex<Found>,
     /// Wakes those who wait, in the order in which they began to.
     told: Notify,
@@ -54,7 +54,7 @@ pub(crate) struct CatalogLease {
 
 impl CatalogLease {
     /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
-    pub(crate) fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let found = Found { generation, since: sent, confirmed: sent, newer: None };
         Self { found: Mutex::new(found), told: Notify::new(), wanted: Notify::new(), clock, first: first.then_some(generation) }
     }
@@ -82,7 +82,7 @@ impl CatalogLease {
     }
 
     /// A look begun at `sent` found this generation recorded, or one that the catalog in force fits as well.
-    pub(crate) fn confirm(&self, generation: u32, sent: Duration) {
+    pub fn confirm(&self, generation: u32, sent: Duration) {
         self.tell(|found| {
             let since = if found.generation == generation && found.newer.is_none() { found.since } else { sent };
             *found = Found { generation, since, confirmed: sent.max(since), newer: None };
@@ -90,42 +90,42 @@ impl CatalogLease {
     }
 
     /// A look found a catalog recorded that is not the one in force.
-    pub(crate) fn revoke(&self, recorded: u32) {
+    pub fn revoke(&self, recorded: u32) {
         self.tell(|found| found.newer = Some(recorded));
     }
 
     /// The recorded generation, where the catalog in force does not fit it.
-    pub(crate) fn newer(&self) -> Option<u32> {
+    pub fn newer(&self) -> Option<u32> {
         self.found().newer
     }
 
     /// Waits until the catalog in force is not the recorded one; the recorded generation.
-    pub(crate) async fn revoked(&self) -> u32 {
+    pub async fn revoked(&self) -> u32 {
         self.until(|found| found.newer).await
     }
 
     /// Waits until the catalog in force is the recorded one again.
-    pub(crate) async fn restored(&self) {
+    pub async fn restored(&self) {
         self.until(|found| found.newer.is_none().then_some(())).await;
     }
 
     /// Asks for a look.
-    pub(crate) fn ask(&self) {
+    pub fn ask(&self) {
         self.wanted.notify_one();
     }
 
     /// Waits until a look is asked for.
-    pub(crate) async fn asked(&self) {
+    pub async fn asked(&self) {
         self.wanted.notified().await;
     }
 
     /// How a run by this generation stands, as soon as that is known.
-    pub(crate) async fn standing(&self, generation: u32) -> Standing {
+    pub async fn standing(&self, generation: u32) -> Standing {
         self.judged(generation, |found| self.clock.monotonic().saturating_sub(found.confirmed) <= TRUST).await
     }
 
     /// As [`standing`](Self::standing), by a look that begins from now on.
-    pub(crate) async fn standing_now(&self, generation: u32) -> Standing {
+    pub async fn standing_now(&self, generation: u32) -> Standing {
         let now = self.clock.monotonic();
         self.judged(generation, |found| found.confirmed >= now).await
     }
@@ -148,7 +148,7 @@ impl CatalogLease {
     }
 
     /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
-    pub(crate) fn older_ones_for(&self) -> Option<Duration> {
+    pub fn older_ones_for(&self) -> Option<Duration> {
         let Found { generation, since, .. } = *self.found();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());
         (self.first != Some(generation) && !left.is_zero()).then_some(left)

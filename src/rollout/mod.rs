@@ -14,8 +14,8 @@ mod prepare;
 mod serve;
 mod watch;
 
-pub(crate) use current::Current;
-pub(crate) use growth::grow;
-pub(crate) use prepare::{Prepared, persistently, prepare};
-pub(crate) use serve::receive_by;
-pub(crate) use watch::{Means, Watch};
+pub use current::Current;
+pub use growth::grow;
+pub use prepare::{Prepared, persistently, prepare};
+pub use serve::receive_by;
+pub use watch::{Means, Watch};

@@ -12,7 +12,7 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 
 /// Why a worker may not run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PrepareError {
+pub enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
     #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
     Pending(Vec<Change>),
@@ -27,15 +27,16 @@ fn listed(changes: &[Change]) -> String {
 
 /// The record that the worker's catalog is.
 #[derive(Debug)]
-pub(crate) struct Prepared {
-    pub(crate) record: CatalogRecord,
+pub struct Prepared {
+    /// The record of it.
+    pub record: CatalogRecord,
     /// When reading it was begun (monotonic).
-    pub(crate) sent: Duration,
+    pub sent: Duration,
 }
 
 /// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
 /// now agrees with.
-pub(crate) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
+pub async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
     let consent = if planted(Bug::WorkersRetire) { Consent::Replacement } else { Consent::Additions };
     let pending = migrator.pending(consent).await?;
     if !pending.is_empty() && !settings.auto {
@@ -55,7 +56,7 @@ pub(crate) async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clo
 
 /// As [`prepare`], but waits for stores that do not answer, or still refuse the credentials, as long as it takes. `waiting` is
 /// told for which store.
-pub(crate) async fn persistently(
+pub async fn persistently(
     migrator: &Migrator,
     settings: &MigrateSettings,
     (clock, chance): (&dyn Clock, &dyn Chance),

@@ -9,11 +9,11 @@ use crate::migrations::MigrationError;
 use crate::worker::{Mode, RunReport, Worker};
 
 /// Is told how the worker's catalog stands: with the recorded generation where it is another one, with nothing where it fits again.
-pub(crate) type Tells<'a> = &'a (dyn Fn(Option<u32>) + Sync);
+type Tells<'a> = &'a (dyn Fn(Option<u32>) + Sync);
 
 /// Runs the worker as long as its catalog is the recorded one. Where it is not, the worker drains, waits for a record that fits,
 /// and goes on then, or ends after `patience`.
-pub(crate) async fn receive_by(
+pub async fn receive_by(
     current: &Current,
     worker: &Worker,
     (mode, patience): (Mode, Duration),

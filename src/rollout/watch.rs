@@ -20,29 +20,36 @@ const AGAIN: Duration = Duration::from_secs(1);
 type Callback<'a, A, R = ()> = Box<dyn Fn(A) -> R + Send + Sync + 'a>;
 
 /// The means to put a catalog into force.
-pub(crate) struct Means<'a> {
-    pub(crate) stores: &'a Stores,
-    pub(crate) settings: &'a Settings,
-    pub(crate) clock: &'a Arc<dyn Clock>,
-    pub(crate) chance: &'a dyn Chance,
+pub struct Means<'a> {
+    /// Every account.
+    pub stores: &'a Stores,
+    /// The settings.
+    pub settings: &'a Settings,
+    /// The clock.
+    pub clock: &'a Arc<dyn Clock>,
+    /// Random numbers, which spread the looks of several workers.
+    pub chance: &'a dyn Chance,
     /// Makes the engine of a catalog.
-    pub(crate) engine: Callback<'a, Arc<Catalog>, Arc<Engine>>,
+    pub engine: Callback<'a, Arc<Catalog>, Arc<Engine>>,
     /// Is told of each engine that is put into force later than the first.
-    pub(crate) told: Callback<'a, Arc<Engine>>,
+    pub told: Callback<'a, Arc<Engine>>,
 }
 
 /// The context of the watch.
-pub(crate) struct Watch<'a> {
-    pub(crate) means: Means<'a>,
-    pub(crate) migrator: &'a Migrator,
-    pub(crate) current: &'a Current,
+pub struct Watch<'a> {
+    /// The means to put a catalog into force.
+    pub means: Means<'a>,
+    /// Reads and writes the record.
+    pub migrator: &'a Migrator,
+    /// The engine in force.
+    pub current: &'a Current,
     /// Held during every change of the catalog in force, so that its migration is not taken for another worker's.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub changing: tokio::sync::Mutex<()>,
 }
 
 impl Watch<'_> {
     /// Looks periodically, and on request; never returns.
-    pub(crate) async fn keep(&self) -> std::convert::Infallible {
+    pub async fn keep(&self) -> std::convert::Infallible {
         let lease = self.current.lease();
         let mut pause = EVERY;
         loop {
@@ -63,7 +70,7 @@ impl Watch<'_> {
     }
 
     /// Looks at the record once.
-    pub(crate) async fn look(&self) -> Result<(), MigrationError> {
+    pub async fn look(&self) -> Result<(), MigrationError> {
         let _alone = self.changing.lock().await;
         let sent = self.means.clock.monotonic();
         let InForce { generation: own, engine } = self.current.in_force();
@@ -93,7 +100,7 @@ impl Watch<'_> {
     }
 
     /// Puts a catalog into force that a record fits, read since `sent`.
-    pub(crate) fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
+    pub fn adopt(&self, mut catalog: Catalog, record: &CatalogRecord, sent: Duration) {
         let recorded = record.generations(&catalog);
         let before = std::mem::replace(&mut catalog.generations, recorded);
         // A record that was restored from a copy has lost count: this worker's own generations are not another's.

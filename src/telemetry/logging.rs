@@ -8,9 +8,9 @@
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::levels::{LevelsError, levels};
 use super::traces::Traces;
 use super::upright::Upright;
+use crate::config::{LevelsError, levels};
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, FilterFn, ParseError, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;

@@ -9,7 +9,6 @@
 
 pub mod describe;
 pub mod latency;
-mod levels;
 pub mod logging;
 pub mod names;
 pub mod traces;
@@ -17,5 +16,4 @@ pub mod trail;
 mod upright;
 
 pub use describe::{announce_account, announce_program, announce_queue, announce_view, describe};
-pub use levels::{LevelsError, levels};
 pub use logging::{AUDIT, LogControl, LoggingError, Verbosity};

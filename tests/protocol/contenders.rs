@@ -7,7 +7,7 @@ use evenkeel::model::{EntityKey, Job, QueueName};
 use evenkeel::ports::MessageText;
 use evenkeel::reconcile::FailureClass;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::simulation::company::Shape;
+use evenkeel_simulation::company::Shape;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::json;

@@ -29,7 +29,7 @@ mod wide;
 mod world;
 
 use evenkeel::model::Job;
-use evenkeel::simulation::company::Shape;
+use evenkeel_simulation::company::Shape;
 use scenarios::{Scenario, all};
 use serde_json::json;
 use sweep::Sweep;

@@ -14,7 +14,7 @@ use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job};
 use evenkeel::ports::ErrorClass;
 use evenkeel::reconcile::{Delivery, Failure, FailureClass, Outcome};
-use evenkeel::simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
+use evenkeel_simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use serde_json::json;
 
 use crate::oracle;

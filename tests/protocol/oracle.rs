@@ -1,8 +1,8 @@
 //! What must hold in the end, by the simulation's oracle: a second, simple implementation of what is derived.
 
 use evenkeel::model::job::Primary;
-use evenkeel::simulation::company::TABLES;
-use evenkeel::simulation::oracle::{Tables, judge};
+use evenkeel_simulation::company::TABLES;
+use evenkeel_simulation::oracle::{Tables, judge};
 
 use crate::world::{Lab, table};
 

@@ -10,7 +10,7 @@ use evenkeel::model::dated::DatedTables;
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, Key, ViewName};
 use evenkeel::ports::{FilePlace, TableOperation, all_tables};
 use evenkeel::reconcile::{MemoryBudget, MemoryShare, MemoryUse, Outcome};
-use evenkeel::simulation::company::{CONTAINER, FOLDER};
+use evenkeel_simulation::company::{CONTAINER, FOLDER};
 use serde_json::{Value, json};
 
 use crate::sweep::Sweep;

@@ -15,7 +15,7 @@ use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, J
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, Work, footprint};
 use evenkeel::settings::{Backoff, RetryPolicy};
-use evenkeel::simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
+use evenkeel_simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

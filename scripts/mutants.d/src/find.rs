@@ -165,9 +165,9 @@ impl Finder<'_> {
         self.covered.insert((range.start, range.end));
         let does = format!("`{}` is {value}", self.short(&range));
         if value {
-            self.wrap(expr, does, "(crate::mutation::on({}) || (", "))");
+            self.wrap(expr, does, "(evenkeel_model::mutation::on({}) || (", "))");
         } else {
-            self.wrap(expr, does, "(!crate::mutation::on({}) && (", "))");
+            self.wrap(expr, does, "(!evenkeel_model::mutation::on({}) && (", "))");
         }
     }
 
@@ -175,7 +175,7 @@ impl Finder<'_> {
         if has_let(expr) {
             let range = bytes(expr.span());
             let does = format!("`{}` is never taken", self.short(&range));
-            let edits = vec![Edit { range: range.end..range.end, text: " && !crate::mutation::on({})".to_owned(), closes: true }];
+            let edits = vec![Edit { range: range.end..range.end, text: " && !evenkeel_model::mutation::on({})".to_owned(), closes: true }];
             self.add(expr.span(), does, edits);
             return;
         }
@@ -224,7 +224,7 @@ impl Finder<'_> {
             let answer = self.short(&other).replace("{}", "()");
             let does = format!("`{}` answers `{answer}`", self.short(&bytes(arm.pat.span())));
             let edits = vec![
-                Edit { range: own.start..own.start, text: format!("if crate::mutation::on({{}}) {{ {answer} }} else {{ "), closes: false },
+                Edit { range: own.start..own.start, text: format!("if evenkeel_model::mutation::on({{}}) {{ {answer} }} else {{ "), closes: false },
                 Edit { range: own.end..own.end, text: " }".to_owned(), closes: true },
             ];
             self.add(arm.pat.span(), does, edits);
@@ -263,7 +263,7 @@ impl Finder<'_> {
             if block.stmts.len() == 1 && self.text(&bytes(block.stmts[0].span())) == value {
                 continue;
             }
-            let text = format!(" if crate::mutation::on({{}}) {{ return {value}; }} ");
+            let text = format!(" if evenkeel_model::mutation::on({{}}) {{ return {value}; }} ");
             let edits = vec![Edit { range: open..open, text, closes: true }];
             self.add(signature.span(), format!("returns {value}"), edits);
         }
@@ -513,7 +513,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             for arm in expr.arms.iter().filter(|arm| arm.guard.is_none() && !matches!(arm.pat, syn::Pat::Wild(_))) {
                 let range = bytes(arm.pat.span());
                 let does = format!("without the arm `{}`", self.short(&range));
-                let edits = vec![Edit { range: range.end..range.end, text: " if !crate::mutation::on({})".to_owned(), closes: true }];
+                let edits = vec![Edit { range: range.end..range.end, text: " if !evenkeel_model::mutation::on({})".to_owned(), closes: true }];
                 self.add(arm.pat.span(), does, edits);
             }
         }
@@ -529,7 +529,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             BinOp::And(_) | BinOp::Or(_) => self.operands(expr),
             BinOp::Eq(_) | BinOp::Ne(_) if !planted => {
                 let does = format!("not `{}`", self.short(&range));
-                self.wrap(expr, does, "((", ") ^ crate::mutation::on({}))");
+                self.wrap(expr, does, "((", ") ^ evenkeel_model::mutation::on({}))");
             }
             op => {
                 let other = match op {
@@ -551,7 +551,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                         Edit { range: own, text: format!("), {borrowed}("), closes: false },
                         Edit {
                             range: range.end..range.end,
-                            text: format!(")) {{ (l, r) => if crate::mutation::on({{}}) {{ l {other} r }} else {{ l {sign} r }} }})"),
+                            text: format!(")) {{ (l, r) => if evenkeel_model::mutation::on({{}}) {{ l {other} r }} else {{ l {sign} r }} }})"),
                             closes: true,
                         },
                     ];
@@ -566,7 +566,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let range = bytes(expr.span());
         if expr.mac.path.is_ident("matches") && !self.covered.contains(&(range.start, range.end)) {
             let does = format!("not `{}`", self.short(&range));
-            self.wrap(expr, does, "((", ") ^ crate::mutation::on({}))");
+            self.wrap(expr, does, "((", ") ^ evenkeel_model::mutation::on({}))");
         }
     }
 
@@ -584,7 +584,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         {
             let range = bytes(stmt.span());
             let does = format!("without `{}`", self.short(&range));
-            self.wrap(stmt, does, "if !crate::mutation::on({}) { ", " }");
+            self.wrap(stmt, does, "if !evenkeel_model::mutation::on({}) { ", " }");
         }
         visit::visit_stmt(self, stmt);
     }

@@ -1,7 +1,7 @@
 //! Mutation testing of the code that decides.
 //!
 //! ```text
-//!   src/ ─▶ find (syn): mutants as text edits ─▶ weave: every mutant behind `crate::mutation::on(N)` ─▶ one build
+//!   sources ─▶ find (syn): mutants as text edits ─▶ weave: every mutant behind `evenkeel_model::mutation::on(N)` ─▶ one build
 //!             ▲                                                                                        │
 //!             └── compile errors: the mutants at fault are dropped ◀───────────────────────────────────┤
 //!                                                                                                      ▼
@@ -85,7 +85,7 @@ struct Args {
 
 /// The code under mutation, as prefixes of paths.
 const SUBJECTS: &[&str] =
-    &["src/reconcile/", "src/worker/decide.rs", "src/adapters/retry/", "src/adapters/group/", "src/adapters/embedded/"];
+    &["src/reconcile/", "src/worker/decide.rs", "crates/azure/src/retry/", "src/adapters/group/", "src/adapters/embedded/"];
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();

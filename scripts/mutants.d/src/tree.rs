@@ -23,7 +23,7 @@ pub fn copy(root: &Path, tree: &Path, wanted: impl Fn(&str) -> bool) -> Result<(
     ensure!(listed.status.success(), "git ls-files failed");
     let listed = String::from_utf8(listed.stdout)?;
     let tracked: HashSet<&str> = listed.split('\0').filter(|path| root.join(path).is_file()).collect();
-    for folder in ["src", "tests", "benches"] {
+    for folder in ["src", "crates", "tests", "benches"] {
         remove_untracked(tree, &tree.join(folder), &|path| wanted(path) && !tracked.contains(path))?;
     }
     for path in listed.split('\0').filter(|path| !path.is_empty() && wanted(path)) {

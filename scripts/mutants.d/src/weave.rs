@@ -23,7 +23,7 @@ pub struct Built {
     pub executables: BTreeMap<String, PathBuf>,
 }
 
-/// The switch, as a module of the mutated library.
+/// The switch, as a module of the crate that every other one knows.
 const SWITCH: &str = r#"//! Which mutant is on.
 #![allow(missing_docs, unreachable_pub)]
 
@@ -72,11 +72,16 @@ struct Region {
 }
 
 /// Modules that neither the simulation nor the sweeps need, by the file that names them: half of the compiler's work.
-const LEFT_OUT: [(&str, &[&str]); 2] =
-    [("src/lib.rs", &["app", "cli", "client", "ops"]), ("src/adapters/mod.rs", &["azure", "http", "search"])];
+const LEFT_OUT: [&str; 3] = ["app", "cli", "ops"];
 
-/// Modules that the sweeps need, and the simulation does not.
-const SWEPT_ALONE: [(&str, &[&str]); 2] = [("src/lib.rs", &["config"]), ("src/adapters/mod.rs", &["embedded"])];
+/// The file that names them.
+const LIBRARY: &str = "src/lib.rs";
+
+/// The adapter that the sweeps need, and the simulation does not, and the file that names it.
+const SWEPT_ALONE: (&str, &str) = ("src/adapters/mod.rs", "embedded");
+
+/// The crate that every other one knows, where the switch is.
+const MODEL: &str = "crates/model/src/lib.rs";
 
 /// Weaves the mutants in and builds, until it compiles.
 pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Extent) -> Result<Built> {
@@ -86,30 +91,31 @@ pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Ext
     let known = tree.with_file_name("dropped");
     let mut dropped: BTreeSet<String> = std::fs::read_to_string(&known).unwrap_or_default().lines().map(str::to_owned).collect();
     let woven: BTreeSet<String> = alive.values().map(|mutant| mutant.file.clone()).collect();
-    let mut rewritten = BTreeMap::from([
-        ("Cargo.toml", manifest(&std::fs::read_to_string(root.join("Cargo.toml"))?)),
-        ("src/mutation.rs", SWITCH.to_owned()),
-    ]);
-    for (file, modules) in LEFT_OUT {
-        let mut text = std::fs::read_to_string(root.join(file))?;
-        let swept = SWEPT_ALONE.iter().filter(|(of, _)| *of == file && extent == Extent::Simulation).flat_map(|(_, modules)| *modules);
-        // The unit tests are of every module.
-        for module in modules.iter().chain(swept).filter(|_| extent != Extent::Unit) {
-            text = text.replace(&format!("\npub mod {module};"), "").replace(&format!("\nmod {module};"), "");
-        }
-        if file == "src/lib.rs" {
-            text.push_str("\npub mod mutation;\n");
-        }
-        rewritten.insert(file, text);
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
+    let (mut library, mut adapters) = (read(LIBRARY)?, read(SWEPT_ALONE.0)?);
+    // The unit tests are of every module.
+    if extent != Extent::Unit {
+        library = LEFT_OUT.iter().fold(library, |text, module| without_module(&text, module));
     }
+    if extent == Extent::Simulation {
+        adapters = without_module(&adapters, SWEPT_ALONE.1);
+    }
+    let rewritten = BTreeMap::from([
+        ("Cargo.toml", manifest(&read("Cargo.toml")?)),
+        (SIMULATION, simulation(&read(SIMULATION)?)),
+        ("crates/model/src/mutation.rs", SWITCH.to_owned()),
+        (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
+        (LIBRARY, library),
+        (SWEPT_ALONE.0, adapters),
+    ]);
     // What is written twice has a new time, and is compiled again.
     tree::copy(root, tree, |path| !woven.contains(path) && !rewritten.contains_key(path))?;
     for (file, text) in &rewritten {
         tree::write(&tree.join(file), text.as_bytes())?;
     }
-    let mut arguments = vec!["test", "--no-run", "--test", "simulate"];
+    let mut arguments = vec!["test", "--no-run", "--package", "evenkeel-simulation", "--test", "simulate"];
     if extent != Extent::Simulation {
-        arguments.extend(["--test", "protocol"]);
+        arguments.extend(["--package", "evenkeel", "--test", "protocol"]);
         if woven.iter().any(|file| CONTRACT.iter().any(|part| file.contains(part))) {
             arguments.extend(["--test", "contract_embedded"]);
         }
@@ -163,14 +169,27 @@ pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
     Ok(Built { dropped: found - alive.len(), alive, executables })
 }
 
-/// The manifest of the mutated tree: dependencies and their features as `cargo test` has built them; the crate optimised a little;
-/// and no program, for each would be built with every integration test. `simulate` is such a test itself.
+fn without_module(text: &str, module: &str) -> String {
+    text.replace(&format!("\npub mod {module};"), "").replace(&format!("\nmod {module};"), "")
+}
+
+/// The manifest of the mutated tree: dependencies and their features as `cargo test` has built them; the crates optimised a little; and
+/// no program, for it would be built with every integration test.
 fn manifest(original: &str) -> String {
     let program = "[[bin]]\nname = \"evenkeel\"\npath = \"src/main.rs\"\n";
-    let simulate = "[[test]]\nname = \"simulate\"\npath = \"src/bin/simulate.rs\"\nharness = false\n";
-    let own = "\n[profile.dev.package.evenkeel]\nopt-level = 1\ndebug = false\n";
-    let without = original.replace("default-run = \"evenkeel\"\n", "autobins = false\n").replace(program, simulate);
+    let crates = ["evenkeel", "evenkeel-azure", "evenkeel-model", "evenkeel-simulation"];
+    let own = crates.map(|name| format!("\n[profile.dev.package.{name}]\nopt-level = 1\ndebug = false\n")).concat();
+    let without = original.replace("default-run = \"evenkeel\"\n", "autobins = false\n").replace(program, "");
     format!("{without}{own}")
+}
+
+/// The manifest of the simulation, whose program becomes a test.
+const SIMULATION: &str = "crates/simulation/Cargo.toml";
+
+fn simulation(original: &str) -> String {
+    let test = "[[test]]\nname = \"simulate\"\npath = \"src/bin/simulate.rs\"\nharness = false\n";
+    let program = "[[bin]]\nname = \"simulate\"\npath = \"src/bin/simulate.rs\"\n";
+    original.replace(program, test).replacen("[package]\n", "[package]\nautobins = false\n", 1)
 }
 
 /// Writes the sources with these mutants; where each came to lie, by file.

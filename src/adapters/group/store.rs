@@ -11,7 +11,7 @@ use super::density::Density;
 use super::reads::{Read, Reads, is_plain};
 use super::traffic::Traffic;
 use super::writes::{Write, Writes};
-use crate::adapters::check;
+use crate::adapters::azure::check;
 use crate::adapters::layer::Op;
 use crate::model::{AccountName, ETag, EntityKey, Key, Row, TableName};
 use crate::ports::{Clock, ErrorClass, Page, Query, Service, StoreError, Subject, TableOperation, TablePage, TableStore, What};

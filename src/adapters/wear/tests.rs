@@ -1,16 +1,17 @@
 //! The decorators together: a worker's view of ten minutes of trouble.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::{join, join_all};
 use tokio::time::Instant;
 
 use super::{Grouping, Worn, wear};
+use crate::adapters::azure::testing::{Answer, Arrival, Scripted};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::adapters::layer::{Lane, Op};
 use crate::adapters::pace::LANE_HELD;
-use crate::adapters::scripted::{Answer, Arrival, Scripted};
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
 use crate::ports::{Chance, Clock, Condition, ErrorClass, Missing, Query, Service, StoreHealth, TableOperation};
@@ -227,4 +228,16 @@ async fn what_was_sent_is_counted_and_timed_and_what_was_withheld_is_not() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn repetitions_are_counted_by_operation_and_class() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let asked = AtomicU32::new(0);
+    let (worn, _) =
+        dressed(move |_| if asked.fetch_add(1, Ordering::Relaxed) == 0 { Answer::Err(ErrorClass::Ambiguous, None) } else { Answer::Ok });
+    read(&worn, "7").await.unwrap();
+    let text = recorder.handle().render();
+    assert!(text.contains("evenkeel_retries_total{op=\"get_entity\",class=\"ambiguous\"} 1"), "{text}");
 }

@@ -11,7 +11,7 @@ use crate::adapters::system::SeededChance;
 use crate::model::{Entity, EntityKey};
 use crate::ports::{Chance as _, TableOperation, Ttl, What};
 use crate::settings::Concurrency;
-use crate::simulation::company::{self, Shape};
+use evenkeel_simulation::company::{self, Shape};
 
 const PARTITIONS: usize = 8;
 

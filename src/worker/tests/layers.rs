@@ -17,9 +17,9 @@ use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
 use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts};
 use crate::settings::{Backoff, Concurrency, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
-use crate::simulation::company::{self, Shape};
 use crate::worker::testing::{SECOND, TestClock, sync};
 use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
+use evenkeel_simulation::company::{self, Shape};
 
 /// The verdict on an operation, by the moment on the world's clock.
 type Forecast = dyn Fn(Duration, &OperationInfo) -> Verdict + Send + Sync;

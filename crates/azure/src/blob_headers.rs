@@ -1,0 +1,84 @@
+//! Headers of a blob: conditions, metadata, ranges.
+
+use std::collections::BTreeMap;
+
+use azure_core::prelude::{IfMatchCondition, Metadata};
+
+use super::amend::Amendment;
+use super::transport::Answer;
+use evenkeel_model::ports::{BlobCondition, BlobUpload};
+
+/// `bytes 0-9/100`: where the range starts, and how long the whole is.
+pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {
+    let (range, length) = text.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    let (start, _) = range.split_once('-')?;
+    Some((start.trim().parse().ok()?, length.trim().parse().ok()?))
+}
+
+pub(super) fn metadata_of(answer: &Answer) -> BTreeMap<String, String> {
+    let pairs = answer.headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix("x-ms-meta-")?;
+        Some((name.to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    });
+    pairs.collect()
+}
+
+/// A condition in the library's words.
+pub(super) fn condition(condition: &BlobCondition) -> Option<IfMatchCondition> {
+    match condition {
+        BlobCondition::None => None,
+        BlobCondition::Absent => Some(IfMatchCondition::NotMatch("*".to_owned())),
+        BlobCondition::Matches(etag) => Some(IfMatchCondition::Match(etag.as_str().to_owned())),
+    }
+}
+
+/// Metadata in the library's words.
+pub(super) fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
+    let mut headers = Metadata::new();
+    for (name, value) in metadata {
+        headers.insert(name.to_ascii_lowercase(), value.clone());
+    }
+    headers
+}
+
+/// A name of metadata: a C# identifier, of ASCII letters.
+pub(super) fn is_identifier(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Headers that the library can set only with a second request.
+pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
+    let amendment = Amendment::default();
+    match &upload.cache_control {
+        Some(cache_control) => amendment.header("x-ms-blob-cache-control", cache_control.clone()),
+        None => amendment,
+    }
+    .context()
+}
+
+/// Whether a header carries this text unchanged.
+pub(super) fn is_header_text(value: &str) -> bool {
+    value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges_are_read() {
+        assert_eq!(content_range("bytes 0-9/100"), Some((0, 100)));
+        assert_eq!(content_range("bytes 8388608-8388609/8388610"), Some((8_388_608, 8_388_610)));
+        for bad in ["", "bytes */0", "bytes 0-9/*", "items 0-9/10"] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_what_headers_carry() {
+        assert!(is_identifier("ek_source") && is_identifier("_a1"));
+        assert!(!is_identifier("") && !is_identifier("1a") && !is_identifier("a-b") && !is_identifier("한"));
+        assert!(is_header_text("") && is_header_text("a b"));
+        assert!(!is_header_text(" a") && !is_header_text("a\n") && !is_header_text("é"));
+    }
+}

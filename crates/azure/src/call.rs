@@ -1,0 +1,121 @@
+//! One call of a port: runs the request, and turns every failure into a [`StoreError`].
+
+use std::sync::Arc;
+
+use super::classify::{self, Operation};
+use super::refusal::Refusal;
+use super::scrub::Scrubber;
+use super::transport::{self, Answer, Fault};
+use evenkeel_model::model::{AccountName, ETag};
+use evenkeel_model::ports::error::Cause;
+use evenkeel_model::ports::{ErrorClass, StoreError, Subject, What};
+
+/// State that every port of one account needs to run calls.
+#[derive(Clone)]
+pub(super) struct Caller {
+    account: AccountName,
+    scrubber: Arc<Scrubber>,
+}
+
+/// A refusal or fault as an error's cause, kept for the details that `Display` of the error leaves out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Detail(String);
+
+impl Caller {
+    /// For calls to `account`; `scrubber` knows its secrets.
+    pub(super) fn new(account: AccountName, scrubber: Scrubber) -> Self {
+        Self { account, scrubber: Arc::new(scrubber) }
+    }
+
+    /// Runs a call of the client library. The answer is a 2xx one.
+    pub(super) async fn run<T>(
+        &self,
+        operation: Operation,
+        what: impl FnOnce() -> What,
+        call: impl Future<Output = azure_core::Result<T>> + Send,
+    ) -> Result<Answer, StoreError> {
+        match self.try_run(call).await {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Err(self.failed(operation, what(), failure)),
+        }
+    }
+
+    /// As [`run`](Self::run), for callers that read something out of a refusal themselves.
+    pub(super) async fn try_run<T>(&self, call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<Answer, Failure> {
+        let answer = transport::take(call).await.map_err(Failure::Fault)?;
+        if answer.is_success() { Ok(answer) } else { Err(Failure::Refusal(Refusal::of(&answer))) }
+    }
+
+    /// The error of a failed call.
+    pub(super) fn failed(&self, operation: Operation, what: What, failure: Failure) -> StoreError {
+        match failure {
+            Failure::Refusal(refusal) => self.refused(operation, what, refusal),
+            Failure::Fault(fault) => self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(fault.text())),
+        }
+    }
+
+    /// The error of a refused request.
+    pub(super) fn refused(&self, operation: Operation, what: What, refusal: Refusal) -> StoreError {
+        let class = classify::refused(operation, &refusal);
+        // The service's message about a signature quotes it, and the text that was signed.
+        let said = refusal.message.as_deref().filter(|_| class != ErrorClass::Unauthorised).map(|text| self.scrubber.clean(text));
+        let message = said.unwrap_or_else(|| default_message(class, refusal.status).to_owned());
+        let error = self.error(class, operation, what, message).with_status(refusal.status, refusal.code).with_index(refusal.index);
+        match refusal.request_id {
+            Some(id) => error.with_cause(Detail(format!("the service refused the request {id}"))),
+            None => error,
+        }
+    }
+
+    /// An answer that says the request succeeded but cannot be used.
+    pub(super) fn unusable(&self, operation: Operation, what: What, answer: &Answer, message: impl Into<String>) -> StoreError {
+        self.error(operation.unknown(), operation, what, message.into()).with_status(answer.status, None)
+    }
+
+    /// An error with a class of the caller's choosing.
+    pub(super) fn error(&self, class: ErrorClass, operation: Operation, what: What, message: impl Into<String>) -> StoreError {
+        StoreError::new(class, operation.name, Subject { account: self.account.clone(), what }, message)
+    }
+
+    /// A request that is not sent since the service would refuse it.
+    pub(super) fn invalid(&self, class: ErrorClass, operation: Operation, what: What, why: impl Into<Cause>) -> StoreError {
+        let why = why.into();
+        self.error(class, operation, what, why.to_string()).with_cause(why)
+    }
+
+    /// The ETag that an answer names.
+    pub(super) fn etag(&self, operation: Operation, what: impl FnOnce() -> What, answer: &Answer) -> Result<ETag, StoreError> {
+        let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
+        etag.ok_or_else(|| self.unusable(operation, what(), answer, "the answer names no ETag"))
+    }
+}
+
+/// Why a call got no 2xx answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The service refused.
+    Refusal(Refusal),
+    /// There is no whole answer.
+    Fault(Fault),
+}
+
+/// The message in place of a missing or unfit one from the service.
+const fn default_message(class: ErrorClass, status: u16) -> &'static str {
+    match class {
+        ErrorClass::NotFound(_) => "it does not exist",
+        ErrorClass::Conflict => "it exists already",
+        ErrorClass::Precondition => "it is not at the ETag given",
+        ErrorClass::LeaseLost => "the pop receipt is no longer valid",
+        ErrorClass::Throttled { .. } => "the service is busy",
+        ErrorClass::Refused => "no connection",
+        ErrorClass::Transient { .. } => "the service could not answer",
+        ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
+        ErrorClass::Permanent if matches!(status, 300..=399) => "the endpoint answered with a redirection: it is not that of the service",
+        ErrorClass::Permanent => "the service refuses this request",
+        ErrorClass::Unauthorised => {
+            "the service refused the credentials, or what they ask for: check the account's name, key or SAS (its services, permissions, expiry), the firewall, and that this machine's clock is right to 15 minutes"
+        }
+        ErrorClass::TooLarge => "it is over a size limit of the service",
+    }
+}

@@ -1,0 +1,81 @@
+//! From settings to the three ports of an account.
+
+use std::sync::Arc;
+
+use azure_core::auth::Secret;
+use azure_core::{ClientOptions, HttpClient, Policy, RetryOptions, TelemetryOptions, TransportOptions};
+use azure_data_tables::clients::TableServiceClientBuilder;
+use azure_storage::{CloudLocation, StorageCredentials};
+use azure_storage_blobs::prelude::ClientBuilder;
+use azure_storage_queues::QueueServiceClientBuilder;
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::amend::Amend;
+use super::ascii::Wire;
+use super::blobs::AzureBlobs;
+use super::call::Caller;
+use super::queues::AzureQueues;
+use super::scrub::Scrubber;
+use super::settings::{AzureAccount, Credential};
+use super::tables::AzureTables;
+use super::transport::Transport;
+use evenkeel_model::ports::{Account, Service};
+
+/// The libraries that log requests, their Authorization header included, at DEBUG. Hold them at INFO.
+pub const CHATTY_LOG_TARGETS: [&str; 8] =
+    ["azure_core", "azure_storage", "azure_data_tables", "azure_storage_queues", "azure_storage_blobs", "reqwest", "hyper", "hyper_util"];
+
+/// Why there is no connection to be had with these settings.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The HTTP client could not be set up, because of this machine's certificates.
+    #[error("the HTTP client could not be set up")]
+    Client(#[source] reqwest::Error),
+    /// The shared access signature cannot be taken apart.
+    #[error("the shared access signature cannot be read")]
+    Sas,
+}
+
+/// The stores of an account. Nothing is sent yet, so that a wrong key shows at the first request.
+pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
+    let transport = Transport::new(&account).map_err(ConnectError::Client)?;
+    let options = |service| {
+        let amend: Vec<Arc<dyn Policy>> = vec![Arc::new(Amend)];
+        ClientOptions::default()
+            .transport(TransportOptions::new(Arc::new(transport.to(service)) as Arc<dyn HttpClient>))
+            .telemetry(TelemetryOptions::default().application_id(concat!("evenkeel/", env!("CARGO_PKG_VERSION")).to_owned()))
+            .retry(RetryOptions::none())
+            .per_call_policies(amend)
+    };
+    let credentials = credentials(&account)?;
+    let location = |endpoint: &Url| CloudLocation::Custom {
+        account: account.name.clone(),
+        // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
+        uri: endpoint.as_str().trim_end_matches('/').to_owned(),
+    };
+    let wire = if account.endpoints.are_azure() { Wire::Utf8 } else { Wire::Ascii };
+    let caller = Caller::new(account.account.clone(), Scrubber::new(&account));
+    let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
+        .client_options(options(Service::Table))
+        .build();
+    let queues = QueueServiceClientBuilder::with_location(location(&account.endpoints.queue), credentials.clone())
+        .client_options(options(Service::Queue))
+        .build();
+    let blobs = ClientBuilder::with_location(location(&account.endpoints.blob), credentials)
+        .client_options(options(Service::Blob))
+        .blob_service_client();
+    Ok(Account {
+        tables: Arc::new(AzureTables::new(caller.clone(), tables, wire)),
+        queues: Arc::new(AzureQueues::new(caller.clone(), queues, wire)),
+        blobs: Arc::new(AzureBlobs::new(caller, blobs, account.credential)),
+        clocks: transport.clocks(),
+    })
+}
+
+fn credentials(account: &AzureAccount) -> Result<StorageCredentials, ConnectError> {
+    match &account.credential {
+        Credential::Key(key) => Ok(StorageCredentials::access_key(account.name.clone(), Secret::new(key.expose_secret().to_owned()))),
+        Credential::Sas(sas) => StorageCredentials::sas_token(sas.expose_secret()).map_err(|_| ConnectError::Sas),
+    }
+}

@@ -1,0 +1,451 @@
+//! Files on a file system that every worker shares.
+//!
+//! A file is written whole: under a temporary name, flushed to the disk, renamed over its own name, and the folder
+//! flushed too. So a reader sees the old file or the new one, and an acknowledged write survives a loss of power.
+//!
+//! Conditions are kept under a lock that the kernel holds and gives back when the process ends, however it ends: one of
+//! 64 lock files in `<folder>/.evenkeel`, chosen by the file's name in lower case. The file system must pass locks on between hosts:
+//! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock, so that a crash leaves at most 64 of them,
+//! and the next write uses them again.
+//!
+//! A file that may be too large for memory is identified by its mark: inode, time and length. It is written piece by piece, under the lock
+//! from the first to the last, and never changed; a new mark is a time two seconds later.
+//!
+//! Work is done on threads of their own, since file systems wait. A dropped caller does not stop it: a write that
+//! has begun ends, under its lock and its condition.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use sha2::{Digest as _, Sha256};
+
+use evenkeel_model::model::{AccountName, ETag};
+use evenkeel_model::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject, What};
+
+/// How many locks a folder has: writes of as many files go side by side.
+const LOCKS: u8 = 64;
+/// Where locks and temporary files lie. No document does: a leading dot is escaped in their paths.
+const OWN: &str = ".evenkeel";
+
+/// The file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SharedFiles;
+
+/// The version of a file's content.
+pub fn version(content: &[u8]) -> ETag {
+    let text = format!("\"sha256-{}\"", hex::encode(Sha256::digest(content)));
+    #[expect(clippy::expect_used, reason = "a quoted hash is an ETag")]
+    ETag::new(text).expect("an ETag")
+}
+
+/// Why a file was not written, read or deleted.
+enum Fault {
+    /// The condition does not hold.
+    Lost(ErrorClass, &'static str),
+    /// The shared folder is not there.
+    NoFolder,
+    /// The file system says so.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+#[async_trait]
+impl FileStore for SharedFiles {
+    async fn read(&self, place: &FilePlace) -> Result<Option<File>, StoreError> {
+        on_a_thread("Read File", place, |place| {
+            let found = read(&target(place)?)?;
+            Ok(found.map(|content| File { etag: version(&content), content: content.into() }))
+        })
+        .await
+    }
+
+    async fn write(&self, place: &FilePlace, content: Bytes, condition: &BlobCondition) -> Result<ETag, StoreError> {
+        let condition = condition.clone();
+        on_a_thread("Write File", place, move |place| {
+            let target = target(place)?;
+            let lock = Lock::take(place)?;
+            let there = read(&target)?.map(|content| version(&content));
+            admits(&condition, there.as_ref())?;
+            lock.replace(place, &target, &content)?;
+            Ok(version(&content))
+        })
+        .await
+    }
+
+    async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError> {
+        let wanted = if_match.clone();
+        on_a_thread("Delete File", place, move |place| {
+            let target = target(place)?;
+            let _lock = Lock::take(place)?;
+            let Some(content) = read(&target)? else { return Ok(false) };
+            admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
+            fs::remove_file(&target)?;
+            flush_folder(target.parent())?;
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn find(&self, place: &FilePlace) -> Result<Option<FoundFile>, StoreError> {
+        on_a_thread("Find File", place, |place| Ok(found(&target(place)?)?.map(|(_, found)| found))).await
+    }
+
+    async fn read_at(&self, place: &FilePlace, range: Range<u64>, mark: &ETag) -> Result<Bytes, StoreError> {
+        let wanted = mark.clone();
+        on_a_thread("Read File", place, move |place| {
+            let (mut file, _) = at_mark(&target(place)?, &wanted)?;
+            file.seek(SeekFrom::Start(range.start))?;
+            let mut bytes = Vec::new();
+            file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes)?;
+            Ok(bytes.into())
+        })
+        .await
+    }
+
+    async fn write_pieces(&self, place: &FilePlace, mut pieces: Pieces<'_>) -> Result<ETag, StoreError> {
+        const NAME: &str = "Write File";
+        let mut begun = on_a_thread(NAME, place, |place| {
+            let target = target(place)?;
+            let lock = Lock::take(place)?;
+            if found(&target)?.is_some() {
+                return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
+            }
+            let file = OpenOptions::new().create(true).truncate(true).write(true).open(&lock.temporary)?;
+            Ok(Begun { lock, file, target })
+        })
+        .await?;
+        while let Some(piece) = pieces.next().await {
+            let written = match piece {
+                Ok(piece) => on_a_thread(NAME, place, move |_| begun.add(&piece)).await,
+                Err(error) => Err(error),
+            };
+            begun = written?;
+        }
+        on_a_thread(NAME, place, move |place| begun.end(place)).await
+    }
+
+    async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError> {
+        let wanted = mark.clone();
+        on_a_thread("Renew File", place, move |place| {
+            let target = target(place)?;
+            let _lock = Lock::take(place)?;
+            at_mark(&target, &wanted)?;
+            let file = OpenOptions::new().write(true).open(&target)?;
+            file.set_modified(file.metadata()?.modified()? + RENEWED)?;
+            file.sync_all()?;
+            Ok(mark_of(&file.metadata()?)?)
+        })
+        .await
+    }
+
+    async fn remove(&self, place: &FilePlace, mark: &ETag) -> Result<bool, StoreError> {
+        let wanted = mark.clone();
+        on_a_thread("Delete File", place, move |place| {
+            let target = target(place)?;
+            let _lock = Lock::take(place)?;
+            if found(&target)?.is_none() {
+                return Ok(false);
+            }
+            at_mark(&target, &wanted)?;
+            fs::remove_file(&target)?;
+            flush_folder(target.parent())?;
+            if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
+                // Not where something else lies in it. A concurrent writer there tries again.
+                drop(fs::remove_dir(parent));
+            }
+            Ok(true)
+        })
+        .await
+    }
+}
+
+/// How much later a file with a new mark is: as much as the coarsest of file systems tells apart.
+const RENEWED: Duration = Duration::from_secs(2);
+
+/// An existing file, opened, with its mark and length.
+fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
+    if !is_plain(path) {
+        return Ok(None);
+    }
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    let found = FoundFile { mark: mark_of(&metadata)?, length: metadata.len() };
+    Ok(Some((file, found)))
+}
+
+fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), Fault> {
+    match found(path)? {
+        Some((file, found)) if found.mark == *wanted => Ok((file, found)),
+        Some(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is another one")),
+        None => Err(Fault::Lost(ErrorClass::Precondition, "the file does not exist")),
+    }
+}
+
+fn mark_of(metadata: &fs::Metadata) -> io::Result<ETag> {
+    let modified = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
+    ETag::new(format!("\"{}-{}-{}\"", number(metadata), modified.as_nanos(), metadata.len())).map_err(io::Error::other)
+}
+
+/// The inode, where files have some.
+#[cfg(unix)]
+fn number(metadata: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+#[cfg(not(unix))]
+fn number(_: &fs::Metadata) -> u64 {
+    0
+}
+
+/// A file of which some pieces are written.
+struct Begun {
+    lock: Lock,
+    file: fs::File,
+    target: PathBuf,
+}
+
+impl Begun {
+    fn add(mut self, piece: &[u8]) -> Result<Self, Fault> {
+        match self.file.write_all(piece) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // The part written so far takes room on a disk that may be full.
+                drop(fs::remove_file(&self.lock.temporary));
+                Err(error.into())
+            }
+        }
+    }
+
+    fn end(self, place: &FilePlace) -> Result<ETag, Fault> {
+        self.file.sync_all()?;
+        make_folders(Path::new(&place.dir), &self.target)?;
+        fs::rename(&self.lock.temporary, &self.target)?;
+        flush_folder(self.target.parent())?;
+        Ok(mark_of(&self.file.metadata()?)?)
+    }
+}
+
+async fn on_a_thread<T: Send + 'static>(
+    operation: &'static str,
+    place: &FilePlace,
+    work: impl FnOnce(&FilePlace) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, StoreError> {
+    let about = place.clone();
+    let ended = tokio::task::spawn_blocking(move || work(&about)).await;
+    let subject = || Subject { account: AccountName::main(), what: What::File(place.dir.clone(), place.name.clone()) };
+    let transient = ErrorClass::Transient { retry_after: None };
+    match ended {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(Fault::Lost(class, message))) => Err(StoreError::new(class, operation, subject(), message)),
+        Ok(Err(Fault::NoFolder)) => {
+            let message = format!(
+                "the folder {:?} is not there: is the share mounted? It is not created, so that nothing is written beside the share",
+                place.dir
+            );
+            Err(StoreError::new(transient, operation, subject(), message))
+        }
+        Ok(Err(Fault::Io(error))) => {
+            let (class, message) = meaning(&error);
+            Err(StoreError::new(class, operation, subject(), message).with_cause(error))
+        }
+        Err(error) => Err(StoreError::new(transient, operation, subject(), "the thread ended early").with_cause(error)),
+    }
+}
+
+/// The class of an error of the file system, and its meaning.
+fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
+    let transient = ErrorClass::Transient { retry_after: None };
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            (transient, "the disk is full: nothing was written and nothing is lost; make room, the job is tried again")
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            (ErrorClass::Unauthorised, "this process may not: give it the right to read and write there")
+        }
+        ErrorKind::InvalidFilename => (ErrorClass::Permanent, "the file system does not take this name"),
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
+            (ErrorClass::Permanent, "a file lies where a folder is needed, or the other way about")
+        }
+        // All others: a share that is away comes back.
+        _ => (transient, "the file system failed"),
+    }
+}
+
+/// Where a file lies, in a folder that is there.
+fn target(place: &FilePlace) -> Result<PathBuf, Fault> {
+    let dir = Path::new(&place.dir);
+    match fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(dir.join(place.name.as_str())),
+        Ok(_) => Err(Fault::NoFolder),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Fault::NoFolder),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a path may be opened. Opening a pipe without a writer would block.
+fn is_plain(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !is_plain(path) {
+        return Ok(None);
+    }
+    match fs::read(path) {
+        Ok(content) => Ok(Some(content)),
+        // A folder of this name, or a file where one of its folders would be: there is no such file. To write it fails.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> {
+    match condition {
+        BlobCondition::None => Ok(()),
+        BlobCondition::Absent if there.is_none() => Ok(()),
+        BlobCondition::Absent => Err(Fault::Lost(ErrorClass::Conflict, "the file exists already")),
+        BlobCondition::Matches(etag) if there == Some(etag) => Ok(()),
+        BlobCondition::Matches(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is at another version")),
+    }
+}
+
+/// A lock on every file with a name that leads to it. Dropping it gives it back.
+struct Lock {
+    _held: fs::File,
+    temporary: PathBuf,
+}
+
+impl Lock {
+    fn take(place: &FilePlace) -> io::Result<Self> {
+        let own = Path::new(&place.dir).join(OWN);
+        fs::create_dir_all(&own)?;
+        // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
+        let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
+        let held = OpenOptions::new().create(true).truncate(false).write(true).open(own.join(format!("{number:02}.lock")))?;
+        held.lock()?;
+        Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")) })
+    }
+
+    /// Writes a file whole, in the place of the one before.
+    fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> io::Result<()> {
+        let written = self.write(content).and_then(|()| {
+            make_folders(Path::new(&place.dir), target)?;
+            fs::rename(&self.temporary, target)
+        });
+        if written.is_err() {
+            // The part written so far takes room on a disk that may be full.
+            drop(fs::remove_file(&self.temporary));
+        }
+        written?;
+        flush_folder(target.parent())
+    }
+
+    fn write(&self, content: &[u8]) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&self.temporary)?;
+        file.write_all(content)?;
+        file.sync_all()
+    }
+}
+
+/// Creates the folders between the shared one and a file, and flushes the parents of the new ones.
+fn make_folders(dir: &Path, target: &Path) -> io::Result<()> {
+    let Some(parent) = target.parent().filter(|parent| !parent.is_dir()) else { return Ok(()) };
+    fs::create_dir_all(parent)?;
+    parent.ancestors().skip(1).take_while(|folder| folder.starts_with(dir)).try_for_each(|folder| flush_folder(Some(folder)))
+}
+
+/// Flushes a folder, so that the names in it survive a loss of power.
+fn flush_folder(folder: Option<&Path>) -> io::Result<()> {
+    // Other systems have no such call.
+    if cfg!(unix)
+        && let Some(folder) = folder
+    {
+        fs::File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::model::BlobName;
+
+    fn place(dir: &Path, name: &str) -> FilePlace {
+        FilePlace { dir: dir.to_str().unwrap().to_owned(), name: BlobName::new(name).unwrap() }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_full_disk_is_said_so_and_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "Sales/7.json");
+        let old = SharedFiles.write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent).await.unwrap();
+        // The kernel's own full device stands where the temporary file would lie.
+        for number in 0..LOCKS {
+            std::os::unix::fs::symlink("/dev/full", folder.path().join(OWN).join(format!("{number:02}.tmp"))).unwrap();
+        }
+        let error = SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old.clone())).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
+        assert!(error.to_string().contains("the disk is full") && error.to_string().contains("Sales/7.json"), "{error}");
+        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "old");
+        // With room again the same write succeeds.
+        SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await.unwrap();
+        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+    }
+
+    #[test]
+    fn names_that_differ_in_case_have_one_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        for (one, other) in [("Sales/Ann.json", "sales/ann.json"), ("A.json", "a.json"), ("X/Y.json", "x/y.json")] {
+            let lock = |name| Lock::take(&place(folder.path(), name)).unwrap().temporary;
+            assert_eq!(lock(one), lock(other), "SMB takes {one} and {other} for one file");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_share_that_is_not_mounted_is_not_taken_for_an_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(&folder.path().join("share"), "a.json");
+        for error in [
+            SharedFiles.read(&place).await.unwrap_err(),
+            SharedFiles.write(&place, Bytes::new(), &BlobCondition::Absent).await.unwrap_err(),
+            SharedFiles.delete(&place, &version(b"")).await.unwrap_err(),
+        ] {
+            assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
+            assert!(error.to_string().contains("is the share mounted?"), "{error}");
+        }
+        assert!(!folder.path().join("share").exists());
+    }
+
+    #[tokio::test]
+    async fn a_crash_leaves_a_temporary_file_that_the_next_write_uses() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "a.json");
+        fs::create_dir(folder.path().join(OWN)).unwrap();
+        for number in 0..LOCKS {
+            fs::write(folder.path().join(OWN).join(format!("{number:02}.tmp")), "half a document and much more").unwrap();
+        }
+        SharedFiles.write(&place, Bytes::from_static(b"{}"), &BlobCondition::Absent).await.unwrap();
+        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "{}");
+        let left = fs::read_dir(folder.path().join(OWN)).unwrap().count();
+        assert_eq!(left, usize::from(LOCKS), "63 temporary files and the lock");
+    }
+}

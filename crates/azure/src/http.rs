@@ -1,0 +1,155 @@
+//! HTTP as the adapters use it: pooled, bounded in time and size, never followed elsewhere, and silent about secrets.
+
+use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, Url};
+
+/// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
+/// 5,000 blobs about 10 MiB; blobs are read in ranges smaller than this.
+const ANSWER_BYTES: usize = 64 << 20;
+
+/// A request with a body gets this much longer for each of its bytes: 1 MiB/s is slower than any useful line.
+const UPLOAD_BYTES_PER_SECOND: usize = 1 << 20;
+
+/// Connections kept open while idle, per host: as many as a worker has requests in flight at its busiest.
+const IDLE_CONNECTIONS: usize = 512;
+
+/// Shorter than the 5 s after which Node.js, and so Azurite, closes an idle connection: one that is closed just
+/// as it is used again looks like a request lost on its way. (Azure keeps them for minutes.)
+const IDLE_TIME_LOCAL: Duration = Duration::from_secs(4);
+const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
+
+/// Kind of the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Far {
+    /// A service of Azure, perhaps behind a proxy.
+    Azure,
+    /// An emulator or a stub, which no proxy leads to.
+    Local,
+}
+
+/// A service's answer, with any status.
+#[derive(Clone)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// A header's value, where there is one and it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
+    }
+
+    /// Whether the status is 2xx.
+    pub const fn is_success(&self) -> bool {
+        self.status >= 200 && self.status < 300
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+    }
+}
+
+/// Why there is no whole answer. The texts hold no address and no secret.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// The request could not even be composed.
+    Unsent(String),
+    /// No connection could be made: nothing was sent.
+    Refused(String),
+    /// Sent, at least in part; unknown whether it was executed.
+    Lost(String),
+    /// The answer is larger than is ever read.
+    TooLong,
+}
+
+impl Fault {
+    /// Description of the fault.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Unsent(text) | Self::Refused(text) | Self::Lost(text) => text,
+            Self::TooLong => "the answer is longer than is ever read (64 MiB)",
+        }
+    }
+}
+
+/// A pooled client.
+#[derive(Debug)]
+pub struct Exchange {
+    client: reqwest::Client,
+    timeout: Duration,
+}
+
+impl Exchange {
+    /// A client that waits `connect` for a connection, and `timeout` for a whole answer, longer where much is sent.
+    pub fn new(far: Far, connect: Duration, timeout: Duration) -> Result<Self, reqwest::Error> {
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(connect)
+            .redirect(reqwest::redirect::Policy::none())
+            .tcp_nodelay(true)
+            .tcp_keepalive(Duration::from_mins(1))
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .referer(false)
+            .retry(reqwest::retry::never());
+        builder = match far {
+            Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
+            Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
+        };
+        Ok(Self { client: builder.build()?, timeout })
+    }
+
+    /// Sends one request, once.
+    pub async fn send(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Fault> {
+        let extra = u64::try_from(body.len() / UPLOAD_BYTES_PER_SECOND).unwrap_or(u64::MAX);
+        let timeout = self.timeout.saturating_add(Duration::from_secs(extra));
+        let composed = self.client.request(method, url).headers(headers).timeout(timeout).body(body);
+        let mut response = composed.send().await.map_err(fault)?;
+        let status = response.status().as_u16();
+        let headers = std::mem::take(response.headers_mut());
+        let mut body = BytesMut::new();
+        while let Some(part) = response.chunk().await.map_err(fault)? {
+            if body.len() + part.len() > ANSWER_BYTES {
+                return Err(Fault::TooLong);
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(Answer { status, headers, body: body.freeze() })
+    }
+}
+
+/// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can
+/// carry a signature, so the address is taken off it first.
+fn fault(error: reqwest::Error) -> Fault {
+    let error = error.without_url();
+    if error.is_builder() {
+        return Fault::Unsent("the HTTP client could not compose the request".to_owned());
+    }
+    let connecting = error.is_connect();
+    let text = match (connecting, error.is_timeout()) {
+        (true, true) => "no connection within the time allowed".to_owned(),
+        (true, false) => format!("no connection: {}", root(&error)),
+        (false, true) => "no answer within the time allowed".to_owned(),
+        (false, false) => format!("the connection broke: {}", root(&error)),
+    };
+    if connecting { Fault::Refused(text) } else { Fault::Lost(text) }
+}
+
+/// The innermost cause, which is the operating system's or the TLS library's own sentence.
+fn root(error: &reqwest::Error) -> String {
+    let mut last: Option<&(dyn std::error::Error + 'static)> = error.source();
+    while let Some(next) = last.and_then(std::error::Error::source) {
+        last = Some(next);
+    }
+    last.map_or_else(|| error.to_string(), ToString::to_string)
+}

@@ -1,0 +1,196 @@
+//! One storage request as a layer sees it, and the evidence that its result gives about the service.
+
+use std::borrow::Cow;
+
+use super::Op;
+use evenkeel_model::model::{
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Filter, Key, QueueName, TableName,
+};
+use evenkeel_model::ports::{ErrorClass, Service, StoreError, Subject, What};
+
+/// One storage request.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The operation.
+    pub op: Op,
+    /// Its target.
+    pub target: Target<'a>,
+    /// How many entities it names: the operations of an entity group transaction, 1 for other writes and point
+    /// reads, 0 for queries and for requests without an entity. (Throttling counts entities, money counts requests.)
+    pub entities: usize,
+}
+
+/// Target of a request. As [`What`], borrowed.
+#[derive(Debug, Clone)]
+pub enum Target<'a> {
+    /// A service as a whole.
+    Service(Service),
+    /// A table, or a query over its partitions.
+    Table(&'a TableName),
+    /// A partition: a transaction, or a query inside it.
+    Partition(&'a TableName, Cow<'a, Key>),
+    /// An entity.
+    Entity(&'a TableName, &'a EntityKey),
+    /// A queue.
+    Queue(&'a QueueName),
+    /// A message.
+    Message(&'a QueueName, &'a str),
+    /// A container.
+    Container(&'a ContainerName),
+    /// A blob.
+    Blob(&'a ContainerName, &'a BlobName),
+    /// A collection of a sink.
+    Collection(&'a CollectionName),
+    /// A document of a sink.
+    Document(&'a CollectionName, &'a DocumentKey),
+}
+
+/// Throttle scope: a service throttles requests in one lane together, and lanes independently.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// A service as a whole (listings).
+    Service(Service),
+    /// A table as a whole (queries over its partitions, creation, deletion).
+    Table(TableName),
+    /// A partition of a table: 2,000 entities of 1 KiB per second (Azure: Table storage targets).
+    Partition(TableName, Key),
+    /// A queue: 2,000 messages of 1 KiB per second (Azure: Queue storage targets).
+    Queue(QueueName),
+    /// A container. (The service throttles by blob, but blobs here are written once and spread.)
+    Container(ContainerName),
+    /// A collection of a sink.
+    Collection(CollectionName),
+}
+
+impl Target<'_> {
+    /// The lane the request drives in.
+    pub fn lane(&self) -> Lane {
+        match self {
+            Self::Service(service) => Lane::Service(*service),
+            Self::Table(table) => Lane::Table((*table).clone()),
+            Self::Partition(table, pk) => Lane::Partition((*table).clone(), pk.clone().into_owned()),
+            Self::Entity(table, key) => Lane::Partition((*table).clone(), key.pk.clone()),
+            Self::Queue(queue) | Self::Message(queue, _) => Lane::Queue((*queue).clone()),
+            Self::Container(container) | Self::Blob(container, _) => Lane::Container((*container).clone()),
+            Self::Collection(collection) | Self::Document(collection, _) => Lane::Collection((*collection).clone()),
+        }
+    }
+
+    /// The table, queue, container or collection; the service where it is about a service as a whole.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Service(service) => service.name(),
+            Self::Table(table) | Self::Partition(table, _) | Self::Entity(table, _) => table.as_str(),
+            Self::Queue(queue) | Self::Message(queue, _) => queue.as_str(),
+            Self::Container(container) | Self::Blob(container, _) => container.as_str(),
+            Self::Collection(collection) | Self::Document(collection, _) => collection.as_str(),
+        }
+    }
+
+    /// The subject of an error about this request.
+    pub fn subject(&self, account: &AccountName) -> Subject {
+        let what = match self {
+            Self::Service(service) => What::Service(*service),
+            Self::Table(table) => What::Table((*table).clone()),
+            Self::Partition(table, pk) => What::Partition((*table).clone(), pk.clone().into_owned()),
+            Self::Entity(table, key) => What::Entity((*table).clone(), (*key).clone()),
+            Self::Queue(queue) => What::Queue((*queue).clone()),
+            Self::Message(queue, id) => What::Message((*queue).clone(), (*id).to_owned()),
+            Self::Container(container) => What::Container((*container).clone()),
+            Self::Blob(container, blob) => What::Blob((*container).clone(), (*blob).clone()),
+            Self::Collection(collection) => What::Collection((*collection).clone()),
+            Self::Document(collection, key) => What::Document((*collection).clone(), (*key).clone()),
+        };
+        Subject { account: account.clone(), what }
+    }
+}
+
+impl<'a> Request<'a> {
+    pub(super) const fn new(op: Op, target: Target<'a>) -> Self {
+        Self { op, target, entities: 0 }
+    }
+
+    pub(super) const fn of_entities(op: Op, target: Target<'a>, entities: usize) -> Self {
+        Self { op, target, entities }
+    }
+
+    pub(super) fn query(table: &'a TableName, filter: Option<&Filter>) -> Self {
+        let target = match filter.and_then(Filter::one_partition) {
+            Some(pk) => Target::Partition(table, Cow::Owned(pk)),
+            None => Target::Table(table),
+        };
+        Self::new(Op::QueryEntities, target)
+    }
+}
+
+/// Evidence that a result gives about the service behind it, apart from its meaning for the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// It answered: it works, with any answer.
+    Answered,
+    /// It said that it is busy.
+    Throttled,
+    /// No connection could be made.
+    Refused,
+    /// It failed, or did not answer.
+    Failed,
+    /// None: the request was refused on this side and never sent.
+    None,
+}
+
+impl Evidence {
+    /// The evidence of a result.
+    pub fn of<T>(result: &Result<T, StoreError>) -> Self {
+        let Err(error) = result else { return Self::Answered };
+        match error.class {
+            ErrorClass::NotFound(_) | ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::LeaseLost => Self::Answered,
+            // Limits and names are checked before anything is sent: only a status proves an answer.
+            ErrorClass::Permanent | ErrorClass::Unauthorised | ErrorClass::TooLarge => {
+                if error.status.is_some() {
+                    Self::Answered
+                } else {
+                    Self::None
+                }
+            }
+            ErrorClass::Throttled { .. } => Self::Throttled,
+            ErrorClass::Refused => Self::Refused,
+            // 409 TableBeingDeleted and its like: the service works, this one thing takes its time.
+            ErrorClass::Transient { .. } if error.status == Some(409) => Self::Answered,
+            ErrorClass::Transient { .. } | ErrorClass::Ambiguous => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::model::Comparison;
+
+    #[test]
+    fn a_query_inside_one_partition_drives_in_its_lane_and_a_scan_in_the_tables() {
+        let table = TableName::new("Employees").unwrap();
+        let pk = Key::new("Sales").unwrap();
+        let inside = Filter::compare("RowKey", Comparison::GreaterOrEqual, "a").and(Filter::partition(&pk));
+        assert_eq!(Request::query(&table, Some(&inside)).target.lane(), Lane::Partition(table.clone(), pk.clone()));
+        let across = Filter::partition(&pk).or(Filter::partition(&Key::new("Marketing").unwrap()));
+        for filter in [None, Some(&across), Some(&Filter::partition(&pk).negated())] {
+            assert_eq!(Request::query(&table, filter).target.lane(), Lane::Table(table.clone()));
+        }
+    }
+
+    #[test]
+    fn only_what_the_service_said_is_evidence() {
+        let about = |class, status: Option<u16>| {
+            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+            let mut error = StoreError::new(class, "Get Entity", subject, "");
+            error.status = status;
+            Evidence::of::<()>(&Err(error))
+        };
+        assert_eq!(about(ErrorClass::TooLarge, None), Evidence::None);
+        assert_eq!(about(ErrorClass::TooLarge, Some(413)), Evidence::Answered);
+        assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(409)), Evidence::Answered);
+        assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(500)), Evidence::Failed);
+        assert_eq!(about(ErrorClass::Unauthorised, Some(403)), Evidence::Answered);
+        assert_eq!(Evidence::of(&Ok(())), Evidence::Answered);
+    }
+}

@@ -1,0 +1,63 @@
+//! Azure Storage: tables, queues and blobs over `azure_data_tables`, `azure_storage_queues` and
+//! `azure_storage_blobs` 0.21. No type of theirs leaves this crate.
+//!
+//! The client library composes, signs and sends every request. Answers are read here, because its own
+//! reading is too strict in some places and too coarse in others: one message it cannot parse fails a whole
+//! page of messages, an unneeded header turns a committed write into an error, and Retry-After, error codes
+//! and the index of a failed operation are lost.
+//!
+//! ```text
+//!  port call ── check ── client library: builder ── amend ── sign ── transport ─── HTTP
+//!                                                                       │
+//!  StoreError ◀── classify ◀── refusal (code, message, index) ◀─────────┤ 4xx, 5xx, or a fault
+//!  value      ◀── read the answer ◀─────────────────────────────────────┘ 2xx
+//! ```
+//!
+//! - [`settings`]: an account, its credential and its endpoints; [`connection_string`] reads one.
+//! - `transport`: one pooled HTTP client for the three services; passes the answer around the library.
+//! - `amend`: amendments to requests beyond the library's means, made before they are signed; `ascii`: bodies
+//!   that an emulator does not destroy.
+//! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_model::ports::StoreError).
+//! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
+//!
+//! Beside them: [`files`], folders that are mounted; [`search`], Azure AI Search; [`layer`], what every decorator of a port is made of;
+//! [`retry`], the one that repeats requests; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
+//!
+//! Invariants: nothing is sent twice (retries are a decorator's task); nothing that breaks a limit is
+//! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
+//! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
+//! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
+
+mod amend;
+mod ascii;
+mod batch;
+mod blob_copy;
+mod blob_headers;
+mod blobs;
+mod block_list;
+mod call;
+pub mod check;
+mod classify;
+mod connect;
+pub mod connection_string;
+pub mod files;
+pub mod http;
+mod http_date;
+pub mod layer;
+mod listing;
+mod messages;
+mod queues;
+mod refusal;
+pub mod retry;
+mod scrub;
+pub mod search;
+pub mod settings;
+pub mod system;
+mod tables;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod transport;
+mod xml;
+
+pub use connect::{CHATTY_LOG_TARGETS, ConnectError, connect};
+pub use settings::{AzureAccount, Credential, EndpointOverrides, Endpoints, SettingsError, Timeouts};

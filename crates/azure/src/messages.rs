@@ -1,0 +1,291 @@
+//! Reads a page of messages, one message at a time: a defect of one stays with that one.
+//!
+//! A page that cannot be read as a whole has hidden and counted its messages nevertheless, so every id and
+//! receipt in it that can be saved is.
+
+use jiff::Timestamp;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use super::{http_date, xml};
+use evenkeel_model::ports::MessageText;
+
+/// A message as the page tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RawMessage {
+    /// `MessageId`
+    pub id: String,
+    /// `PopReceipt`; absent where the page was peeked at, or the message is beyond saving.
+    pub pop_receipt: Option<String>,
+    /// `MessageText`, or why it cannot be read.
+    pub text: MessageText,
+    /// `DequeueCount`
+    pub dequeue_count: u32,
+    /// `InsertionTime`
+    pub inserted: Timestamp,
+    /// `ExpirationTime`; absent for never.
+    pub expires: Option<Timestamp>,
+    /// `TimeNextVisible`
+    pub next_visible: Option<Timestamp>,
+}
+
+/// A page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MessagePage {
+    /// The messages with a readable id.
+    pub messages: Vec<RawMessage>,
+    /// How many could not be saved: no id.
+    pub lost: usize,
+    /// Whether the page is there to its end.
+    pub complete: bool,
+}
+
+const OPEN: &[u8] = b"<QueueMessage>";
+const CLOSE: &[u8] = b"</QueueMessage>";
+
+/// Reads a page. `date` is the answer's own, for messages that do not say when they were put.
+pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
+    let mut page = MessagePage { messages: Vec::new(), lost: 0, complete: false };
+    let mut rest = body;
+    // Texts are escaped, so these marks are never part of one.
+    while let Some(start) = find(rest, OPEN) {
+        rest = &rest[start + OPEN.len()..];
+        let Some(end) = find(rest, CLOSE) else { break };
+        match message(&rest[..end], date) {
+            Some(message) => page.messages.push(message),
+            None => page.lost += 1,
+        }
+        rest = &rest[end + CLOSE.len()..];
+    }
+    page.complete =
+        [&b"</QueueMessagesList>"[..], b"<QueueMessagesList/>", b"<QueueMessagesList />"].iter().any(|mark| find(rest, mark).is_some());
+    page
+}
+
+fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
+    bytes.windows(mark.len()).position(|window| window == mark)
+}
+
+/// One message; `None` where not even its id can be read.
+fn message(bytes: &[u8], date: Option<Timestamp>) -> Option<RawMessage> {
+    let lossy = String::from_utf8_lossy(bytes);
+    let (fields, mut problem) = match std::str::from_utf8(bytes) {
+        Err(_) => (Fields::saved_from(&lossy), Some("it is not UTF-8".to_owned())),
+        Ok(text) => match Fields::read(text) {
+            Ok(fields) => (fields, None),
+            Err(problem) => (Fields::saved_from(text), Some(problem)),
+        },
+    };
+    let id = fields.one("MessageId")?.to_owned();
+    let text = match (&problem, fields.all("MessageText").as_slice()) {
+        (Some(_), _) => None,
+        (None, [text]) => Some((*text).to_owned()),
+        (None, []) => {
+            problem = Some("it has no text".to_owned());
+            None
+        }
+        (None, _) => {
+            problem = Some("it has more than one text".to_owned());
+            None
+        }
+    };
+    let when = |name: &str| fields.one(name).and_then(http_date::parse);
+    let inserted = when("InsertionTime").or(date);
+    let dequeue_count = fields.one("DequeueCount").and_then(|count| count.trim().parse().ok());
+    let text = match text {
+        Some(text) => MessageText::Readable(text),
+        None => {
+            MessageText::Unreadable { reason: problem.unwrap_or_else(|| "it cannot be read".to_owned()), raw: lossy.clone().into_owned() }
+        }
+    };
+    Some(RawMessage {
+        id,
+        pop_receipt: fields.one("PopReceipt").map(str::to_owned),
+        text,
+        // A message that was got without saying how often was got once at least.
+        dequeue_count: dequeue_count.unwrap_or(1),
+        inserted: inserted.unwrap_or(Timestamp::UNIX_EPOCH),
+        expires: fields.one("ExpirationTime").filter(|text| !http_date::is_never(text)).and_then(http_date::parse),
+        next_visible: when("TimeNextVisible"),
+    })
+}
+
+/// The elements of a message, by name.
+struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Reads well-formed XML without elements inside elements.
+    fn read(text: &str) -> Result<Self, String> {
+        let mut fields = Vec::new();
+        let mut open: Option<(String, String)> = None;
+        let mut reader = Reader::from_str(text);
+        loop {
+            match (reader.read_event().map_err(|error| format!("its XML is broken: {error}"))?, &mut open) {
+                (Event::Start(tag), None) => {
+                    open = Some((tag.local_name().as_ref().to_owned(), String::new()));
+                }
+                (Event::Empty(tag), None) => {
+                    fields.push((tag.local_name().as_ref().to_owned(), String::new()));
+                }
+                (Event::Start(_) | Event::Empty(_), Some((name, _))) => return Err(format!("it has markup inside its {name}")),
+                (Event::Text(text), Some((_, value))) => value.push_str(&text),
+                (Event::GeneralRef(reference), Some((name, value))) => {
+                    let text = xml::referred(&reference);
+                    value.push_str(&text.ok_or_else(|| format!("its {name} cannot be unescaped: &{}; is nothing", &*reference))?);
+                }
+                (Event::CData(text), Some((_, value))) => value.push_str(&text),
+                (Event::End(_), _) => fields.extend(open.take()),
+                (Event::Eof, None) => return Ok(Self(fields)),
+                (Event::Eof, Some((name, _))) => return Err(format!("its {name} has no end")),
+                _ => {}
+            }
+        }
+    }
+
+    /// The recoverable parts of any other message: the texts between the tags that are needed to settle it.
+    fn saved_from(text: &str) -> Self {
+        let between = |name: &str| {
+            let start = text.find(&format!("<{name}>"))? + name.len() + 2;
+            let length = text[start..].find(&format!("</{name}>"))?;
+            let raw = &text[start..start + length];
+            let plain = quick_xml::escape::unescape(raw).map_or_else(|_| raw.to_owned(), std::borrow::Cow::into_owned);
+            Some((name.to_owned(), plain))
+        };
+        let names = ["MessageId", "PopReceipt", "InsertionTime", "ExpirationTime", "TimeNextVisible", "DequeueCount"];
+        Self(names.into_iter().filter_map(between).collect())
+    }
+
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(found, _)| found == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    fn one(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.trim())
+    }
+}
+
+/// Why a text cannot be put on a queue: a character that XML cannot carry.
+pub(super) fn forbidden_character(text: &str) -> Option<char> {
+    text.chars().find(|c| !xml::can_carry(*c))
+}
+
+/// Writes carriage returns in the body of a request as references: an XML reader turns bare ones into line feeds.
+pub(super) fn with_carriage_returns(body: &str) -> String {
+    body.replace('\r', "&#xD;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message_xml(id: &str, text: &str) -> String {
+        format!(
+            "<QueueMessage><MessageId>{id}</MessageId><InsertionTime>Fri, 20 Nov 2026 15:00:00 GMT</InsertionTime>\
+             <ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime><PopReceipt>receipt-{id}</PopReceipt>\
+             <TimeNextVisible>Fri, 20 Nov 2026 15:00:30 GMT</TimeNextVisible><DequeueCount>3</DequeueCount>{text}</QueueMessage>"
+        )
+    }
+
+    fn page(messages: &[String]) -> Vec<u8> {
+        format!("\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList>{}</QueueMessagesList>", messages.concat())
+            .into_bytes()
+    }
+
+    fn texts(page: &MessagePage) -> Vec<(&str, Option<&str>)> {
+        let text = |message: &'_ RawMessage| match &message.text {
+            MessageText::Readable(text) => Some(text.clone()),
+            MessageText::Unreadable { .. } => None,
+        };
+        page.messages.iter().map(|m| (m.id.as_str(), text(m).map(|text| &*text.leak()))).collect()
+    }
+
+    #[test]
+    fn a_message_is_read_whole() {
+        let page = read(&page(&[message_xml("a", "<MessageText>  x &lt;b&gt; &amp;#xD; &#xD;\n한 </MessageText>")]), None);
+        assert!(page.complete);
+        let message = &page.messages[0];
+        assert_eq!(message.text, MessageText::Readable("  x <b> &#xD; \r\n한 ".into()));
+        assert_eq!(message.pop_receipt.as_deref(), Some("receipt-a"));
+        assert_eq!((message.dequeue_count, message.expires), (3, None));
+        assert_eq!(message.inserted.to_string(), "2026-11-20T15:00:00Z");
+        assert_eq!(message.next_visible.unwrap().to_string(), "2026-11-20T15:00:30Z");
+    }
+
+    #[test]
+    fn an_empty_text_is_a_text() {
+        let page = read(&page(&[message_xml("a", "<MessageText></MessageText>"), message_xml("b", "<MessageText />")]), None);
+        assert_eq!(texts(&page), [("a", Some("")), ("b", Some(""))]);
+    }
+
+    #[test]
+    fn one_bad_message_does_not_keep_the_others_back() {
+        for bad in [
+            "",
+            "<MessageText>1</MessageText><MessageText>2</MessageText>",
+            "<MessageText><b>x</b></MessageText>",
+            "<MessageText>&nope;</MessageText>",
+            "<MessageText>a & b</MessageText>",
+            "<MessageText>a < b</MessageText>",
+            "<MessageText>never closed",
+            "<MessageText>x</MessageTex>",
+        ] {
+            let page = read(
+                &page(&[
+                    message_xml("a", "<MessageText>1</MessageText>"),
+                    message_xml("b", bad),
+                    message_xml("c", "<MessageText>3</MessageText>"),
+                ]),
+                None,
+            );
+            assert_eq!(texts(&page), [("a", Some("1")), ("b", None), ("c", Some("3"))], "{bad}");
+            assert_eq!(page.messages[1].pop_receipt.as_deref(), Some("receipt-b"), "{bad}");
+            assert!(page.complete);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_kept_for_the_poison_queue() {
+        let mut bytes = page(&[message_xml("a", "<MessageText>?</MessageText>"), message_xml("b", "<MessageText>2</MessageText>")]);
+        let at = bytes.iter().position(|b| *b == b'?').unwrap();
+        let at = bytes[at + 1..].windows(2).position(|w| w == b"?<").unwrap() + at + 1;
+        bytes[at] = 0xff;
+        let page = read(&bytes, None);
+        assert_eq!(texts(&page), [("a", None), ("b", Some("2"))]);
+        let MessageText::Unreadable { reason, raw } = &page.messages[0].text else { panic!() };
+        assert_eq!(reason, "it is not UTF-8");
+        assert!(raw.contains("<MessageText>\u{fffd}</MessageText>"));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_is_kept_whole() {
+        let text = "x".repeat(60_000);
+        let page = read(&page(&[message_xml("a", &format!("<MessageText><b>{text}</b></MessageText>"))]), None);
+        let MessageText::Unreadable { raw, .. } = &page.messages[0].text else { panic!() };
+        assert!(raw.contains(&text), "{} characters of it", raw.len());
+    }
+
+    #[test]
+    fn what_a_cut_off_page_still_holds_is_saved() {
+        let whole = page(&[message_xml("a", "<MessageText>1</MessageText>"), message_xml("b", "<MessageText>2</MessageText>")]);
+        let page = read(&whole[..whole.len() - 60], None);
+        assert_eq!(texts(&page), [("a", Some("1"))]);
+        assert!(!page.complete);
+    }
+
+    #[test]
+    fn an_empty_page_is_complete() {
+        for body in ["<?xml version=\"1.0\"?><QueueMessagesList/>", "<QueueMessagesList />", "<QueueMessagesList></QueueMessagesList>"] {
+            let page = read(body.as_bytes(), None);
+            assert!(page.complete && page.messages.is_empty(), "{body}");
+        }
+        assert!(!read(b"", None).complete);
+        assert!(!read(b"<html>", None).complete);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_page_makes_it_panic(body in "(<QueueMessage>|</QueueMessage>|<MessageId>|</MessageId>|<MessageText>|</MessageText>|&|&#x1;|<|\\PC){0,40}") {
+            let _ = read(body.as_bytes(), None);
+        }
+    }
+}

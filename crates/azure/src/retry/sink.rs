@@ -1,0 +1,25 @@
+//! Sinks with retries.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+
+use super::Retry;
+use crate::layer::Op;
+use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument};
+use evenkeel_model::ports::{DocumentWrite, Sink, StoreError, Written};
+
+#[async_trait]
+impl Sink for Retry<dyn Sink> {
+    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+        self.request(Op::WriteDocuments, || self.inner.write(collection, writes)).await.result
+    }
+
+    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+        self.request(Op::GetDocument, || self.inner.get(collection, key)).await.result
+    }
+
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+        self.request(Op::GetFields, || self.inner.fields(collection)).await.result
+    }
+}

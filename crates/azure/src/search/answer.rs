@@ -1,0 +1,168 @@
+//! From an answer of the service to an error class: pure.
+//!
+//! Sources: "HTTP status codes (Azure AI Search)", "Documents - Index" (the status of each document).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::http::{Answer, Fault};
+use evenkeel_model::ports::{ErrorClass, Missing};
+
+/// Longest message that is passed on, in characters.
+const MESSAGE_CHARS: usize = 300;
+
+/// Whether a request could do harm when it is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It only reads.
+    Read,
+    /// It writes documents: one that may arrive late must be known.
+    Write,
+}
+
+impl Effect {
+    /// The class of an unknown outcome.
+    pub(super) const fn unknown(self) -> ErrorClass {
+        match self {
+            Self::Read => ErrorClass::Transient { retry_after: None },
+            Self::Write => ErrorClass::Ambiguous,
+        }
+    }
+}
+
+/// The class of a request that the service refused as a whole.
+pub(super) fn refused(effect: Effect, answer: &Answer) -> ErrorClass {
+    let retry_after = retry_after(answer);
+    match answer.status {
+        401 | 403 | 407 => ErrorClass::Unauthorised,
+        404 => ErrorClass::NotFound(Missing::Container),
+        // 408: it gave up waiting for the request. 409, 422: the index is being changed.
+        408 | 409 | 422 => ErrorClass::Transient { retry_after },
+        413 => ErrorClass::TooLarge,
+        429 | 503 => ErrorClass::Throttled { retry_after },
+        501 | 505 => ErrorClass::Permanent,
+        500..=599 => effect.unknown(),
+        _ => ErrorClass::Permanent,
+    }
+}
+
+/// The class of a request without a whole answer.
+pub(super) const fn faulted(effect: Effect, fault: &Fault) -> ErrorClass {
+    match fault {
+        Fault::Unsent(_) => ErrorClass::Permanent,
+        Fault::Refused(_) => ErrorClass::Refused,
+        Fault::Lost(_) | Fault::TooLong => effect.unknown(),
+    }
+}
+
+/// The service's answer for one document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) key: String,
+    /// Its status; 200 and 201 say that it is done.
+    pub(super) status: u16,
+    /// Why it is not.
+    pub(super) message: Option<String>,
+}
+
+impl Verdict {
+    /// How it ended; the class of the failure where it did.
+    pub(super) const fn class(&self) -> Result<(), ErrorClass> {
+        match self.status {
+            200..=299 => Ok(()),
+            // 409: another writer has it this moment. 422: the index is not available. 429, 503: the service is busy.
+            408 | 409 | 422 => Err(ErrorClass::Transient { retry_after: None }),
+            429 | 503 => Err(ErrorClass::Throttled { retry_after: None }),
+            413 => Err(ErrorClass::TooLarge),
+            500..=599 => Err(ErrorClass::Ambiguous),
+            _ => Err(ErrorClass::Permanent),
+        }
+    }
+}
+
+/// The service's answer for each document; `None` where that cannot be read.
+pub(super) fn verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
+    let json: Value = serde_json::from_slice(body).ok()?;
+    let verdict = |value: &Value| {
+        Some(Verdict {
+            key: value.get("key")?.as_str()?.to_owned(),
+            status: u16::try_from(value.get("statusCode")?.as_u64()?).ok()?,
+            message: value.get("errorMessage").and_then(Value::as_str).and_then(short),
+        })
+    };
+    json.get("value")?.as_array()?.iter().map(verdict).collect()
+}
+
+/// The service's message: `{"error":{"code":…,"message":…}}`.
+pub(super) fn message(answer: &Answer) -> Option<String> {
+    let json: Value = serde_json::from_slice(&answer.body).ok()?;
+    json.get("error")?.get("message")?.as_str().and_then(short)
+}
+
+fn short(message: &str) -> Option<String> {
+    let line = message.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect())
+}
+
+/// `retry-after-ms`, or `Retry-After` in seconds.
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    let number = |name| answer.header(name).and_then(|text| text.trim().parse().ok());
+    number("retry-after-ms").map(Duration::from_millis).or_else(|| number("retry-after").map(Duration::from_secs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqwest::header::{HeaderMap, HeaderValue};
+
+    fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> Answer {
+        let headers: HeaderMap = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value))).collect();
+        Answer { status, headers, body: Vec::new().into() }
+    }
+
+    #[test]
+    fn only_a_write_whose_outcome_is_unknown_is_ambiguous() {
+        for status in [500, 502, 504, 507] {
+            assert_eq!(refused(Effect::Write, &answer(status, &[])), ErrorClass::Ambiguous, "{status}");
+            assert_eq!(refused(Effect::Read, &answer(status, &[])), ErrorClass::Transient { retry_after: None }, "{status}");
+        }
+        assert_eq!(faulted(Effect::Write, &Fault::Lost(String::new())), ErrorClass::Ambiguous);
+        assert_eq!(faulted(Effect::Write, &Fault::Refused(String::new())), ErrorClass::Refused);
+    }
+
+    #[test]
+    fn the_rest_of_the_table() {
+        let expected = [
+            (400, ErrorClass::Permanent),
+            (401, ErrorClass::Unauthorised),
+            (403, ErrorClass::Unauthorised),
+            (404, ErrorClass::NotFound(Missing::Container)),
+            (409, ErrorClass::Transient { retry_after: None }),
+            (413, ErrorClass::TooLarge),
+            (302, ErrorClass::Permanent),
+        ];
+        for (status, class) in expected {
+            assert_eq!(refused(Effect::Write, &answer(status, &[])), class, "{status}");
+        }
+        let busy = |wait| ErrorClass::Throttled { retry_after: Some(wait) };
+        assert_eq!(refused(Effect::Write, &answer(503, &[("retry-after", "7")])), busy(Duration::from_secs(7)));
+        assert_eq!(refused(Effect::Write, &answer(429, &[("retry-after-ms", "50")])), busy(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn each_document_has_a_verdict_of_its_own() {
+        let body = br#"{"value":[{"key":"a","status":true,"errorMessage":null,"statusCode":201},
+            {"key":"b","status":false,"errorMessage":"no such field\nand more","statusCode":400}]}"#;
+        let found = verdicts(body).unwrap();
+        assert_eq!(found[0].class(), Ok(()));
+        assert_eq!((found[1].class(), found[1].message.as_deref()), (Err(ErrorClass::Permanent), Some("no such field")));
+        let class = |status| Verdict { key: String::new(), status, message: None }.class();
+        assert_eq!(class(409), Err(ErrorClass::Transient { retry_after: None }));
+        assert_eq!(class(503), Err(ErrorClass::Throttled { retry_after: None }));
+        assert_eq!(class(500), Err(ErrorClass::Ambiguous));
+        for unreadable in [&b""[..], b"[]", b"{\"value\":[{}]}", b"{\"value\":[{\"key\":\"a\",\"statusCode\":70000}]}"] {
+            assert_eq!(verdicts(unreadable), None);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The indexes of one service, as a sink.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::answer::{self, Effect, Verdict};
+use super::service::SearchService;
+use crate::http::{Answer, Exchange};
+use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument, limits};
+use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError, Subject, What, Written};
+
+/// The version of the service's interface.
+const API_VERSION: &str = "2024-07-01";
+/// The operations, in the service's words.
+const WRITE: &str = "Index Documents";
+const GET: &str = "Lookup Document";
+const DESCRIBE: &str = "Get Index";
+
+/// The indexes of one service.
+pub(super) struct Indexes {
+    pub(super) service: SearchService,
+    pub(super) headers: HeaderMap,
+    pub(super) exchange: Exchange,
+}
+
+/// One request, as far as its failures go.
+struct Call {
+    operation: &'static str,
+    effect: Effect,
+    what: What,
+}
+
+impl Indexes {
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.service.endpoint.clone();
+        // An http address always has segments.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url.query_pairs_mut().append_pair("api-version", API_VERSION);
+        url
+    }
+
+    async fn send(&self, call: &Call, method: Method, url: Url, body: Bytes) -> Result<Answer, StoreError> {
+        let answer = self.exchange.send(method, url, self.headers.clone(), body).await;
+        answer.map_err(|fault| self.error(call, answer::faulted(call.effect, &fault), fault.text()))
+    }
+
+    fn error(&self, call: &Call, class: ErrorClass, message: &str) -> StoreError {
+        let message =
+            if message.contains(self.service.key.expose_secret()) { "its message holds the key, and is not shown" } else { message };
+        StoreError::new(class, call.operation, Subject { account: self.service.sink.clone(), what: call.what.clone() }, message)
+    }
+
+    fn refused(&self, call: &Call, answer: &Answer) -> StoreError {
+        let class = answer::refused(call.effect, answer);
+        let said = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
+        let message = said.unwrap_or_else(|| default_message(class).to_owned());
+        self.error(call, class, &message).with_status(answer.status, None)
+    }
+
+    fn action(&self, write: &DocumentWrite) -> Value {
+        let mut action = Map::new();
+        let kind = if write.document.is_some() { "upload" } else { "delete" };
+        action.insert("@search.action".to_owned(), kind.into());
+        action.insert(self.service.key_field.clone(), write.key.as_str().into());
+        for (name, value) in write.document.iter().flat_map(|document| &document.0) {
+            action.insert(name.clone(), value.clone());
+        }
+        Value::Object(action)
+    }
+
+    /// How each document fared, by the service's own words. One that it says nothing of may have been written.
+    fn fared(&self, collection: &CollectionName, writes: &[DocumentWrite], verdicts: Vec<Verdict>) -> Written {
+        let mut verdicts: BTreeMap<String, Verdict> = verdicts.into_iter().map(|verdict| (verdict.key.clone(), verdict)).collect();
+        let one = |write: &DocumentWrite| {
+            let call = Call { operation: WRITE, effect: Effect::Write, what: What::Document(collection.clone(), write.key.clone()) };
+            let Some(verdict) = verdicts.remove(write.key.as_str()) else {
+                return Err(self.error(&call, ErrorClass::Ambiguous, "the service said nothing of this document"));
+            };
+            verdict.class().map_err(|class| {
+                let message = verdict.message.as_deref().unwrap_or_else(|| default_message(class));
+                self.error(&call, class, message).with_status(verdict.status, None)
+            })
+        };
+        writes.iter().map(one).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for Indexes {
+    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+        let call = Call { operation: WRITE, effect: Effect::Write, what: What::Collection(collection.clone()) };
+        if writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let body = json!({"value": writes.iter().map(|write| self.action(write)).collect::<Vec<_>>()}).to_string();
+        if writes.len() > limits::BATCH_DOCUMENTS || body.len() > limits::BATCH_BYTES {
+            let message = format!("{} documents in {} bytes; at most 1,000 documents and 16 MB are allowed", writes.len(), body.len());
+            return Err(self.error(&call, ErrorClass::TooLarge, &message));
+        }
+        let url = self.url(&["indexes", collection.as_str(), "docs", "search.index"]);
+        let answer = self.send(&call, Method::POST, url, body.into()).await?;
+        if !answer.is_success() {
+            return Err(self.refused(&call, &answer));
+        }
+        match answer::verdicts(&answer.body) {
+            Some(verdicts) => Ok(self.fared(collection, writes, verdicts)),
+            None => Err(self.error(&call, ErrorClass::Ambiguous, "the answer cannot be read").with_status(answer.status, None)),
+        }
+    }
+
+    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+        let call = Call { operation: GET, effect: Effect::Read, what: What::Document(collection.clone(), key.clone()) };
+        let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
+        let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
+        if answer.status == 404 {
+            // The document, or its index: the service has one status for both.
+            let missing = self.fields(collection).await?.is_none();
+            let class = ErrorClass::NotFound(Missing::Container);
+            return if missing { Err(self.error(&call, class, default_message(class)).with_status(404, None)) } else { Ok(None) };
+        }
+        if !answer.is_success() {
+            return Err(self.refused(&call, &answer));
+        }
+        let fields: Result<BTreeMap<String, Value>, _> = serde_json::from_slice(&answer.body);
+        let mut fields = fields.map_err(|_| self.error(&call, call.effect.unknown(), "the answer is no document"))?;
+        fields.retain(|name, _| !name.starts_with('@') && *name != self.service.key_field);
+        Ok(Some(SinkDocument(fields)))
+    }
+
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+        let call = Call { operation: DESCRIBE, effect: Effect::Read, what: What::Collection(collection.clone()) };
+        let answer = self.send(&call, Method::GET, self.url(&["indexes", collection.as_str()]), Bytes::new()).await?;
+        if answer.status == 404 {
+            return Ok(None);
+        }
+        if !answer.is_success() {
+            return Err(self.refused(&call, &answer));
+        }
+        let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let names = json["fields"].as_array().map(|fields| fields.iter().filter_map(|field| field["name"].as_str().map(str::to_owned)));
+        match names {
+            Some(names) => Ok(Some(names.collect())),
+            None => Err(self.error(&call, call.effect.unknown(), "the answer describes no index")),
+        }
+    }
+}
+
+/// The message in place of a missing or unfit one from the service.
+const fn default_message(class: ErrorClass) -> &'static str {
+    match class {
+        ErrorClass::NotFound(_) => "there is no such index: create it in the search service",
+        ErrorClass::Unauthorised => {
+            "the service refused the key: writing documents takes an admin key, and the firewall of the service has to let this machine in"
+        }
+        ErrorClass::Throttled { .. } => "the service is busy",
+        ErrorClass::TooLarge => "it is over a size limit of the service",
+        ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
+        ErrorClass::Refused => "no connection",
+        ErrorClass::Transient { .. } => "the service could not answer",
+        ErrorClass::Permanent | ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::LeaseLost => {
+            "the service refuses this request"
+        }
+    }
+}

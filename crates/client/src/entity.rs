@@ -1,0 +1,107 @@
+//! Reading one entity.
+
+use super::resolve::{self, joined, rejoined, resolve};
+use super::{Client, ClientError};
+use evenkeel_model::catalog::{Shelf, TableRef};
+use evenkeel_model::model::large::Pointer;
+use evenkeel_model::model::{AccountName, ContainerName, EdmValue, EntityKey, Row, TableName};
+use evenkeel_model::wide::{self, ReadError};
+
+/// An entity with all its rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Whole {
+    /// The entity, at the version of its first row.
+    pub row: Row,
+    /// Storage requests that it took to read.
+    pub requests: u64,
+}
+
+impl Client {
+    /// One entity of a known table, resolved: the rows of a wide one joined, properties that have left its row put
+    /// back, the content of blobs in the place of properties that point there, the pieces of a list put together.
+    /// `None` where it does not exist.
+    ///
+    /// One request, and one more for an entity of several rows, and for each blob.
+    ///
+    /// ```
+    /// # use evenkeel::client::{Client, ClientError};
+    /// # use evenkeel::model::{EntityKey, TableName};
+    /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let survey = client.get(&TableName::new("Surveys")?, &EntityKey::new("2026", "000101")?).await?;
+    /// let answers = survey.map_or(0, |row| row.entity.user_properties().count());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn get(&self, table: &TableName, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+        self.get_in(self.table(table)?, key).await
+    }
+
+    /// As [`get`](Self::get), of any table of any account, the catalog's or not.
+    pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+        let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        row.entity = rejoined(self, &table.account, row.entity).await?;
+        resolve(self, &table.account, &mut row).await?;
+        row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
+        Ok(Some(row))
+    }
+
+    /// Reads one property's value part by part, at most 4 MiB at a time: a blob may be too large for memory. Text comes as
+    /// UTF-8. How many bytes it has; `None` where there is no such entity, or no such string or binary property of it.
+    ///
+    /// The hash of a blob's content is checked at the end: bytes received before an error are not the value.
+    pub async fn read_value(
+        &self,
+        table: &TableRef,
+        key: &EntityKey,
+        property: &str,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
+    ) -> Result<Option<u64>, ClientError> {
+        let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        if row.entity.get(property).is_none() {
+            row.entity = rejoined(self, &table.account, row.entity).await?;
+        }
+        if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
+            return resolve::read(self, &table.account, property, &pointer, |part, _| take(part)).await.map(Some);
+        }
+        let content: &[u8] = match row.entity.get(property) {
+            Some(EdmValue::String(text)) => text.as_bytes(),
+            Some(EdmValue::Binary(bytes)) => bytes,
+            Some(_) | None => return Ok(None),
+        };
+        take(content).map_err(ClientError::Output)?;
+        Ok(Some(content.len() as u64))
+    }
+
+    /// The account of a container that a view keeps large values in, or an archive of documents.
+    pub(super) fn account_of(&self, container: &ContainerName) -> Option<&AccountName> {
+        let of_a_view = self
+            .catalog
+            .views
+            .values()
+            .find_map(|view| view.large())
+            .filter(|large| large.container == *container)
+            .map(|large| &large.account);
+        let of_an_archive = || {
+            self.catalog.filings.values().find_map(|filing| match &filing.shelf {
+                Shelf::Blobs { account, container: of } if of == container => Some(account),
+                Shelf::Blobs { .. } | Shelf::Files { .. } => None,
+            })
+        };
+        of_a_view.or_else(of_an_archive)
+    }
+
+    /// One entity with all its rows, pointers and lists as they are.
+    pub async fn whole(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Whole>, ClientError> {
+        let tables = self.account(&table.account)?.tables.as_ref();
+        let doing = || format!("reading {table}{key}");
+        if !self.catalog.wide.contains(table) {
+            let row = tables.get(&table.table, key, None).await.map_err(ClientError::store(doing()))?;
+            return Ok(row.map(|row| Whole { row, requests: 1 }));
+        }
+        let rows = wide::read(tables, &table.table, key, false).await.map_err(|error| match error {
+            ReadError::Store(error) => ClientError::store(doing())(error),
+            error @ ReadError::Busy => ClientError::Read { doing: doing(), source: Box::new(error) },
+        })?;
+        Ok(rows.joined().map(|row| Whole { row, requests: rows.requests() }))
+    }
+}

@@ -1,0 +1,100 @@
+//! Finding an entity that may be under way between its table and its archive.
+//!
+//! Archiving writes the copy before it deletes the source, and restoring the source before it deletes the copy: at every
+//! moment the entity is in one of the two, or in both. A look in the source, then in the archive, then in the source
+//! once more therefore finds it, in whichever direction it moved meanwhile. (Unless it went both ways between two of the looks.)
+
+use super::{Client, ClientError, Whole};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
+use evenkeel_model::model::document::{self, DocumentPath};
+use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
+use evenkeel_model::ports::FilePlace;
+
+/// Where an entity was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In its own table.
+    Source,
+    /// In the archive.
+    Archive,
+}
+
+/// An entity, and where it was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The entity. Out of a document or file it has no Timestamp.
+    pub row: Row,
+    /// Where it was found.
+    pub at: Whereabouts,
+}
+
+impl Client {
+    /// Finds an entity in the source of an archive or in the archive itself. `None` where it is in neither. An archive that is a
+    /// log cannot be asked for one entity.
+    ///
+    /// One to three requests, and one more for each time that an entity of several rows is met. Values that lie in blobs are
+    /// pointers to them; [`get`](Client::get) has their contents.
+    ///
+    /// ```
+    /// # use evenkeel::client::{Client, Whereabouts};
+    /// # use evenkeel::model::{EntityKey, ViewName};
+    /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let key = EntityKey::new("Sales", "000223")?;
+    /// if let Some(found) = client.find(&ViewName::new("former_employees")?, &key).await? {
+    ///     let works_here = found.at == Whereabouts::Source;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn find(&self, archive: &ViewName, key: &EntityKey) -> Result<Option<Found>, ClientError> {
+        let archive = self.archive(archive)?;
+        if let ArchiveTarget::Log(_) = archive.target {
+            let name = &archive.name;
+            return Err(ClientError::Unknown(format!(
+                "[archives.{name}] is a log, in which no entity is looked up: read it with `evenkeel logs {name}`"
+            )));
+        }
+        if let Some(row) = self.in_source(&archive.source, key).await? {
+            return Ok(Some(Found { row, at: Whereabouts::Source }));
+        }
+        if let Some(row) = self.in_archive(archive, key).await? {
+            return Ok(Some(Found { row, at: Whereabouts::Archive }));
+        }
+        let back = self.in_source(&archive.source, key).await?;
+        Ok(back.map(|row| Found { row, at: Whereabouts::Source }))
+    }
+
+    async fn in_source(&self, source: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+        Ok(self.whole(source, key).await?.map(|Whole { row, .. }| row))
+    }
+
+    /// One entity of an archive that is no log.
+    pub(super) async fn in_archive(&self, archive: &Archive, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+        let doing = || format!("reading {key} in archive {}", archive.name);
+        let found = match &archive.target {
+            ArchiveTarget::Table(table) => return self.in_source(table, key).await,
+            ArchiveTarget::Log(_) => None,
+            ArchiveTarget::Blob(target) => {
+                let blobs = &self.account(&target.account)?.blobs;
+                let blob = blobs.get(&target.container, &place(&target.path, key)?, None).await;
+                blob.map_err(ClientError::store(doing()))?.map(|blob| (blob.content, blob.properties.etag))
+            }
+            ArchiveTarget::File(target) => {
+                let files = self.stores.files().map_err(|error| ClientError::Unknown(error.to_string()))?;
+                let place = FilePlace { dir: target.dir.clone(), name: place(&target.path, key)? };
+                let file = files.read(&place).await;
+                file.map_err(ClientError::store(doing()))?.map(|file| (file.content, file.etag))
+            }
+        };
+        found.map(|(content, etag)| decoded(&content, etag, key, &doing())).transpose()
+    }
+}
+
+fn place(path: &DocumentPath, key: &EntityKey) -> Result<BlobName, ClientError> {
+    path.of(key).map_err(|error| ClientError::Unknown(error.to_string()))
+}
+
+fn decoded(content: &[u8], etag: ETag, key: &EntityKey, doing: &str) -> Result<Row, ClientError> {
+    let entity = document::decode(content, key).map_err(|error| ClientError::Broken(format!("{doing}: {error}")))?;
+    Ok(Row { entity, etag, timestamp: None })
+}

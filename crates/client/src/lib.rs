@@ -1,0 +1,107 @@
+//! The library for applications: operations beside an application's own reads and writes.
+//!
+//! ```text
+//!   submit    a job  ─▶ checked as the worker will ─▶ Base64, or gzip in it ─▶ the queue, or the key's shard of it
+//!   get       an entity ─▶ the rows of a wide one joined, blobs in the place of pointers, pieces of a list put together
+//!   lookup    a view and values ─▶ points and ranges, never a scan unasked ─▶ rows, merged in order, page by page
+//!   find      an entity that may be on its way into its archive, or back
+//! ```
+//!
+//! The program's own commands and pages do all of this through here: there is no second way.
+//!
+//! # Example
+//!
+//! [`connect()`] reads a configuration as the program does and opens its accounts on Azure. Tests of applications open an embedded store
+//! in the same way, by `evenkeel::app::connect` of the program's own library.
+//!
+//! ```
+//! use evenkeel_client::model::{EntityKey, TableName, ViewName};
+//! # use evenkeel_client::config::{Folder, Request};
+//!
+//! # async fn example(request: Request) -> Result<(), Box<dyn std::error::Error>> {
+//! let client = evenkeel::app::connect(&request)?;
+//!
+//! // An application changes its own table, and says so.
+//! let sent = client.submit(r#"{"op": "sync", "table": "Employees", "pk": "Sales", "rk": "000223"}"#).await?;
+//! assert_eq!(sent.op, "sync");
+//!
+//! // One entity, whole.
+//! let key = EntityKey::new("Sales", "000223")?;
+//! let employee = client.get(&TableName::new("Employees")?, &key).await?;
+//! assert!(employee.is_none(), "nobody has written it");
+//!
+//! // Through a view, by the values that its keys are made of.
+//! let by_email = ViewName::new("employees_by_email")?;
+//! let found = client.lookup(&by_email, &["PartitionKey=Sales", "Email=jun.cao@contoso.com"])?.run().await?;
+//! assert_eq!((found.rows.len(), found.requests), (0, 1));
+//! # Ok(())
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let default = include_str!("../../../config/default.toml").replace("data/evenkeel.db", folder.path().join("store.db").to_str().unwrap());
+//! # std::fs::write(folder.path().join("default.toml"), default)?;
+//! # let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! #     evenkeel::app::prepare_store(&request).await?;
+//! #     example(request).await
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod connect;
+mod entity;
+mod error;
+mod find;
+pub mod lists;
+mod lookup;
+mod resolve;
+mod submission;
+
+use std::sync::Arc;
+
+use evenkeel_model::catalog::{Archive, Catalog, TableRef};
+use evenkeel_model::model::{AccountName, TableName, ViewName};
+use evenkeel_model::ports::{Account, Stores};
+use evenkeel_model::settings::QueueSettings;
+
+pub use evenkeel_config as config;
+pub use evenkeel_model::{catalog, model, ports};
+
+pub use connect::{ConnectError, connect};
+pub use entity::Whole;
+pub use error::ClientError;
+pub use find::{Found, Whereabouts};
+pub use lookup::{Lookup, LookupResult};
+pub use submission::{Prepared, Sent};
+
+/// The client of an application. Cheap to clone; may be used from many tasks at once.
+#[derive(Debug, Clone)]
+pub struct Client {
+    stores: Stores,
+    catalog: Arc<Catalog>,
+    queues: Arc<[QueueSettings]>,
+}
+
+impl Client {
+    /// A client of these accounts, with their catalog and queues.
+    pub fn new(stores: Stores, catalog: Arc<Catalog>, queues: impl Into<Arc<[QueueSettings]>>) -> Self {
+        Self { stores, catalog, queues: queues.into() }
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// A table of the catalog, spelled in any case.
+    fn table(&self, name: &TableName) -> Result<&TableRef, ClientError> {
+        self.catalog.table(name).ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
+    }
+
+    fn archive(&self, name: &ViewName) -> Result<&Arc<Archive>, ClientError> {
+        self.catalog.archives.get(name).ok_or_else(|| ClientError::unknown("archive", name, self.catalog.archives.keys()))
+    }
+
+    fn account(&self, name: &AccountName) -> Result<&Account, ClientError> {
+        self.stores.account(name).map_err(|error| ClientError::Unknown(error.to_string()))
+    }
+}

@@ -1,0 +1,72 @@
+//! The members of lists.
+
+use crate::{ClientError, lists};
+use evenkeel_model::catalog::{BlobLists, View};
+use evenkeel_model::model::template::Template;
+use evenkeel_model::model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
+use evenkeel_model::ports::Account;
+
+/// A member of a list of this view as a row: its texts under the names of their templates, and its primary's keys.
+pub(super) fn of_list(member: &Member, list: &Row, table: &TableName, templates: &[Template]) -> Result<Row, ClientError> {
+    let entity = row(member, Some(&list.entity.key), templates)
+        .ok_or_else(|| broken(format!("{table}{} has the member {member}, which is none of this view", list.entity.key)))?;
+    Ok(Row { entity, etag: list.etag.clone(), timestamp: list.timestamp })
+}
+
+/// The primary of a contribution to a group, as a row of nothing but its keys: they are the first two texts.
+pub(super) fn of_group(member: &Member, group: &Row, table: &TableName) -> Result<Row, ClientError> {
+    let key = if let [pk, rk, ..] = member.0.as_slice() { EntityKey::new(pk.as_str(), rk.as_str()).ok() } else { None };
+    let key = key.ok_or_else(|| broken(format!("{table}{} has the member {member}, which tells no primary", group.entity.key)))?;
+    Ok(Row { entity: Entity::new(key), etag: group.etag.clone(), timestamp: group.timestamp })
+}
+
+/// Up to `top` members of a list in a blob after this one, each as a row, and the last of them where there are more. Their versions
+/// are their tokens.
+pub(super) async fn in_blob(
+    view: &View,
+    blobs: &BlobLists,
+    name: &BlobName,
+    account: &Account,
+    after: Option<&Member>,
+    top: usize,
+) -> Result<(Vec<Row>, Option<Member>), ClientError> {
+    let Some((of, list)) = lists::in_blob(account, &blobs.container, name).await? else { return Ok((Vec::new(), None)) };
+    let site = format!("{}/{name}", blobs.container);
+    if of != view.name {
+        return Err(broken(format!("{site} is a list of the view {of}, and not of {}", view.name)));
+    }
+    let row = |(member, token): (&Member, ETag)| match row(member, None, &blobs.member) {
+        Some(entity) => Ok(Row { entity, etag: token, timestamp: None }),
+        None => Err(broken(format!("{site} has the member {member}, which is none of this view"))),
+    };
+    let mut left = list.members.into_iter().filter(|(member, _)| after.is_none_or(|after| member > after));
+    let (mut rows, mut last) = (Vec::new(), None);
+    for (member, token) in left.by_ref().take(top) {
+        rows.push(row((&member, token))?);
+        last = Some(member);
+    }
+    let more = left.next().is_some();
+    Ok((rows, last.filter(|_| more)))
+}
+
+fn broken(what: impl Into<String>) -> ClientError {
+    ClientError::Broken(what.into())
+}
+
+/// A member as a row. A list in its primaries' own partition tells the PartitionKey by where it lies.
+fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Option<Entity> {
+    if member.0.len() != templates.len() {
+        return None;
+    }
+    let (mut pk, mut rk) = (list.map(|list| list.pk.as_str()), None);
+    let mut properties = std::collections::BTreeMap::new();
+    for (template, text) in templates.iter().zip(&member.0) {
+        match template.bare_property() {
+            Some("PartitionKey") => pk = Some(text.as_str()),
+            Some("RowKey") => rk = Some(text.as_str()),
+            Some(property) => drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str()))),
+            None => drop(properties.insert(template.to_string(), EdmValue::from(text.as_str()))),
+        }
+    }
+    Some(Entity { key: EntityKey::new(pk?, rk?).ok()?, properties })
+}

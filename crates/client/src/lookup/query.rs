@@ -1,0 +1,104 @@
+//! Lookups and their results.
+
+use crate::{Client, ClientError};
+use evenkeel_model::model::{Row, TableName, ViewName};
+use evenkeel_model::patterns::lookup::{QueryClass, Term};
+
+/// Most rows where nothing is said.
+const TOP: u32 = 1_000;
+
+/// A lookup that is being put together.
+#[derive(Debug, Clone)]
+pub struct Lookup<'c> {
+    pub(super) client: &'c Client,
+    pub(super) view: ViewName,
+    pub(super) table: Option<TableName>,
+    pub(super) terms: Vec<Term>,
+    pub(super) top: u32,
+    pub(super) select: Vec<String>,
+    pub(super) after: Option<String>,
+    pub(super) entities: bool,
+}
+
+/// Result of a lookup.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LookupResult {
+    /// The rows, in the order of their keys, buckets apart.
+    pub rows: Vec<Row>,
+    /// Class of the query.
+    pub class: QueryClass,
+    /// Storage requests that it took.
+    pub requests: u64,
+    /// Where to go on; nothing at the end.
+    pub continuation: Option<String>,
+}
+
+impl Client {
+    /// Looks up the items of a view, or the entities of an archive, by the values that its keys are made of.
+    ///
+    /// A term is `Property=value`, `Property>=value`, `Property<value` or `Property^=prefix`. The result: of a secondary index
+    /// the copies, of an index entity the members of its lists, of an aggregate the groups, of a denormalization the entities
+    /// that have its properties, of an archive the archived entities (in a table by their keys or ranges of them, in a container
+    /// or folder by both keys).
+    ///
+    /// ```
+    /// # use evenkeel::client::{Client, ClientError};
+    /// # use evenkeel::model::ViewName;
+    /// # async fn example(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let by_name = ViewName::new("employees_by_last_name")?;
+    /// // The first twenty with names that begin with K, and their entities.
+    /// let mut lookup = client.lookup(&by_name, &["PartitionKey=Sales", "LastName^=K"])?.top(20).entities();
+    /// loop {
+    ///     let found = lookup.run().await?;
+    ///     for employee in &found.rows {
+    ///         println!("{}", employee.entity.key);
+    ///     }
+    ///     // The next twenty.
+    ///     let Some(continuation) = found.continuation else { break };
+    ///     lookup = lookup.after(continuation);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lookup(&self, view: &ViewName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
+        let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
+        Ok(Lookup { client: self, view: view.clone(), table: None, terms, top: TOP, select: Vec::new(), after: None, entities: false })
+    }
+}
+
+impl Lookup<'_> {
+    /// Most rows; 1,000 where nothing is said. Of lists these are members, of groups that are followed to their entities the entities.
+    #[must_use]
+    pub const fn top(mut self, top: u32) -> Self {
+        self.top = top;
+        self
+    }
+
+    /// Of this table: one of those by date that the view is of.
+    #[must_use]
+    pub fn table(mut self, table: TableName) -> Self {
+        self.table = Some(table);
+        self
+    }
+
+    /// Only these properties; all where there are none.
+    #[must_use]
+    pub fn select(mut self, properties: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.select = properties.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Go on where an earlier lookup with the same view and terms ended.
+    #[must_use]
+    pub fn after(mut self, continuation: impl Into<String>) -> Self {
+        self.after = Some(continuation.into());
+        self
+    }
+
+    /// The primaries instead of the items derived from them, read in parallel. One that is gone meanwhile is left out.
+    #[must_use]
+    pub const fn entities(mut self) -> Self {
+        self.entities = true;
+        self
+    }
+}

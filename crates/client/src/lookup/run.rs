@@ -1,0 +1,280 @@
+//! Carrying it out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::cursor::{Reading, What, page_rows};
+use super::merge::Merge;
+use super::query::{Lookup, LookupResult};
+use super::token::{Inside, Position, Token};
+use super::{members, merge};
+use crate::{ClientError, lists};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, Form, Members, OnConflict, SearchIndex, TableRef, View, ViewKind};
+use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
+use evenkeel_model::model::job::Primary;
+use evenkeel_model::model::sink;
+use evenkeel_model::model::{Entity, EntityKey, Member, Row, Site, TableName};
+use evenkeel_model::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
+use evenkeel_model::shared::Owned;
+use evenkeel_model::wide;
+
+impl Lookup<'_> {
+    /// Asks.
+    pub async fn run(&self) -> Result<LookupResult, ClientError> {
+        let catalog = self.client.catalog();
+        let mut found = match (self.view()?, catalog.archives.get(&self.view)) {
+            (Some(view), _) => self.in_view(&view).await?,
+            (None, Some(archive)) => self.in_archive(archive).await?,
+            (None, None) => {
+                return Err(ClientError::unknown("view", &self.view, catalog.declared().into_keys().chain(catalog.archives.keys())));
+            }
+        };
+        // Without evenkeel's own properties, where certain ones were asked for.
+        if !self.select.is_empty() {
+            for row in &mut found.rows {
+                row.entity.properties.retain(|name, _| self.select.contains(name));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The view, as it is of the table that was named where it is one of many by date.
+    fn view(&self) -> Result<Option<Arc<View>>, ClientError> {
+        let (name, catalog) = (&self.view, self.client.catalog());
+        match (catalog.dated_views.get(name), &self.table) {
+            (None, None) => Ok(catalog.views.get(name).cloned()),
+            (None, Some(table)) => {
+                let view = catalog.views.get(name).filter(|view| view.source.table == *table).cloned();
+                let message = || format!("{name} is not of tables by date: give no table");
+                if view.is_none() { Err(ClientError::Unknown(message())) } else { Ok(view) }
+            }
+            (Some(view), None) => {
+                let (tables, example) = (&view.source, view.source.at(Timestamp::UNIX_EPOCH));
+                Err(ClientError::Unknown(format!(
+                    "the view {name} is of the tables by date {tables}: say which with --table, such as {example}"
+                )))
+            }
+            (Some(view), Some(table)) => match view.source.tables.period(table) {
+                Some((begins, _)) => Ok(Some(Arc::new(view.at(begins)))),
+                None => Err(ClientError::Unknown(format!("{table} is none of the tables {} that the view {name} is of", view.source))),
+            },
+        }
+    }
+
+    async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
+        let (mut found, keys) = match view.form() {
+            Form::BlobLists(lists) => {
+                let name = lookup::blob(view, lists, &self.terms)?;
+                let after = self.from(0)?.inside.map(|inside| inside.member);
+                let account = self.client.account(&lists.account)?;
+                let (rows, more) = members::in_blob(view, lists, &name, account, after.as_ref(), self.top as usize).await?;
+                let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
+                let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
+                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation }, keys)
+            }
+            Form::Documents(search) => {
+                let rows: Vec<Row> = self.in_search(view, search).await?.into_iter().collect();
+                let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
+                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
+            }
+            Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Values(_) => {
+                self.in_rows(view).await?
+            }
+        };
+        if self.entities {
+            let (read, requests) = self.read_all(&view.source, &keys).await?;
+            found.rows = read.into_iter().map(|whole| whole.row).collect();
+            found.requests += requests;
+        }
+        Ok(found)
+    }
+
+    /// The document of a primary, as a row under the primary's keys.
+    async fn in_search(&self, view: &View, search: &SearchIndex) -> Result<Option<Row>, ClientError> {
+        let what = format!("a document of [views.{}]", view.name);
+        let key = self.both_keys(&what, "in its index by the keys of its primary")?;
+        let primary = Primary { table: view.source.table.clone(), key };
+        let sink = self.client.stores.sink(&search.sink).map_err(|error| ClientError::Unknown(error.to_string()))?;
+        let found = sink.get(&search.index, &sink::key(&primary)).await;
+        let found = found.map_err(ClientError::store(format!("reading the document of {primary} in index {}", search.index)))?;
+        Ok(found.map(|document| {
+            let etag = document.token();
+            let fields = document.0.into_iter().filter_map(|(name, value)| Some((name, sink::property(value)?)));
+            Row { entity: Entity { key: primary.key, properties: fields.collect() }, etag, timestamp: None }
+        }))
+    }
+
+    /// The two keys, where nothing else is asked for.
+    fn both_keys(&self, what: &str, place: &str) -> Result<EntityKey, ClientError> {
+        let (Some(pk), Some(rk), 2) = (self.value("PartitionKey"), self.value("RowKey"), self.terms.len()) else {
+            return Err(ClientError::Unknown(format!("{what} is found {place} and nothing else: give PartitionKey=… and RowKey=…")));
+        };
+        EntityKey::new(pk, rk).map_err(|error| ClientError::Unknown(error.to_string()))
+    }
+
+    /// The rows of a view, and the keys of the primaries that they belong to.
+    async fn in_rows(&self, view: &View) -> Result<(LookupResult, Vec<EntityKey>), ClientError> {
+        let plan = lookup::plan(view, &self.terms)?;
+        let table = &plan.table.table;
+        let found = match view.form() {
+            Form::Lists { members: Members::Rendered { templates, .. }, .. } => {
+                self.in_lists(view, &plan, |member, list| members::of_list(member, list, table, templates)).await?
+            }
+            Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
+                self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
+            }
+            _ => self.read(&plan, What::View(view), self.copy_select(view)).await?,
+        };
+        let keys = primaries(view, table, &found.rows)?;
+        Ok((found, keys))
+    }
+
+    /// The members of the lists in the ranges of a plan, in order, each as a row. A list outside of its row is read
+    /// only where members of it are wanted.
+    async fn in_lists(
+        &self,
+        view: &View,
+        plan: &LookupPlan,
+        as_row: impl Fn(&Member, &Row) -> Result<Row, ClientError>,
+    ) -> Result<LookupResult, ClientError> {
+        let Token { ranges: from, mut inside, .. } = self.from(plan.ranges.len())?;
+        let (account, top) = (self.client.account(&plan.table.account)?, self.top as usize);
+        let reading = Reading {
+            what: What::View(view),
+            table: &plan.table,
+            tables: account.tables.as_ref(),
+            select: None,
+            page: page_rows(self.top),
+        };
+        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let mut merge = Merge::start(&reading, &plan.ranges, from).await.map_err(failed)?;
+        let (mut rows, mut requests, mut rest) = (Vec::new(), 0, None);
+        while rows.len() < top && rest.is_none() {
+            let Some(list) = merge.next(&reading).await.map_err(failed)? else { break };
+            let key = &list.entity.key;
+            let site = Site::Row { table: plan.table.table.clone(), key: key.clone() };
+            let (found, took) = lists::of_row(account, &site, &list.entity).await?;
+            requests += took;
+            let after = inside.take().filter(|inside| inside.list.as_ref() == Some(key)).map(|inside| inside.member);
+            let mut left = found.members.into_keys().filter(|member| after.as_ref().is_none_or(|after| member > after));
+            let mut last = None;
+            for member in left.by_ref().take(top - rows.len()) {
+                rows.push(as_row(&member, &list)?);
+                last = Some(member);
+            }
+            if let (Some(member), Some(_)) = (last, left.next()) {
+                rest = Some(self.token(merge.positions_before_last()).inside(Inside { list: Some(key.clone()), member }));
+            }
+        }
+        let rest = rest.or_else(|| merge.positions().map(|positions| self.token(positions)));
+        let requests = requests + merge.requests();
+        Ok(LookupResult { rows, class: plan.class, requests, continuation: rest.map(|token| token.encode()) })
+    }
+
+    async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
+        match &archive.target {
+            ArchiveTarget::Table(table) => self.in_archive_table(archive, table).await,
+            ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
+                let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
+                let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
+                Ok(LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None })
+            }
+            ArchiveTarget::Log(_) => {
+                let name = &archive.name;
+                Err(ClientError::Unknown(format!("[archives.{name}] is a log: read it with `evenkeel logs {name}`")))
+            }
+        }
+    }
+
+    /// An archive in a table is found by its entities' own keys.
+    async fn in_archive_table(&self, archive: &Archive, table: &TableRef) -> Result<LookupResult, ClientError> {
+        let plan = lookup::plan(&by_own_keys(archive, table)?, &self.terms)?;
+        let is_wide = self.client.catalog.wide.contains(table);
+        let select = (!self.select.is_empty() && !is_wide).then(|| self.select.iter().cloned().chain(own()).collect());
+        let mut found = self.read(&plan, What::Archive(&table.table), select).await?;
+        if is_wide {
+            let is_first = |row: &&Row| row.entity.get(wide::ROWS_PROPERTY).is_some();
+            let keys: Vec<EntityKey> = found.rows.iter().filter(is_first).map(|row| row.entity.key.clone()).collect();
+            let (read, requests) = self.read_all(table, &keys).await?;
+            let mut read: BTreeMap<EntityKey, Row> = read.into_iter().map(|whole| (whole.row.entity.key.clone(), whole.row)).collect();
+            let whole = |row: Row| if is_first(&&row) { read.remove(&row.entity.key) } else { Some(row) };
+            found.rows = found.rows.into_iter().filter_map(whole).collect();
+            found.requests += requests;
+        }
+        Ok(found)
+    }
+
+    /// Reads the ranges of a plan.
+    async fn read(&self, plan: &LookupPlan, what: What<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
+        let from = self.from(plan.ranges.len())?.ranges;
+        let tables = self.client.account(&plan.table.account)?.tables.as_ref();
+        let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top) };
+        let found = merge::read(&reading, &plan.ranges, from, self.top).await;
+        let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
+        let continuation = found.positions.map(|positions| self.token(positions).encode());
+        Ok(LookupResult { rows: found.rows, class: plan.class, requests: found.requests, continuation })
+    }
+
+    /// Where to begin: where an earlier lookup ended, else at the start of each range.
+    fn from(&self, ranges: usize) -> Result<Token, ClientError> {
+        match &self.after {
+            Some(text) => Token::decode(text, &self.place(), &self.terms, ranges),
+            None => Ok(self.token(vec![Position::default(); ranges])),
+        }
+    }
+
+    /// Where a later lookup goes on.
+    fn token(&self, positions: Vec<Position>) -> Token {
+        Token::new(&self.place(), &self.terms, positions)
+    }
+
+    /// The scope of a continuation, beside its terms.
+    fn place(&self) -> String {
+        self.table.as_ref().map_or_else(|| self.view.to_string(), |table| format!("{} of {}", self.view, table.canonical()))
+    }
+
+    /// The properties to read of copies: the requested ones, and those that name their owner.
+    fn copy_select(&self, view: &View) -> Option<Vec<String>> {
+        if !matches!(view.form(), Form::Copies { .. }) {
+            return None;
+        }
+        if self.entities {
+            return Some(own().into());
+        }
+        (!self.select.is_empty()).then(|| self.select.iter().cloned().chain(own()).collect())
+    }
+
+    fn value(&self, property: &str) -> Option<&str> {
+        let term = self.terms.iter().find(|term| term.property == property && term.op == TermOp::Equal);
+        term.map(|term| term.value.as_str())
+    }
+}
+
+fn own() -> [String; 2] {
+    [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned)
+}
+
+/// A view as which the rows of an archive can be planned.
+fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError> {
+    let kind = ViewKind::by_own_keys(table.clone()).map_err(|error| ClientError::Unknown(error.to_string()))?;
+    Ok(View { name: archive.name.clone(), source: archive.source.clone(), when: None, kind, on_conflict: OnConflict::Reject })
+}
+
+/// The keys of the primaries that the rows of a view belong to.
+fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityKey>, ClientError> {
+    Ok(match view.form() {
+        Form::Copies { .. } => rows.iter().filter_map(|copy| Owner::of(&copy.entity)).map(|owner| owner.primary.key).collect(),
+        Form::Properties { .. } | Form::Claims(_) => {
+            let site = |key: &EntityKey| Site::Row { table: table.clone(), key: key.clone() };
+            let owned = rows.iter().map(|row| Owned::read(&site(&row.entity.key), &row.entity, &view.name));
+            let owned = owned.collect::<Result<Vec<Option<Owned>>, _>>().map_err(|error| ClientError::Broken(error.to_string()))?;
+            owned.into_iter().flatten().map(|owned| owned.primary.key).collect()
+        }
+        // Members, under their primaries' keys.
+        Form::Lists { .. } => rows.iter().map(|row| row.entity.key.clone()).collect(),
+        // It has no rows, and no plan.
+        Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => Vec::new(),
+    })
+}

@@ -1,0 +1,100 @@
+//! Lookups on the embedded store, with pages that end anywhere.
+
+use std::sync::Arc;
+
+use super::cursor::{Reading, What, page_rows};
+use super::merge;
+use super::token::{Position, Token};
+use evenkeel::adapters::embedded::{EmbeddedStore, Options};
+use evenkeel_azure::system::{SeededChance, SystemClock};
+use evenkeel_model::catalog::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel_model::model::item::Owner;
+use evenkeel_model::model::job::Primary;
+use evenkeel_model::model::template::Template;
+use evenkeel_model::model::{AccountName, Entity, EntityKey, TableName, ViewName};
+use evenkeel_model::patterns::lookup::{self, KeyRange, QueryClass};
+use evenkeel_model::ports::{Account, TableOperation};
+
+fn table(name: &str) -> TableRef {
+    TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+}
+
+fn view(partition_key: &str) -> View {
+    let kind = ViewKind::SecondaryIndex(SecondaryIndex {
+        target: table("ByName"),
+        partition_key: Template::parse(partition_key).unwrap(),
+        row_key: Template::parse("{LastName}").unwrap(),
+        select: None,
+    });
+    View { name: ViewName::new("by_name").unwrap(), source: table("Employees"), when: None, kind, on_conflict: OnConflict::Reject }
+}
+
+/// A store with the copies of 200 employees, and rows of others between them; pages are short and sometimes empty.
+async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
+    let options = Options { short_pages: Some(Arc::new(SeededChance::new(7))) };
+    let clock = Arc::new(SystemClock::new());
+    let account = EmbeddedStore::open_with(&folder.path().join("test.db"), AccountName::main(), clock, &options).unwrap();
+    let target = table("ByName");
+    account.tables.create_table(&target.table).await.unwrap();
+    let ViewKind::SecondaryIndex(index) = &view.kind else { panic!("no secondary index") };
+    for n in 0..200 {
+        let employee = Entity::new(EntityKey::new("Sales", format!("{n}")).unwrap()).with("LastName", format!("K{n:03}"));
+        let pk = index.partition_key.render(&employee).unwrap().unwrap();
+        let rk = index.row_key.render(&employee).unwrap().unwrap();
+        let key = EntityKey { pk, rk };
+        let primary = Primary { table: TableName::new("Employees").unwrap(), key: employee.key.clone() };
+        let owner = Owner { primary, view: if n % 10 == 3 { ViewName::new("other").unwrap() } else { view.name.clone() } };
+        account.tables.apply(&target.table, &TableOperation::Insert(owner.on(Entity::new(key)))).await.unwrap();
+    }
+    account
+}
+
+fn reading<'a>(view: &'a View, target: &'a TableRef, account: &'a Account, top: u32) -> Reading<'a> {
+    Reading { what: What::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
+}
+
+/// Everything, by lookups of `top` rows each that go on from one another's tokens.
+async fn all(view: &View, ranges: &[KeyRange], account: &Account, top: u32) -> Vec<String> {
+    let target = table("ByName");
+    let terms = ["LastName^=K".parse().unwrap()];
+    let mut found = Vec::new();
+    let mut from = vec![Position::default(); ranges.len()];
+    loop {
+        let part = merge::read(&reading(view, &target, account, top), ranges, from, top).await.unwrap();
+        assert!(part.rows.len() <= top as usize);
+        found.extend(part.rows.iter().map(|row| row.entity.key.rk.to_string()));
+        let Some(positions) = part.positions else { return found };
+        let token = Token::new(view.name.as_str(), &terms, positions).encode();
+        from = Token::decode(&token, view.name.as_str(), &terms, ranges.len()).unwrap().ranges;
+    }
+}
+
+#[tokio::test]
+async fn lookups_that_go_on_from_one_another_find_every_row_once_and_in_order() {
+    for (partition_key, class) in [("name", QueryClass::Range), ("name_{LastName|bucket:16}", QueryClass::Range)] {
+        let folder = tempfile::tempdir().unwrap();
+        let view = view(partition_key);
+        let account = store(&view, &folder).await;
+        let plan = lookup::plan(&view, &["LastName^=K".parse().unwrap()]).unwrap();
+        assert_eq!(plan.class, class);
+        let expected: Vec<String> = (0..200).filter(|n| n % 10 != 3).map(|n| format!("K{n:03}")).collect();
+        for top in [1, 7, 64, 1_000] {
+            assert_eq!(all(&view, &plan.ranges, &account, top).await, expected, "{partition_key}, {top} at a time");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let view = view("name");
+    let account = store(&view, &folder).await;
+    let target = table("ByName");
+    let plan = lookup::plan(&view, &["LastName^=K".parse().unwrap()]).unwrap();
+    let first = merge::read(&reading(&view, &target, &account, 5), &plan.ranges, vec![Position::default()], 5).await.unwrap();
+    let last = first.rows.last().unwrap();
+    let delete = TableOperation::Delete(last.entity.key.clone(), evenkeel_model::ports::Condition::Any);
+    account.tables.apply(&target.table, &delete).await.unwrap();
+    let second = merge::read(&reading(&view, &target, &account, 5), &plan.ranges, first.positions.unwrap(), 5).await.unwrap();
+    assert_eq!(second.rows[0].entity.key.rk.as_str(), "K006");
+}

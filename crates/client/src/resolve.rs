@@ -1,0 +1,96 @@
+//! From a row in its table to a resolved entity: blobs in the place of pointers, the pieces of a list put together.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Client, ClientError, lists};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::model::item::VIEW_PROPERTY;
+use evenkeel_model::model::large::{self, Pointer, SPILLED};
+use evenkeel_model::model::{AccountName, EdmValue, Entity, Row, Site, ViewName};
+use evenkeel_model::ports::{Account, BlobProperties};
+use evenkeel_model::shared;
+
+/// Joins the pieces of a list, wherever they lie.
+pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
+    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
+    if !view.is_some_and(|view| shared::is_list_of(&view, &entity)) {
+        return Ok(entity);
+    }
+    let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
+    let (list, _) = lists::of_row(account, &site, &entity).await?;
+    Ok(list.join(entity))
+}
+
+/// Puts properties that have left their row back into it.
+pub(super) async fn rejoined(client: &Client, account: &AccountName, entity: Entity) -> Result<Entity, ClientError> {
+    let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok(large::rejoined(entity, BTreeMap::new())) };
+    let mut content = Vec::new();
+    let taken = read(client, account, SPILLED, &pointer, |part, _| {
+        content.extend_from_slice(part);
+        Ok(())
+    });
+    taken.await?;
+    let broken = |problem| ClientError::Broken(format!("property {SPILLED} points to {}: {problem}", pointer.name));
+    Ok(large::rejoined(entity, large::spilled(&pointer, &content).map_err(broken)?))
+}
+
+/// Puts the content of blobs where properties point to them. `account` is the one of the row, where no view says another.
+pub(super) async fn resolve(client: &Client, account: &AccountName, row: &mut Row) -> Result<(), ClientError> {
+    let pointers: Vec<(String, Pointer)> =
+        row.entity.properties.iter().filter_map(|(name, value)| Some((name.clone(), Pointer::of(value)?))).collect();
+    for (name, pointer) in pointers {
+        let (mut content, mut content_type) = (Vec::new(), String::new());
+        let taken = read(client, account, &name, &pointer, |part, properties| {
+            content.extend_from_slice(part);
+            content_type.clone_from(&properties.content_type);
+            Ok(())
+        });
+        taken.await?;
+        let value = if content_type.starts_with("text/") {
+            String::from_utf8(content).map_or_else(|error| EdmValue::Binary(error.into_bytes()), EdmValue::String)
+        } else {
+            EdmValue::Binary(content)
+        };
+        row.entity.properties.insert(name, value);
+    }
+    Ok(())
+}
+
+/// Bytes of a value that are read at once.
+const PART_BYTES: u64 = 4 << 20;
+
+/// Reads the content that a property points to, part by part, and checks its hash at the end.
+pub(super) async fn read(
+    client: &Client,
+    account: &AccountName,
+    property: &str,
+    pointer: &Pointer,
+    mut take: impl FnMut(&[u8], &BlobProperties) -> std::io::Result<()> + Send,
+) -> Result<u64, ClientError> {
+    let name = &pointer.name;
+    let Some(container) = &pointer.container else {
+        return Err(ClientError::Broken(format!(
+            "property {property} points to the file {name}, which only its document knows where to find"
+        )));
+    };
+    let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
+    let failed = || ClientError::store(format!("reading the blob of property {property}"));
+    let blobs = &client.account(client.account_of(container).unwrap_or(account))?.blobs;
+    let found = blobs.properties(container, name).await.map_err(failed())?;
+    let found = found.ok_or_else(|| broken("which does not exist"))?;
+    let (mut hash, mut at) = (Sha256::new(), 0);
+    // An empty one is a part of nothing.
+    loop {
+        let end = found.length.min(at + PART_BYTES);
+        let part = blobs.get_at(container, name, at..end, &found.etag).await.map_err(failed())?;
+        hash.update(&part);
+        take(&part, &found).map_err(ClientError::Output)?;
+        at = end;
+        if at >= found.length {
+            break;
+        }
+    }
+    if hex::encode(hash.finalize()) == pointer.sha256 { Ok(found.length) } else { Err(broken("whose content is not what was written")) }
+}

@@ -1,0 +1,296 @@
+//! Sending jobs: each is checked as the worker will check it, and goes to the queue that carries it.
+
+use std::time::Duration;
+
+use super::{Client, ClientError};
+use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
+use evenkeel_model::model::job::{Effect, Subject};
+use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
+use evenkeel_model::ports::Ttl;
+use evenkeel_model::settings::QueueSettings;
+
+/// A job that is ready to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    /// The account of its queue.
+    pub account: AccountName,
+    /// The queue itself, or the shard of it that carries this key's jobs.
+    pub queue: QueueName,
+    /// The message's text.
+    pub text: String,
+    /// The operation.
+    pub op: &'static str,
+    /// Subject of the job, in words.
+    pub about: String,
+    /// The client's own name for it.
+    pub id: Option<String>,
+    /// Fields that a job of this operation does not have.
+    pub unknown_fields: usize,
+}
+
+/// A job that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// The queue, or the shard of it that carries this key's jobs.
+    pub queue: QueueName,
+    /// The message's id.
+    pub message_id: String,
+    /// The operation.
+    pub op: &'static str,
+    /// The client's own name for the job.
+    pub id: Option<String>,
+    /// Fields that a job of this operation does not have: they are sent along and ignored.
+    pub unknown_fields: usize,
+}
+
+impl Client {
+    /// Sends a job: JSON as `docs/jobs.md` describes it, at most 1 MiB, or that in Base64, or gzip in Base64. It goes to the first
+    /// declared queue that carries its operation, and there to its key's shard; compressed where it would be over 48 KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Job`] where the worker would poison the job, and nothing was sent. Any other says that it may have been sent: to
+    /// send it again is safe, as it is for a queue to deliver it twice.
+    ///
+    /// ```
+    /// # use evenkeel::client::{Client, ClientError};
+    /// # async fn example(client: &Client) -> Result<(), ClientError> {
+    /// let sent = client.submit(r#"{"op": "archive", "archive": "former_employees", "pk": "Sales", "rk": "000223"}"#).await?;
+    /// println!("{} on {}", sent.message_id, sent.queue);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn submit(&self, job: &str) -> Result<Sent, ClientError> {
+        self.send(&self.prepare(job, None)?).await
+    }
+
+    /// As [`submit`](Self::submit), to this queue.
+    pub async fn submit_to(&self, queue: &QueueName, job: &str) -> Result<Sent, ClientError> {
+        self.send(&self.prepare(job, Some(queue))?).await
+    }
+
+    /// Checks a job as the worker will, without sending it.
+    pub fn prepare(&self, job: &str, queue: Option<&QueueName>) -> Result<Prepared, ClientError> {
+        prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
+    }
+
+    /// Sends a checked job.
+    pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
+        let queues = &self.account(&job.account)?.queues;
+        let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
+        let sent = sent.map_err(ClientError::store(format!("sending the job to the queue {}", job.queue)))?;
+        let (queue, message_id, op, id) = (job.queue.clone(), sent.id, job.op, job.id.clone());
+        Ok(Sent { queue, message_id, op, id, unknown_fields: job.unknown_fields })
+    }
+}
+
+/// Checks a job as the worker will, and says in words why it would be poisoned.
+fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], catalog: &Catalog) -> Result<Prepared, String> {
+    let trimmed = text.trim_start_matches('\u{feff}').trim();
+    // A message that came encoded (Base64, or gzip in it) is passed on as it is.
+    let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
+    let envelope = job::decode(&message).map_err(|error| cause::chain(&error))?;
+    let table = table_of(&envelope.job, catalog)?;
+    let op = envelope.job.op();
+    let queue = carrier(op, queue, queues)?;
+    // A job about a whole table has no key that decides: it goes to the first shard.
+    let shard = envelope.job.key().map_or(0, |key| shard(&table.table, key, queue.shards));
+    let name = queue.shard_names().into_iter().nth(shard as usize);
+    let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
+    Ok(Prepared {
+        account: queue.account.clone(),
+        queue: name,
+        text: message,
+        op,
+        about: envelope.job.key().map_or_else(|| format!("of {table}"), |key| format!("{table}{key}")),
+        id: envelope.id,
+        unknown_fields: envelope.unknown_fields,
+    })
+}
+
+/// The message that carries a job.
+fn packed(json: &str) -> Result<String, String> {
+    body::pack(json).ok_or_else(|| {
+        format!(
+            "the job has {} bytes, and a message carries {} (48 KiB), compressed to that at most, and expanded {} (1 MiB): stage what is large in a blob, or send it in parts, by merges",
+            json.len(),
+            limits::QUEUE_BODY_BYTES,
+            limits::EXPANDED_BODY_BYTES
+        )
+    })
+}
+
+/// The table of the primary that a job is about. It decides, with the key, which shard it goes to; for an archive
+/// or a restore it is the archive's source, so that all jobs of one primary meet.
+fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
+    let derives = job.effect() == Effect::Derives;
+    match job.operation().subject() {
+        // Also an archived entity that has a document in the place of a row.
+        Subject::Primary(table, _) => {
+            let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
+            filing.map_or_else(|| known_table(table, catalog), Ok)
+        }
+        Subject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
+        Subject::Restored(archive, _)
+            if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
+        {
+            Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
+        }
+        Subject::Archived(archive, _) | Subject::Restored(archive, _) => known_archive(archive, catalog),
+        Subject::Table(table) => known_table(table, catalog),
+        Subject::View(view) | Subject::Range(view) => known_view(view, catalog),
+        Subject::DatedTable(table) => dated_table(table, catalog),
+    }
+}
+
+fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.dated_table(name).cloned().ok_or_else(|| {
+        let known: Vec<String> = catalog.retentions.values().map(|retention| retention.tables.to_string()).collect();
+        format!("the table {name} is of no [retention] pattern, and no other is ever dropped; patterns are {}", listed(&known))
+    })
+}
+
+fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
+    if let Some(view) = catalog.dated_views.get(name) {
+        return Err(format!("the view {name} is of the tables by date {}: name one of them by `table`, in place of `view`", view.source));
+    }
+    catalog.views.get(name).map(|view| view.source.clone()).ok_or_else(|| {
+        let known: Vec<String> = catalog.declared().into_keys().map(ToString::to_string).collect();
+        format!("the catalog does not know the view {name}; it knows {}", listed(&known))
+    })
+}
+
+fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.table(name).cloned().ok_or_else(|| {
+        let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
+        format!("the catalog does not know the table {name}; it knows {}", listed(&known))
+    })
+}
+
+fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
+    catalog.archives.get(name).map(|archive| archive.source.clone()).ok_or_else(|| {
+        let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
+        format!("the catalog does not know the archive {name}; it knows {}", listed(&known))
+    })
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// The queue that was asked for, or the first that carries the operation.
+fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings]) -> Result<&'a QueueSettings, String> {
+    match asked {
+        Some(name) => {
+            let queue = queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
+            if queue.carries(op) { Ok(queue) } else { Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")) }
+        }
+        None => queues.iter().find(|queue| queue.carries(op)).ok_or_else(|| format!("no declared queue carries {op} jobs")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::catalog::{Archive, LogTarget};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    fn table(name: &str) -> TableRef {
+        TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
+    }
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        for name in ["Employees", "FormerEmployees"] {
+            catalog.tables.insert(TableName::new(name).unwrap(), table(name));
+        }
+        let name = ViewName::new("former_employees").unwrap();
+        let archive = Archive { name: name.clone(), source: table("Employees"), target: ArchiveTarget::Table(table("FormerEmployees")) };
+        catalog.archives.insert(name, Arc::new(archive));
+        let name = ViewName::new("the_log").unwrap();
+        let target = ArchiveTarget::Log(LogTarget {
+            account: AccountName::main(),
+            container: "logs".parse().unwrap(),
+            path: evenkeel_model::model::log::LogPath::parse("logs/%Y/%m/%d/%H00").unwrap(),
+            time: None,
+            spread: 1,
+            roll_at: 64 << 20,
+        });
+        catalog.archives.insert(name.clone(), Arc::new(Archive { name, source: table("Employees"), target }));
+        catalog
+    }
+
+    fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Vec<QueueSettings> {
+        let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
+            shards: *shards,
+            allow: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()),
+            ..QueueSettings::plain(QueueName::new(*name).unwrap())
+        });
+        queues.collect()
+    }
+
+    const SYNC: &str = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","id":"mine"}"#;
+    const ARCHIVE: &str = r#"{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}"#;
+
+    #[test]
+    fn jobs_of_one_primary_meet_in_one_shard_whatever_they_are() {
+        let settings = settings(&[("jobs", 16, None)]);
+        let sync = prepare(SYNC, None, &settings, &catalog()).unwrap();
+        let archive = prepare(ARCHIVE, None, &settings, &catalog()).unwrap();
+        assert_eq!(sync.queue.as_str(), "jobs-05");
+        assert_eq!(archive.queue, sync.queue);
+    }
+
+    #[test]
+    fn fields_that_the_operation_does_not_have_are_counted_and_sent_along() {
+        let mistyped = r#"{"op":"sync","table":"employees","pk":"Sales","rk":"000223","trace_parent":"x"}"#;
+        let prepared = prepare(mistyped, None, &settings(&[("jobs", 1, None)]), &catalog()).unwrap();
+        assert_eq!((prepared.unknown_fields, prepared.text), (1, body::encode(mistyped)));
+    }
+
+    #[test]
+    fn a_message_is_sent_in_base64_and_an_encoded_one_as_it_is() {
+        let settings = settings(&[("jobs", 1, None)]);
+        let plain = prepare(SYNC, None, &settings, &catalog()).unwrap();
+        assert_eq!(plain.text, body::encode(SYNC));
+        let encoded = prepare(&body::encode(SYNC), None, &settings, &catalog()).unwrap();
+        assert_eq!(encoded, plain);
+        assert_eq!((plain.queue.as_str(), plain.id.as_deref()), ("jobs", Some("mine")));
+    }
+
+    #[test]
+    fn a_long_job_is_compressed_and_one_that_is_too_long_says_what_to_do() {
+        let settings = settings(&[("jobs", 1, None)]);
+        let job = |note: &str| format!(r#"{{"op":"sync","table":"employees","pk":"Sales","rk":"000223","note":"{note}"}}"#);
+        let prepared = prepare(&job(&"x".repeat(60_000)), None, &settings, &catalog()).unwrap();
+        assert!(prepared.text.len() < 1_000);
+        let error = prepare(&job(&"x".repeat(2_000_000)), None, &settings, &catalog()).unwrap_err();
+        assert!(error.contains("stage what is large in a blob"), "{error}");
+    }
+
+    #[test]
+    fn the_first_queue_that_carries_the_operation_gets_it() {
+        let settings = settings(&[("archives", 1, Some(&["archive"])), ("jobs", 1, None)]);
+        assert_eq!(prepare(SYNC, None, &settings, &catalog()).unwrap().queue.as_str(), "jobs");
+        assert_eq!(prepare(ARCHIVE, None, &settings, &catalog()).unwrap().queue.as_str(), "archives");
+        let asked = QueueName::new("archives").unwrap();
+        let error = prepare(SYNC, Some(&asked), &settings, &catalog()).unwrap_err();
+        assert!(error.contains("does not carry sync"), "{error}");
+    }
+
+    #[test]
+    fn what_the_worker_would_poison_is_refused_in_words() {
+        let settings = settings(&[("jobs", 1, None)]);
+        for (text, word) in [
+            ("no job at all", "neither a JSON object nor Base64"),
+            (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "rk"),
+            (r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#, "it knows Employees, FormerEmployees"),
+            (r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#, "it knows former_employees"),
+            (r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#, "`evenkeel logs the_log` reads it"),
+        ] {
+            let error = prepare(text, None, &settings, &catalog()).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `[accounts.NAME]`
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use secrecy::ExposeSecret as _;
+use url::{Host, Url};
+
+use super::request::AccountCheck;
+use super::secret::SecretKeys;
+use super::section::{Reported, Section};
+use evenkeel_model::model::AccountName;
+use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints};
+
+const CONNECTION_STRING: SecretKeys =
+    SecretKeys { inline: "connection_string", env: "connection_string_env", file: "connection_string_file" };
+const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
+const SAS: SecretKeys = SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" };
+
+const COSMOS: &str = "the Cosmos DB Table endpoint is not supported: it does not sort rows by key, on which range lookups and backfills rest; expected a storage account";
+
+/// Which keys go with which kind and auth.
+const EMBEDDED_KEYS: [&str; 1] = ["path"];
+const CONNECTION_STRING_KEYS: [&str; 3] = ["connection_string", "connection_string_env", "connection_string_file"];
+const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
+const KEY_KEYS: [&str; 3] = ["key", "key_env", "key_file"];
+const SAS_KEYS: [&str; 3] = ["sas", "sas_env", "sas_file"];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Embedded,
+    Azure,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Auth {
+    ConnectionString,
+    Key,
+    Sas,
+    Entra,
+}
+
+/// Reads every account. `None` in place of one with a mistake.
+pub(super) fn read(root: &Section<'_>, check: Option<AccountCheck>) -> Vec<(AccountName, Option<AccountSettings>)> {
+    let mut accounts = Vec::new();
+    for (name, section) in root.named("accounts") {
+        match AccountName::new(name) {
+            Ok(name) => accounts.push((name.clone(), account(name, &section, check))),
+            Err(error) => section.error("", error),
+        }
+    }
+    accounts
+}
+
+fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>) -> Option<AccountSettings> {
+    if !section.has("kind") {
+        section.error("kind", "missing; expected \"embedded\" or \"azure\"");
+    }
+    let kind = section.word("kind", &[("embedded", Kind::Embedded), ("azure", Kind::Azure)]);
+    section.also_known(&["auth"]);
+    for keys in [&EMBEDDED_KEYS[..], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS] {
+        section.also_known(keys);
+    }
+    section.finish();
+    let kind = match kind? {
+        Kind::Embedded => {
+            refuse_others(section, "kind", "kind = \"embedded\"", &[&["auth"], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            let path = section.required_text("path", "the path of a database file, such as \"data/evenkeel.db\"")?;
+            if path.trim().is_empty() {
+                section.error("path", "expected the path of a database file, such as \"data/evenkeel.db\", found an empty string");
+                return None;
+            }
+            AccountKind::Embedded { path: PathBuf::from(path) }
+        }
+        Kind::Azure => {
+            refuse_others(section, "kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
+            let auth = azure(section)?;
+            if let Some(Err(problem)) = check.map(|check| check(&name, &auth)) {
+                let keys: &[&'static str] = match auth {
+                    AzureAuth::ConnectionString(_) => &CONNECTION_STRING_KEYS,
+                    AzureAuth::Key { .. } => &KEY_KEYS,
+                    AzureAuth::Sas { .. } => &SAS_KEYS,
+                };
+                section.error(given(section, keys), problem);
+                return None;
+            }
+            AccountKind::Azure(auth)
+        }
+    };
+    Some(AccountSettings { name, kind })
+}
+
+fn azure(section: &Section<'_>) -> Option<AzureAuth> {
+    let words = [("connection_string", Auth::ConnectionString), ("key", Auth::Key), ("sas", Auth::Sas), ("entra", Auth::Entra)];
+    let auth = if section.has("auth") { section.word("auth", &words)? } else { Auth::ConnectionString };
+    match auth {
+        Auth::ConnectionString => {
+            refuse_others(section, "auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            let secret = CONNECTION_STRING.required(section, "a connection string")?;
+            let key = given(section, &CONNECTION_STRING_KEYS);
+            let parts = ConnectionString::parse(secret.expose_secret()).map_err(|problem| section.error(key, problem)).ok()?;
+            if let Some(host) = parts.plain_host() {
+                section.warning(key, unencrypted(&host));
+            }
+            Some(AzureAuth::ConnectionString(secret))
+        }
+        Auth::Key => {
+            refuse_others(section, "auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS]);
+            let (account, endpoints, key) = (storage_name(section), endpoints(section), KEY.required(section, "an account key in Base64"));
+            Some(AzureAuth::Key { account: account?, key: key?, endpoints: endpoints? })
+        }
+        Auth::Sas => {
+            refuse_others(section, "auth", "auth = \"sas\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS]);
+            let (account, endpoints, token) = (storage_name(section), endpoints(section), SAS.required(section, "an account SAS"));
+            Some(AzureAuth::Sas { account: account?, token: token?, endpoints: endpoints? })
+        }
+        Auth::Entra => {
+            section.error(
+                "auth",
+                "\"entra\" is not supported by this version of evenkeel; expected \"connection_string\", \"key\" or \"sas\"",
+            );
+            None
+        }
+    }
+}
+
+/// Keys that have no meaning beside this choice are mistakes where they were written along with it or later. Where
+/// they come from a lower layer, the choice overrides them.
+fn refuse_others(section: &Section<'_>, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
+    for key in others.iter().flat_map(|keys| keys.iter()) {
+        if section.has(key) && section.rank(key) >= section.rank(choice) && section.has(choice) {
+            section.error(key, format!("has no meaning with {chosen}"));
+        }
+    }
+}
+
+/// The first of some keys that is there, else the first.
+fn given(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
+    keys.iter().rev().copied().find(|key| section.has(key)).unwrap_or("kind")
+}
+
+fn storage_name(section: &Section<'_>) -> Option<String> {
+    let name = section.required_text("name", "the storage account's own name")?;
+    // Storage accounts: 3 to 24 lower-case letters and digits.
+    if (3..=24).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+        return Some(name.to_owned());
+    }
+    section.error("name", format!("expected the storage account's own name, 3 to 24 lower-case letters and digits, found {name:?}"));
+    None
+}
+
+fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
+    let Some(section) = section.section("endpoints") else {
+        return (!section.has("endpoints")).then(Endpoints::default);
+    };
+    let read = |key: &'static str| {
+        if section.has(key) { section.parsed(key, check_endpoint).map(Some).ok_or(Reported) } else { Ok(None) }
+    };
+    let (table, queue, blob) = (read("table"), read("queue"), read("blob"));
+    section.finish();
+    for (key, endpoint) in [("table", &table), ("queue", &queue), ("blob", &blob)] {
+        if let Ok(Some(endpoint)) = endpoint
+            && let Some(host) = plain_elsewhere(endpoint)
+        {
+            section.warning(key, unencrypted(&host));
+        }
+    }
+    Some(Endpoints { table: table.ok()?, queue: queue.ok()?, blob: blob.ok()? })
+}
+
+fn unencrypted(host: &str) -> String {
+    format!("{host} is asked over http, unencrypted: everybody on the way reads entities and may change them; better https")
+}
+
+/// The host of a URL without encryption that is not this machine.
+fn plain_elsewhere(url: &str) -> Option<String> {
+    let url = Url::parse(url.trim()).ok().filter(|url| url.scheme() == "http")?;
+    let here = match url.host()? {
+        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    };
+    (!here).then(|| url.host_str().unwrap_or_default().to_owned())
+}
+
+/// Checks an endpoint. The message never repeats it, since people paste tokens into it.
+fn check_endpoint(text: &str) -> Result<String, String> {
+    const EXPECTED: &str = "expected a URL such as https://contoso.table.core.windows.net, without query or user";
+    let url = Url::parse(text.trim()).map_err(|error| format!("{EXPECTED}: {error}"))?;
+    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+    let Some(host) = url.host_str().filter(|_| plain && matches!(url.scheme(), "http" | "https")) else {
+        return Err(EXPECTED.to_owned());
+    };
+    if is_cosmos(host) { Err(COSMOS.to_owned()) } else { Ok(text.trim().trim_end_matches('/').to_owned()) }
+}
+
+/// A connection string's values by their names in lower case.
+struct ConnectionString<'t>(BTreeMap<String, &'t str>);
+
+impl<'t> ConnectionString<'t> {
+    /// Reads one, with every check that needs no request. The message never repeats it.
+    fn parse(text: &'t str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected a connection string: Key=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
+        const KNOWN: [&str; 5] = ["usedevelopmentstorage", "accountname", "tableendpoint", "queueendpoint", "blobendpoint"];
+        let mut values = BTreeMap::new();
+        for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or(EXPECTED)?;
+            values.insert(name.trim().to_ascii_lowercase(), value.trim());
+        }
+        if values.get("tableendpoint").is_some_and(|endpoint| is_cosmos(endpoint)) {
+            return Err(COSMOS.to_owned());
+        }
+        if KNOWN.iter().any(|name| values.contains_key(*name)) { Ok(Self(values)) } else { Err(EXPECTED.to_owned()) }
+    }
+
+    /// The first host that is asked without encryption, and that is not this machine.
+    fn plain_host(&self) -> Option<String> {
+        let Self(values) = self;
+        let is_plain = values.get("defaultendpointsprotocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
+        ["table", "queue", "blob"].into_iter().find_map(|service| {
+            match (values.get(&format!("{service}endpoint")), values.get("accountname")) {
+                (Some(endpoint), _) => plain_elsewhere(endpoint),
+                (None, Some(account)) if is_plain => {
+                    Some(format!("{account}.{service}.{}", values.get("endpointsuffix").unwrap_or(&"core.windows.net")))
+                }
+                (None, _) => None,
+            }
+        })
+    }
+}
+
+fn is_cosmos(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["cosmosdb.azure.", "cosmos.azure.", "documents.azure."].iter().any(|mark| text.contains(mark))
+}

@@ -1,0 +1,195 @@
+//! `[archives.NAME]`: where entities go when they leave their table.
+
+use super::section::Section;
+use super::units::parse_size;
+use super::views::account;
+use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
+use evenkeel_model::model::document::{DEFAULT_PATH, DocumentPath};
+use evenkeel_model::model::entity::valid_property_name;
+use evenkeel_model::model::large::OWN_CONTAINERS;
+use evenkeel_model::model::log::LogPath;
+use evenkeel_model::model::names::NameError;
+use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::template::Template;
+use evenkeel_model::model::{AccountName, ContainerName, TableName, ViewName};
+
+/// Kinds of targets.
+const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];
+/// Where logs lie where the catalog does not say.
+const LOG_PATH: &str = "logs/%Y/%m/%d/%H00";
+/// How large a log blob grows where the catalog does not say: a read in one piece stays quick.
+const ROLL_AT: u64 = 64 << 20;
+/// Default content type of documents.
+const CONTENT_TYPE: &str = "application/json";
+
+/// An archive without mistakes of its own.
+pub(super) struct ArchiveDraft<'a> {
+    pub(super) section: Section<'a>,
+    pub(super) to: Section<'a>,
+    pub(super) name: ViewName,
+    pub(super) source: TableName,
+    pub(super) target: TargetDraft,
+}
+
+/// Where an archive's entities go.
+pub(super) enum TargetDraft {
+    /// A table, and the account that was named for it.
+    Table(TableName, Option<AccountName>),
+    /// A container.
+    Blob(BlobTarget),
+    /// A folder.
+    File(FileTarget),
+    /// Append blobs.
+    Log(LogTarget),
+}
+
+impl ArchiveDraft<'_> {
+    /// The table that archived entities lie in, where it is one.
+    pub(super) const fn table(&self) -> Option<&TableName> {
+        match &self.target {
+            TargetDraft::Table(table, _) => Some(table),
+            TargetDraft::Blob(_) | TargetDraft::File(_) | TargetDraft::Log(_) => None,
+        }
+    }
+}
+
+/// Reads the archives.
+pub(super) fn archives<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<ArchiveDraft<'a>> {
+    root.named("archives").into_iter().filter_map(|(name, section)| archive(name, section, accounts)).collect()
+}
+
+fn archive<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> Option<ArchiveDraft<'a>> {
+    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
+    let source = section.required("source", "the table of the primaries", str::parse::<TableName>);
+    let to = section.section("to");
+    if !section.has("to") {
+        section.error("to", "missing; expected { kind = \"table\", table = \"…\" }, { kind = \"blob\", container = \"…\" }, { kind = \"file\", dir = \"…\" } or { kind = \"append_blob\", container = \"…\" }");
+    }
+    section.finish();
+    let to = to?;
+    let target = match kind(&to)? {
+        "blob" => blob(&to, accounts).map(TargetDraft::Blob),
+        "file" => file(&to).map(TargetDraft::File),
+        "append_blob" => log(&to, accounts).map(TargetDraft::Log),
+        _ => table(&to, accounts),
+    };
+    to.finish();
+    Some(ArchiveDraft { name: name?, source: source?, target: target?, section, to })
+}
+
+/// The kind of a target that this version has.
+fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
+    let known = TARGETS.map(|kind| format!("{kind:?}")).join(" or ");
+    let kind = to.required_text("kind", &known)?;
+    if TARGETS.contains(&kind) {
+        return Some(kind);
+    }
+    let hint = nearest(kind, TARGETS).map(|known| format!("; did you mean {known:?}?"));
+    to.error("kind", format!("expected {known}, found {kind:?}{}", hint.unwrap_or_default()));
+    None
+}
+
+fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
+    let target = to.required("table", "the table that archived entities lie in", str::parse::<TableName>);
+    let account = account(to, accounts, "account");
+    Some(TargetDraft::Table(target?, account.ok()?))
+}
+
+fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
+    let container = to.required("container", "the container of the documents", container);
+    let account = account(to, accounts, "account");
+    let path = path(to);
+    let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
+    let mut metadata = Some(std::collections::BTreeMap::new());
+    for (name, text) in to.pairs("metadata") {
+        let template = text.and_then(|text| metadatum(to, name, text));
+        match (&mut metadata, template) {
+            (Some(metadata), Some(template)) => drop(metadata.insert(name.to_owned(), template)),
+            _ => metadata = None,
+        }
+    }
+    Some(BlobTarget {
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        container: container?,
+        path: path?,
+        content_type: content_type?,
+        metadata: metadata?,
+    })
+}
+
+/// Expected value of a folder for documents.
+pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
+
+/// A folder that is the same one for every worker.
+pub(super) fn shared_folder(text: &str) -> Result<String, String> {
+    if std::path::Path::new(text).is_absolute() {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"))
+    }
+}
+
+fn file(to: &Section<'_>) -> Option<FileTarget> {
+    let dir = to.required("dir", SHARED_FOLDER, shared_folder);
+    let path = path(to);
+    Some(FileTarget { dir: dir?, path: path? })
+}
+
+fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
+    let container = to.required("container", "the container of the logs", container);
+    let account = account(to, accounts, "account");
+    let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
+    let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };
+    let spread = if to.has("spread") { to.integer("spread", 1..=64) } else { Some(1) };
+    let roll_at = if to.has("roll_at") { to.measure("roll_at", "a size such as \"64MiB\"", "B", roll_at) } else { Some(ROLL_AT) };
+    Some(LogTarget {
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        container: container?,
+        path: path?,
+        time: match time {
+            None => None,
+            Some(time) => Some(time?),
+        },
+        spread: spread?,
+        roll_at: roll_at?,
+    })
+}
+
+fn property(text: &str) -> Result<String, String> {
+    if valid_property_name(text) { Ok(text.to_owned()) } else { Err(format!("expected the name of a property, found {text:?}")) }
+}
+
+fn roll_at(text: &str) -> Result<u64, String> {
+    // 4 MiB is one append; an append blob of 50,000 such blocks has 195 GiB.
+    let bounds = (4 << 20)..=(195 << 30);
+    let size = parse_size(text)?;
+    if bounds.contains(&size) { Ok(size) } else { Err(format!("expected 4MiB to 195GiB, found {text:?}")) }
+}
+
+/// A container other than the program's own: staged blobs in those are deleted, and their content is trusted.
+fn container(text: &str) -> Result<ContainerName, String> {
+    if OWN_CONTAINERS.contains(&text) {
+        return Err(format!("{text} is the program's own; expected another container"));
+    }
+    text.parse().map_err(|error: NameError| error.to_string())
+}
+
+fn path(to: &Section<'_>) -> Option<DocumentPath> {
+    if to.has("path") { to.parsed("path", DocumentPath::parse) } else { DocumentPath::parse(DEFAULT_PATH).ok() }
+}
+
+/// Accepts a text that a header carries unchanged.
+fn content_type(text: &str) -> Result<String, String> {
+    let printable = !text.is_empty() && text.trim() == text && text.bytes().all(|b| (b' '..=b'~').contains(&b));
+    if printable { Ok(text.to_owned()) } else { Err(format!("expected a content type such as \"application/json\", found {text:?}")) }
+}
+
+fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {
+    let identifier =
+        !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !identifier {
+        to.error("metadata", format!("{name:?} is no name of metadata: letters, digits and underscores, not starting with a digit"));
+        return None;
+    }
+    Template::parse(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
+}

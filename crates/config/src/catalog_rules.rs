@@ -1,0 +1,461 @@
+//! Rules between views, archives and tables.
+
+use super::archives::{ArchiveDraft, TargetDraft};
+use super::section::Section;
+use super::views::{Named, TableDraft, Tables, ViewDraft};
+use evenkeel_model::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, Rows};
+use evenkeel_model::model::claim::CLAIMS;
+use evenkeel_model::model::names::MIGRATIONS;
+use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::template::{Crowding, Part, Template};
+use evenkeel_model::model::{TableName, ViewName};
+
+/// Tables that evenkeel keeps its own records in.
+const RESERVED_TABLES: [&str; 3] = [CLAIMS, MIGRATIONS, "EvenkeelAudits"];
+
+/// Checks the catalog as a whole.
+pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    for table in tables {
+        reserved(&table.name, &table.section, "");
+    }
+    for view in views {
+        reserved(&view.source, &view.section, "source");
+        if let Some(target) = view.target() {
+            reserved(target, &view.section, view.table_key);
+        }
+        keys(view);
+    }
+    for archive in archives {
+        reserved(&archive.source, &archive.section, "source");
+        if let Some(target) = archive.table() {
+            reserved(target, &archive.to, "table");
+            if archive.source == *target {
+                archive.to.error("table", format!("the archive of {} cannot be the same table", archive.source));
+            }
+        }
+    }
+    wide(catalog, views, archives);
+    same_rows(views);
+    ranges(views);
+    large_values(views, archives);
+    spilling(tables, views);
+    shared_archives(views, archives);
+    circles(views);
+    archive_circles(archives);
+    likely_typos(catalog, tables, views, archives);
+}
+
+fn reserved(table: &TableName, section: &Section<'_>, key: &str) {
+    if is_reserved(table.as_str()) {
+        section.error(key, format!("the table {table} holds evenkeel's own records; expected another one"));
+    }
+}
+
+/// Whether a name is one of evenkeel's own tables, or could be that of footprints of tables by date or of entities kept as documents.
+pub(super) fn is_reserved(name: &str) -> bool {
+    let begins = |with: &str| name.get(..with.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(with));
+    begins(FOOTPRINTS) || begins(FILING_PREFIX) || RESERVED_TABLES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
+}
+
+/// Rules on the keys of a view.
+pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
+    if let Some(rows) = view.rows() {
+        own_row(view, &rows);
+        collisions(view, &rows);
+        crowding(&view.section, "partition_key", rows.partition_key);
+    }
+    spelling(view);
+}
+
+/// A copy must not be its own primary.
+fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+    if view.source != rows.target.tables {
+        return;
+    }
+    if is_just(rows.partition_key, "PartitionKey") && is_just(rows.row_key, "RowKey") {
+        view.section.error(
+            "row_key",
+            "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
+        );
+    } else if view.sets().is_some() {
+        // It makes no rows.
+    } else if !starts_literally(rows.partition_key) && !starts_literally(rows.row_key) {
+        view.section.warning(
+            "row_key",
+            format!(
+                "copies lie in the table of their primaries, {}, and nothing keeps their keys apart; better begin with a literal, such as \"email_{{Email|lower}}\"",
+                view.source
+            ),
+        );
+    }
+}
+
+/// Views write single rows, and entities of several rows go only where these are allowed.
+fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let is_wide = |table: &TableName| catalog.wide.iter().any(|wide| wide.table == *table);
+    for view in views {
+        let others = |target: &&TableName| is_wide(target) && (**target != view.source || view.sets().is_some());
+        if let Some(target) = view.target().filter(others) {
+            let message = format!("{target} is wide, and what views write lies in single rows; expected another table");
+            view.section.error(view.table_key, message);
+        }
+        if is_wide(&view.source) && matches!(view.form(), Form::Copies { select: None, .. }) {
+            view.section.warning(
+                "row_key",
+                format!("the entities of {} may have more properties than a copy, which is one row; better select some", view.source),
+            );
+        }
+    }
+    for archive in archives {
+        if let Some(target) = archive.table().filter(|target| is_wide(&archive.source) && !is_wide(target)) {
+            let message = format!("the entities of {} may take several rows; expected wide = true in [tables.{target}]", archive.source);
+            archive.to.error("table", message);
+        }
+    }
+}
+
+fn is_just(template: &Template, property: &str) -> bool {
+    matches!(template.parts(), [Part::Field(field)] if field.property() == property && field.filters().is_empty())
+}
+
+fn starts_literally(template: &Template) -> bool {
+    matches!(template.parts().first(), Some(Part::Literal(_)))
+}
+
+/// Reports where two primaries can want one key, unless the catalog decides the conflict.
+fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+    // Lists and groups take members of every primary.
+    if view.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
+        return;
+    }
+    let covered = |property: &str| rows.partition_key.covers(&[property]) || rows.row_key.covers(&[property]);
+    let named = |property: &&str| rows.partition_key.properties().contains(property) || rows.row_key.properties().contains(property);
+    let (blurred, missing): (Vec<&str>, Vec<&str>) =
+        ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).partition(named);
+    if blurred.is_empty() && missing.is_empty() {
+        return;
+    }
+    let mut remedies = Vec::new();
+    if !missing.is_empty() {
+        remedies.push(format!("add {} to the key", missing.join(" and ")));
+    }
+    if let Some(property) = blurred.first() {
+        remedies.push(format!(
+            "name {} so that a reader of the key can tell where it begins and ends, by a filter that keeps all of it in a fixed width (\"{{{property}|hash:64}}\") or alone in one of the two keys",
+            blurred.join(" and ")
+        ));
+    }
+    let [missing, blurred] = [missing, blurred].map(|properties| properties.join(" and "));
+    let why = match (missing.as_str(), blurred.as_str()) {
+        (missing, "") => format!("it does not tell their {missing}"),
+        ("", blurred) => format!("their {blurred} cannot be told from it for certain"),
+        (missing, blurred) => format!("it does not tell their {missing}, and their {blurred} not for certain"),
+    };
+    view.section.warning(
+        "row_key",
+        format!(
+            "two primaries can want one key, since {why}; the first one keeps it and the other's job is poisoned. Say on_conflict = \"reject\" if that is meant, \"last_writer\" to let the last one have it, or {}",
+            remedies.join(", and ")
+        ),
+    );
+}
+
+/// Says where a partition key sends every new row to one partition, which takes 2,000 entities a second (Azure scalability targets).
+fn crowding(section: &Section<'_>, key: &str, template: &Template) {
+    match template.crowding() {
+        None => {}
+        Some(Crowding::Constant) => section.warning(
+            key,
+            "every row has this one partition key, and a partition takes 2,000 entities a second; where that is not enough, add a property or spread one over buckets, such as \"{RowKey|bucket:16}\"",
+        ),
+        Some(Crowding::Grows { property, rendered }) => section.warning(
+            key,
+            format!(
+                "it leads with {rendered} ({property}), so that all new rows lie in one partition, which takes 2,000 entities a second; better lead with what varies, such as \"{{RowKey|bucket:16}}_…\""
+            ),
+        ),
+    }
+}
+
+/// A property that is a key's name but for its case is another property, most likely by mistake.
+fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
+    let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
+    let keys = keys.map(|(key, template)| (key, properties([template])));
+    let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
+    let own: Vec<(&str, Vec<String>)> = match view.form() {
+        Form::Copies { .. } | Form::Values(_) => Vec::new(),
+        Form::Lists { members: Members::Rendered { templates, .. }, .. } => vec![("member", properties(templates))],
+        Form::Lists { members: Members::Contributions(set), .. } => {
+            vec![("set", set.values().filter_map(Figure::property).map(str::to_owned).collect())]
+        }
+        Form::BlobLists(lists) => {
+            let name = lists.name.properties().into_iter().map(str::to_owned).collect();
+            vec![("member", properties(&lists.member)), ("name", name)]
+        }
+        Form::Properties { set, .. } => vec![("set", properties(set.values()))],
+        Form::Claims(range) => vec![("set", properties(range.set.values()))],
+        Form::Documents(search) => vec![("fields", properties(search.fields.values()))],
+    };
+    let all: Vec<(&str, Vec<String>)> = keys.chain(when).chain(own).collect();
+    for (key, properties) in all {
+        for property in &properties {
+            for known in ["PartitionKey", "RowKey"] {
+                if property != known && property.eq_ignore_ascii_case(known) {
+                    view.section.warning(key, format!("{property:?} is a property of its own; did you mean {known}?"));
+                }
+            }
+        }
+    }
+}
+
+fn properties<'t>(templates: impl IntoIterator<Item = &'t Template>) -> Vec<String> {
+    templates.into_iter().flat_map(Template::properties).map(str::to_owned).collect()
+}
+
+pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
+    for (at, view) in views.iter().enumerate() {
+        let before = &views[..at];
+        match view.form() {
+            Form::BlobLists(lists) => {
+                let same = |other: &&ViewDraft<'_, T>| matches!(other.form(), Form::BlobLists(others) if (&others.account, &others.container, &others.name) == (&lists.account, &lists.container, &lists.name));
+                if let Some(other) = before.iter().find(same) {
+                    let container = &lists.container;
+                    view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
+                }
+            }
+            Form::Documents(search) => {
+                let same = |other: &&ViewDraft<'_, T>| {
+                    other.source == view.source
+                        && matches!(other.form(), Form::Documents(others) if (&others.sink, &others.index) == (&search.sink, &search.index))
+                };
+                if let Some(other) = before.iter().find(same) {
+                    let (source, index) = (&view.source, &search.index);
+                    view.section.error("index", format!("the view {} writes the documents of {source} into the index {index}", other.name));
+                }
+            }
+            Form::Copies { rows, .. } | Form::Lists { rows, .. } | Form::Properties { rows, .. } => same_keys(view, &rows, before),
+            Form::Values(_) | Form::Claims(_) => {}
+        }
+    }
+}
+
+fn same_keys<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
+    let target = &rows.target.tables;
+    let same = |other: &&ViewDraft<'_, T>| {
+        other.rows().is_some_and(|other| {
+            other.target.tables == *target
+                && other.partition_key.to_string() == rows.partition_key.to_string()
+                && other.row_key.to_string() == rows.row_key.to_string()
+        })
+    };
+    let Some(other) = before.iter().find(same) else { return };
+    match (view.sets(), other.sets()) {
+        (Some(set), Some(others)) => {
+            if let Some(name) = set.keys().find(|name| others.contains_key(*name)) {
+                view.section.error("set", format!("the view {} sets {name} on the same entities of {target}", other.name));
+            }
+        }
+        _ => view.section.error("row_key", format!("the view {} writes the same keys into the same table {target}", other.name)),
+    }
+}
+
+/// Properties that ranges of entities have of a view lie on entities of the user's own, and nothing else sets them.
+fn ranges(views: &[ViewDraft<'_>]) {
+    for (at, view) in views.iter().enumerate() {
+        let Form::Claims(range) = view.form() else { continue };
+        let (target, set) = (&range.target.tables, &range.set);
+        if view.source == *target {
+            view.section.error(
+                "table",
+                format!("{} would be the one and the many at once, and change itself; expected another table than the source", view.source),
+            );
+        }
+        for (other_at, other) in views.iter().enumerate().filter(|(_, other)| other.target() == Some(target)) {
+            let Some(others) = other.sets() else {
+                view.section.error(
+                    "table",
+                    format!("the view {} writes rows of its own into {target}; expected a table of your own entities", other.name),
+                );
+                continue;
+            };
+            // Two ranges are told once.
+            let told = other_at >= at && matches!(other.form(), Form::Claims(_));
+            if let Some(name) = set.keys().find(|name| others.contains_key(*name)).filter(|_| !told) {
+                view.section.error("set", format!("the view {} sets {name} on entities of {target} too", other.name));
+            }
+        }
+    }
+}
+
+/// Pointers and their blobs go together: a target that takes in an entity with pointers has to keep its blobs.
+fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let mut sources: Vec<(&TableName, &ViewName)> = Vec::new();
+    for view in views.iter().filter(|view| matches!(view.form(), Form::Values(_))) {
+        match sources.iter().find(|(source, _)| **source == view.source) {
+            Some((_, first)) => {
+                let message =
+                    format!("the view {first} keeps the large values of {} already; expected one such view for a table", view.source);
+                view.section.error("source", message);
+            }
+            None => sources.push((&view.source, &view.name)),
+        }
+    }
+    for archive in archives {
+        let Some((source, view)) = sources.iter().find(|(source, _)| **source == archive.source) else { continue };
+        match &archive.target {
+            TargetDraft::Table(target, _) if !sources.iter().any(|(source, _)| *source == target) => archive.to.error(
+                "table",
+                format!("{source} has large values in blobs (view {view}), and {target} would have none; expected a large_entity view with source = \"{target}\""),
+            ),
+            TargetDraft::Table(..) | TargetDraft::Blob(_) | TargetDraft::File(_) => {}
+            TargetDraft::Log(_) => archive.to.error(
+                "kind",
+                format!(
+                    "{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables, containers and folders only"
+                ),
+            ),
+        }
+    }
+}
+
+/// A property that has left its row is seen by no view, so that every view has to name the properties that it wants to
+/// see.
+fn spilling(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>]) {
+    for view in views.iter().filter(|view| matches!(view.form(), Form::Values(large) if large.spill)) {
+        let source = &view.source;
+        if tables.iter().any(|table| table.wide && table.name == *source) {
+            view.section.error("spill", format!("{source} is wide, so that nothing has to leave its rows; expected one of the two"));
+        }
+        let whole = |other: &&ViewDraft<'_>| other.source == *source && matches!(other.form(), Form::Copies { select: None, .. });
+        for other in views.iter().filter(whole) {
+            other.section.error(
+                "select",
+                format!(
+                    "missing: it would copy every property of {source}, and some of them leave its rows (view {}); expected the names of those to copy",
+                    view.name
+                ),
+            );
+        }
+    }
+}
+
+fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    for (at, archive) in archives.iter().enumerate() {
+        if let Some(target) = archive.table()
+            && let Some(view) = views.iter().find(|view| view.target() == Some(target))
+        {
+            view.section
+                .error("table", format!("{target} is the archive {:?}; copies need a table that is no archive", archive.name.as_str()));
+        }
+        for other in &archives[..at] {
+            let (key, what) = match (&archive.target, &other.target) {
+                (TargetDraft::Table(one, _), TargetDraft::Table(two, _)) if one == two => ("table", one.to_string()),
+                (TargetDraft::Blob(one), TargetDraft::Blob(two))
+                    if (&one.account, &one.container, &one.path) == (&two.account, &two.container, &two.path) =>
+                {
+                    ("container", format!("{}/{}", one.container, one.path.as_str()))
+                }
+                (TargetDraft::Log(one), TargetDraft::Log(two))
+                    if (&one.account, &one.container, &one.path) == (&two.account, &two.container, &two.path) =>
+                {
+                    ("container", format!("{}/{}", one.container, one.path.as_str()))
+                }
+                (TargetDraft::File(one), TargetDraft::File(two)) if one == two => ("dir", format!("{}/{}", one.dir, one.path.as_str())),
+                _ => continue,
+            };
+            archive.to.error(key, format!("{what} is the archive {:?} already", other.name.as_str()));
+        }
+    }
+}
+
+/// Copies in another table are primaries of the views there, so views that lead back to where they began would copy
+/// copies for ever. (A copy in its primary's own table is never a primary.)
+fn circles(views: &[ViewDraft<'_>]) {
+    let elsewhere = |view: &ViewDraft<'_>| view.target().is_some_and(|target| *target != view.source);
+    for view in views.iter().filter(|view| elsewhere(view)) {
+        let mut reached: Vec<&TableName> = view.target().into_iter().collect();
+        let mut at = 0;
+        while let Some(table) = reached.get(at).copied() {
+            for next in views.iter().filter(|next| next.source == *table && elsewhere(next)).filter_map(ViewDraft::target) {
+                if !reached.contains(&next) {
+                    reached.push(next);
+                }
+            }
+            at += 1;
+        }
+        if reached.contains(&&view.source) {
+            view.section.error(
+                "table",
+                format!(
+                    "the views go round in a circle: what {} copies into {} is copied back into {}",
+                    view.name, reached[0], view.source
+                ),
+            );
+        }
+    }
+}
+
+/// Archives that lead back to where they began: an entity that the last one archives is again a primary of the first. The way back is a
+/// `restore` job.
+fn archive_circles(archives: &[ArchiveDraft<'_>]) {
+    for archive in archives {
+        // Each archive that is reached, and the one before it on the way.
+        let mut reached: Vec<(&ArchiveDraft<'_>, Option<usize>)> = vec![(archive, None)];
+        let mut at = 0;
+        while let Some((last, _)) = reached.get(at).copied() {
+            let target = last.table();
+            if at > 0 && target == Some(&archive.source) {
+                break;
+            }
+            for next in archives.iter().filter(|next| Some(&next.source) == target) {
+                if !reached.iter().any(|(passed, _)| passed.name == next.name) {
+                    reached.push((next, Some(at)));
+                }
+            }
+            at += 1;
+        }
+        let back = std::iter::successors(reached.get(at), |(_, before)| reached.get((*before)?));
+        let mut way: Vec<String> =
+            back.filter(|(_, before)| before.is_some()).map(|(last, _)| format!("{:?}", last.name.as_str())).collect();
+        if !way.is_empty() {
+            way.reverse();
+            archive.to.error(
+                "table",
+                format!(
+                    "the archives go round in a circle: what leaves {} comes back into it by {}; the way out of an archive is a restore job",
+                    archive.source,
+                    way.join(", then ")
+                ),
+            );
+        }
+    }
+}
+
+/// One word must not mean two things: `lookup` takes a view or an archive.
+pub(super) fn names_of_their_own<'a>(views: impl Iterator<Item = &'a ViewName>, archives: &[ArchiveDraft<'_>]) {
+    for name in views {
+        for archive in archives.iter().filter(|archive| archive.name == *name) {
+            archive.section.warning(
+                "",
+                format!("a view is called {name} as well, so that `evenkeel lookup {name}` finds the view's rows and never the archive's; expected another name"),
+            );
+        }
+    }
+}
+
+/// A source is known by being named, so a misspelt one is only suspicious: when nothing else names it, and something close exists.
+fn likely_typos(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let uses = |table: &TableName| {
+        tables.iter().filter(|other| other.name == *table).count()
+            + views.iter().flat_map(|view| [Some(&view.source), view.target()]).flatten().filter(|other| *other == table).count()
+            + archives.iter().flat_map(|archive| [Some(&archive.source), archive.table()]).flatten().filter(|other| *other == table).count()
+    };
+    let sources =
+        views.iter().map(|view| (&view.section, &view.source)).chain(archives.iter().map(|archive| (&archive.section, &archive.source)));
+    for (section, source) in sources.filter(|(_, source)| uses(source) == 1) {
+        let others = catalog.tables.keys().filter(|other| *other != source && uses(other) > 1).map(TableName::as_str);
+        if let Some(known) = nearest(source.as_str(), others).filter(|known| known.len().abs_diff(source.as_str().len()) <= 1) {
+            section.warning("source", format!("nothing else names the table {source}; did you mean {known:?}?"));
+        }
+    }
+}

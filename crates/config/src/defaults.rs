@@ -1,0 +1,10 @@
+//! Configuration built into the program.
+
+/// `config/default.toml` of the source tree: every key with its default, and an example catalog.
+pub(super) const DEFAULT: &str = include_str!("../../../config/default.toml");
+
+/// The profiles of the source tree, for when the folder has none of that name.
+pub(super) const PROFILES: [(&str, &str); 1] = [("azurite", include_str!("../../../config/azurite.toml"))];
+
+/// The sections that describe data. The built-in ones are an example, not a default.
+pub(super) const CATALOG_SECTIONS: [&str; 4] = ["tables", "views", "archives", "retention"];

@@ -1,0 +1,103 @@
+//! Log levels as people write them: `info`, or `info,evenkeel::worker=debug`.
+//!
+//! The grammar is that of `EnvFilter`, which takes every word that is no level for the name of a module: `inof` would be valid there,
+//! and silence everything else. Here a word is a level or a module that exists.
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::EnvFilter;
+
+/// Beginnings of the modules that the process can have lines of, beside its own.
+const LIBRARIES: [&str; 9] = ["azure_", "reqwest", "hyper", "h2", "rustls", "opentelemetry", "axum", "tokio", "tower"];
+
+/// The program, and the beginning of its crates' names.
+const OWN: &str = "evenkeel";
+const OWN_CRATES: &str = "evenkeel_";
+
+/// Longest part of an unknown module's name in a message.
+const SHOWN_CHARACTERS: usize = 60;
+
+/// A text that says no levels.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no level (error, warn, info, debug, trace, off) and no module with one, such as \"info,evenkeel::worker=trace\": {problem}"
+)]
+pub struct LevelsError {
+    text: String,
+    problem: String,
+}
+
+/// The filter that a text asks for: a level, or levels by module.
+pub fn levels(text: &str) -> Result<EnvFilter, LevelsError> {
+    let failed = |problem: String| LevelsError { text: text.to_owned(), problem };
+    let directives: Vec<&str> = text.split(',').map(str::trim).filter(|directive| !directive.is_empty()).collect();
+    if directives.is_empty() {
+        return Err(failed("it is empty".to_owned()));
+    }
+    if let Some(problem) = directives.iter().find_map(|directive| problem(directive).err()) {
+        return Err(failed(problem));
+    }
+    EnvFilter::builder().parse(directives.join(",")).map_err(|error| failed(error.to_string()))
+}
+
+fn problem(directive: &str) -> Result<(), String> {
+    let is_level = |text: &str| !text.is_empty() && text.parse::<LevelFilter>().is_ok();
+    if is_level(directive) {
+        return Ok(());
+    }
+    // The text before a span is a module; of `a[b{c=d}]=info` the last sign separates the level.
+    let (target, level) = match directive.rsplit_once('=') {
+        Some((target, level)) if !level.contains(']') => (target, Some(level.trim())),
+        _ => (directive, None),
+    };
+    let module = target.split(['[', ':']).next().unwrap_or_default().trim();
+    let exists = module == OWN || module.starts_with(OWN_CRATES) || LIBRARIES.iter().any(|library| module.starts_with(library));
+    let any_module = module.is_empty() && target.starts_with('[');
+    if !exists && !any_module {
+        let module: String = module.chars().take(SHOWN_CHARACTERS).collect();
+        return Err(format!("{module:?} is neither a level nor a module; those of this program begin with evenkeel"));
+    }
+    match level {
+        Some(level) if !is_level(level) => Err(format!("{level:?} is no level")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_levels_of_modules_that_exist_are_taken() {
+        for text in [
+            "info",
+            "WARN",
+            "off",
+            "info,evenkeel=debug",
+            "info, evenkeel::worker=trace,",
+            "evenkeel",
+            "evenkeel_azure=debug",
+            "trace,azure_core::policies::transport=trace,hyper_util=trace",
+            "info,evenkeel[job{op=\"sync\"}]=debug",
+            "[job]=trace",
+        ] {
+            assert!(levels(text).is_ok(), "{text}: {}", levels(text).unwrap_err());
+        }
+    }
+
+    #[test]
+    fn a_misspelt_level_or_module_is_refused_with_the_levels_there_are() {
+        for (text, misspelt) in [
+            ("inof", "\"inof\""),
+            ("info,evenkel=debug", "\"evenkel\""),
+            ("evenkeel=loud", "\"loud\""),
+            ("evenkeel=", "\"\""),
+            ("info=debug", "\"info\""),
+            ("=debug", "\"\""),
+            ("", "empty"),
+            (" , ", "empty"),
+        ] {
+            let error = levels(text).expect_err(text).to_string();
+            assert!(error.contains("(error, warn, info, debug, trace, off)") && error.contains(misspelt), "{text}: {error}");
+        }
+    }
+}

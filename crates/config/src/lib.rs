@@ -1,0 +1,59 @@
+//! From files, the environment and flags to settings and a catalog that cannot be wrong.
+//!
+//! ```text
+//!   built-in defaults ─▶ default.toml ─▶ <profile>.toml ─▶ catalog/*.toml ─▶ EVENKEEL__… ─▶ flags
+//!          └──────────────── layers, merged by the `config` crate, later wins ────────────┘
+//!                                          │ a tree; every value knows its origin
+//!                                          ▼
+//!         readers: settings, accounts, queues, catalog      every mistake is collected, none stops the reading
+//!                                          ▼
+//!               Loaded { settings, catalog, origins, warnings }   or   ConfigErrors, all together
+//! ```
+//!
+//! - Tables are merged key by key, lists and single values are replaced.
+//! - The built-in defaults are `config/default.toml` of the source tree. Its example catalog counts only where there
+//!   is no configuration folder at all.
+//! - Every mistake names its file and line (or environment variable, or flag), its key and the expected input.
+//! - Secrets are taken from the environment, a file or, with a warning, the configuration itself. They are never
+//!   part of a message.
+//!
+//! Nothing here opens a store: mistakes are known before anything is started.
+
+mod accounts;
+mod archives;
+mod catalog;
+mod catalog_rules;
+mod dated_rules;
+mod defaults;
+mod duplicate;
+mod finding;
+mod kinds;
+mod layers;
+mod levels;
+mod load;
+mod origin;
+mod queues;
+mod report;
+mod request;
+mod retention;
+mod secret;
+mod section;
+mod settings;
+mod sinks;
+mod source;
+mod tree;
+mod units;
+mod unread;
+mod views;
+
+#[cfg(test)]
+mod tests;
+
+pub use finding::{ConfigErrors, Finding};
+pub use levels::{LevelsError, levels};
+pub use load::{Loaded, http, load};
+pub use origin::{Layer, Origin};
+pub use report::{check_json, check_text, show_json, show_text};
+pub use request::{AccountCheck, Folder, Request};
+pub use tree::Effective;
+pub use units::{parse_duration, parse_size};

@@ -1,0 +1,120 @@
+//! Loading: layers, merge, read.
+
+use std::collections::BTreeMap;
+
+use super::finding::{ConfigErrors, Finding};
+use super::layers::Layers;
+use super::origin::Origins;
+use super::request::Request;
+use super::section::{Context, Section};
+use super::source::Values;
+use super::tree::{Effective, Kind, Node, effective};
+use super::{accounts, catalog, queues, settings, sinks};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::model::AccountName;
+use evenkeel_model::settings::{HttpSettings, QueueSettings, Settings};
+
+/// A configuration without mistakes.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// All settings beside the catalog.
+    pub settings: Settings,
+    /// Declared views, archives and tables.
+    pub catalog: Catalog,
+    /// Every effective value and where it came from, in the order of keys, secrets hidden.
+    pub origins: Vec<Effective>,
+    /// Warnings.
+    pub warnings: Vec<Finding>,
+}
+
+/// Loads a configuration, or reports everything that is wrong with it.
+pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
+    let (tree, unread) = tree(request)?;
+    read(request, &tree, unread)
+}
+
+/// The merged configuration, and warnings about unread files in its folder.
+fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
+    let mut origins = Origins::default();
+    let mut layers = Layers::of_files(request, &mut origins);
+    let below = if layers.findings.is_empty() { merge(&layers.values, layers.origins).unwrap_or_default() } else { BTreeMap::new() };
+    if layers.findings.is_empty() {
+        layers.add_assignments(request, &below);
+    }
+    let Layers { values, findings, warnings, .. } = layers;
+    if !findings.is_empty() {
+        return Err(ConfigErrors { errors: findings, warnings });
+    }
+    match merge(&values, &origins) {
+        Ok(tree) => Ok((tree, warnings)),
+        Err(message) => Err(ConfigErrors { errors: vec![Finding::new(None, "", message)], warnings }),
+    }
+}
+
+/// Loads `[http]` alone, for any state of the rest of the configuration.
+pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
+    let (tree, _) = tree(request)?;
+    let cx = Context::new(&request.environment);
+    let http = settings::http(&Section::new(&cx, String::new(), &tree, None));
+    let (errors, warnings) = cx.into_findings();
+    http.filter(|_| errors.is_empty()).ok_or(ConfigErrors { errors, warnings })
+}
+
+/// Merges layers with the `config` crate.
+fn merge(layers: &[Values], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
+    let builder = layers.iter().fold(config::Config::builder(), |builder, layer| builder.add_source(layer.clone()));
+    let merged = builder.build().map_err(|error| format!("the layers cannot be merged: {error}"))?;
+    match Node::of(merged.cache, origins).map(|node| node.kind) {
+        Some(Kind::Table(table)) => Ok(table),
+        _ => Ok(BTreeMap::new()),
+    }
+}
+
+fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) -> Result<Loaded, ConfigErrors> {
+    let cx = Context::new(&request.environment);
+    let root = Section::new(&cx, String::new(), tree, None);
+    let accounts = accounts::read(&root, request.account_check);
+    let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();
+    if !names.contains(&AccountName::main()) {
+        root.error("accounts", "missing; expected [accounts.main], the account used where none is named");
+    }
+    let sinks = sinks::read(&root, &names);
+    let queues = queues::read(&root, &names);
+    let worker = settings::worker(&root, queues.iter().map(QueueSettings::polled).sum());
+    let http = settings::http(&root);
+    let migrate = settings::migrate(&root);
+    let (log, traces) = (settings::log(&root), settings::traces(&root));
+    let catalog = catalog::read(&root, &names, &sinks);
+    root.finish();
+    let (mut errors, mut warnings) = cx.into_findings();
+    warnings.extend(unread);
+    let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
+    let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
+    sort(&mut errors);
+    sort(&mut warnings);
+    match (accounts.zip(sinks), worker, http, migrate, log.zip(traces)) {
+        (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
+            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces },
+            catalog,
+            origins: effective(tree),
+            warnings,
+        }),
+        _ => {
+            if errors.is_empty() {
+                // A reader gave nothing and did not say why; a section that every layer lacks is the one way there.
+                errors.push(Finding::new(
+                    None,
+                    "",
+                    "a section is missing; expected [accounts.main], [worker], [http], [migrate], [log] and [traces]",
+                ));
+            }
+            Err(ConfigErrors { errors, warnings })
+        }
+    }
+}
+
+/// By file, line and key.
+fn sort(findings: &mut Vec<Finding>) {
+    findings.sort_by(|a, b| (&a.file, a.line, &a.key).cmp(&(&b.file, b.line, &b.key)));
+    findings.dedup();
+}

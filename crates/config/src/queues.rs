@@ -1,0 +1,99 @@
+//! `[[queues]]`
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::section::{Reported, Section};
+use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::{AccountName, QueueName, job};
+use evenkeel_model::settings::{Concurrency, QueueSettings};
+
+/// Most jobs in flight from one queue: more than that only waits in memory for the store's own limits.
+const MAX_CONCURRENCY: u32 = 10_000;
+/// Shards are numbered with two digits.
+const MAX_SHARDS: u32 = 100;
+
+/// Reads every queue, and checks that no two queues share a name, those derived from it included.
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
+    let sections = root.listed("queues");
+    if root.has("queues") && sections.is_empty() {
+        root.error("queues", "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"");
+    }
+    let mut taken: BTreeMap<(AccountName, QueueName), String> = BTreeMap::new();
+    let mut queues = Vec::new();
+    for section in sections {
+        let Some(queue) = queue(&section, accounts) else { continue };
+        let derived = |suffix: &str| queue.name.with_suffix(suffix).ok();
+        let mut names = queue.shard_names();
+        names.extend([derived("-poison"), derived("-recheck")].into_iter().flatten());
+        names.push(queue.name.clone());
+        names.sort();
+        names.dedup();
+        for name in names {
+            let owner = format!("queue {:?}", queue.name.as_str());
+            if let Some(first) = taken.insert((queue.account.clone(), name.clone()), owner.clone()) {
+                let message = if first == owner {
+                    format!("{owner} is declared twice")
+                } else {
+                    format!("{owner} would share the queue {:?} with {first}", name.as_str())
+                };
+                section.error("name", message);
+                break;
+            }
+        }
+        queues.push(queue);
+    }
+    queues
+}
+
+fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSettings> {
+    let name = section.required("name", "a queue name, such as \"evenkeel-jobs\"", str::parse::<QueueName>);
+    let account = super::views::account(section, accounts, "account");
+    let concurrency = match section.glance("concurrency") {
+        Some("auto") => Some(Concurrency::Auto),
+        None if !section.has("concurrency") => Some(Concurrency::Auto),
+        Some(_) | None => section.integer("concurrency", 1..=MAX_CONCURRENCY).map(|jobs| Concurrency::Fixed(jobs as usize)),
+    };
+    let shards = if section.has("shards") { section.integer("shards", 1..=MAX_SHARDS) } else { Some(1) };
+    let allow = allow(section);
+    section.finish();
+    let (name, shards) = (name?, shards?);
+    // The longest name made of it: a shard's number, then the longest suffix.
+    let longest = format!("{}-recheck", if shards > 1 { "-00" } else { "" });
+    if name.with_suffix(&longest).is_err() {
+        section.error(
+            "name",
+            format!(
+                "expected at most {} characters, so that \"{name}{longest}\" is a queue name too, found {}",
+                63 - longest.len(),
+                name.as_str().len()
+            ),
+        );
+        return None;
+    }
+    Some(QueueSettings {
+        name,
+        account: account.ok()?.unwrap_or_else(AccountName::main),
+        concurrency: concurrency?,
+        shards,
+        allow: allow.ok()?,
+    })
+}
+
+fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {
+    if !section.has("allow") {
+        return Ok(None);
+    }
+    let known = |op: String| {
+        if job::OPS.contains(&op.as_str()) {
+            return Ok(op);
+        }
+        let hint = nearest(&op, job::OPS.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
+        Err(format!("unknown operation {op:?}; known are {}{hint}", job::OPS.join(", ")))
+    };
+    let allowed = section.each("allow", known).ok_or(Reported)?;
+    if allowed.is_empty() {
+        section.error("allow", "expected at least one operation; leave the key out to allow all");
+        return Err(Reported);
+    }
+    Ok(Some(allowed.into_iter().collect()))
+}

@@ -1,0 +1,90 @@
+//! Output of `config check` and `config show`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::finding::{ConfigErrors, Finding};
+use super::load::Loaded;
+use super::units::{duration_text, size_text};
+use evenkeel_model::model::prices;
+use evenkeel_model::settings::QueueSettings;
+
+/// Mistakes and warnings, for people. Ends without a line break.
+pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
+    let (errors, warnings) = findings(result);
+    let mut text = String::new();
+    for (label, findings) in [("error", errors), ("warning", warnings)] {
+        for finding in findings {
+            let _ = writeln!(text, "{label}: {finding}");
+        }
+    }
+    match result {
+        Ok(loaded) => {
+            let _ = writeln!(
+                text,
+                "jobs in flight hold at most {} of memory together (worker.memory)",
+                size_text(loaded.settings.worker.memory)
+            );
+            let (dollars, slowest) = idle_cost(loaded);
+            let _ = writeln!(
+                text,
+                "an idle worker asks each queue every {}: about ${dollars:.2} a month (worker.poll)",
+                duration_text(slowest)
+            );
+            let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+            let _ = write!(
+                text,
+                "the configuration is valid: {}, {}, {}, {}, {}, {}",
+                count(loaded.settings.accounts.len(), "account"),
+                count(loaded.settings.queues.len(), "queue"),
+                count(loaded.catalog.tables.len(), "table"),
+                count(loaded.catalog.views.len(), "view"),
+                count(loaded.catalog.archives.len(), "archive"),
+                count(warnings.len(), "warning")
+            );
+        }
+        Err(errors) => {
+            let _ =
+                write!(text, "the configuration has {} mistake{}", errors.errors.len(), if errors.errors.len() == 1 { "" } else { "s" });
+        }
+    }
+    text
+}
+
+/// Mistakes and warnings, as one JSON value.
+pub fn check_json(result: &Result<Loaded, ConfigErrors>) -> Value {
+    let (errors, warnings) = findings(result);
+    let memory = result.as_ref().ok().map(|loaded| loaded.settings.worker.memory);
+    let polling = result.as_ref().ok().map(|loaded| (idle_cost(loaded).0 * 100.0).round() / 100.0);
+    json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory, "idle_dollars_a_month": polling})
+}
+
+/// Cost of polling for an idle worker, in US dollars a month, and its poll interval.
+fn idle_cost(loaded: &Loaded) -> (f64, Duration) {
+    let slowest = loaded.settings.worker.poll.max;
+    let queues: f64 = loaded.settings.queues.iter().map(QueueSettings::polled).sum();
+    (prices::polling(slowest) * queues, slowest)
+}
+
+/// The effective values and where each came from, as TOML with comments. Ends without a line break.
+pub fn show_text(loaded: &Loaded) -> String {
+    let lines: Vec<String> = loaded.origins.iter().map(|value| format!("{} = {}", value.key, value.value)).collect();
+    // One long value must not push all comments out of sight.
+    let width = lines.iter().map(|line| line.chars().count()).filter(|width| *width <= 60).max().unwrap_or(0);
+    let lines = lines.iter().zip(&loaded.origins).map(|(line, value)| format!("{line:width$}  # {}", value.origin));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The effective values and where each came from, as one JSON value.
+pub fn show_json(loaded: &Loaded) -> Value {
+    json!({"values": loaded.origins})
+}
+
+const fn findings(result: &Result<Loaded, ConfigErrors>) -> (&[Finding], &[Finding]) {
+    match result {
+        Ok(loaded) => (&[], loaded.warnings.as_slice()),
+        Err(errors) => (errors.errors.as_slice(), errors.warnings.as_slice()),
+    }
+}

@@ -1,0 +1,391 @@
+//! Reading a table: typed, bounded, and without stopping at a mistake.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::finding::Finding;
+use super::origin::{Layer, Origin};
+use super::tree::{Kind, Node};
+use super::units::{duration_text, parse_duration, parse_size, size_text};
+use evenkeel_model::model::nearest::nearest;
+
+/// Context shared by all readers: the environment, and the findings.
+pub(super) struct Context<'a> {
+    pub(super) environment: &'a BTreeMap<String, String>,
+    errors: RefCell<Vec<Finding>>,
+    warnings: RefCell<Vec<Finding>>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) const fn new(environment: &'a BTreeMap<String, String>) -> Self {
+        Self { environment, errors: RefCell::new(Vec::new()), warnings: RefCell::new(Vec::new()) }
+    }
+
+    pub(super) fn error(&self, finding: Finding) {
+        self.errors.borrow_mut().push(finding);
+    }
+
+    pub(super) fn warning(&self, finding: Finding) {
+        self.warnings.borrow_mut().push(finding);
+    }
+
+    /// Errors and warnings.
+    pub(super) fn into_findings(self) -> (Vec<Finding>, Vec<Finding>) {
+        (self.errors.into_inner(), self.warnings.into_inner())
+    }
+}
+
+/// A table that is being read. Every key asked for is a known one; [`finish`](Self::finish) reports the others.
+pub(super) struct Section<'a> {
+    pub(super) cx: &'a Context<'a>,
+    pub(super) path: String,
+    table: &'a BTreeMap<String, Node>,
+    origin: Option<&'a Origin>,
+    known: RefCell<BTreeSet<&'static str>>,
+    abandoned: Cell<bool>,
+}
+
+/// A mistake that has been reported.
+pub(super) struct Reported;
+
+/// A list's text and where it stands.
+pub(super) type TextAt = (String, Option<Origin>);
+
+impl<'a> Section<'a> {
+    pub(super) const fn new(cx: &'a Context<'a>, path: String, table: &'a BTreeMap<String, Node>, origin: Option<&'a Origin>) -> Self {
+        Self { cx, path, table, origin, known: RefCell::new(BTreeSet::new()), abandoned: Cell::new(false) }
+    }
+
+    /// The full path of a key of this section.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The value of a key, which is known from now on.
+    pub(super) fn node(&self, key: &'static str) -> Option<&'a Node> {
+        self.known.borrow_mut().insert(key);
+        self.table.get(key)
+    }
+
+    /// Where a key stands; where the section does, if it is absent.
+    pub(super) fn origin_of(&self, key: &str) -> Option<&'a Origin> {
+        self.table.get(key).map_or(self.origin, |node| node.origin.as_ref())
+    }
+
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.node(key).is_some()
+    }
+
+    /// Reports a mistake at a key.
+    pub(super) fn error(&self, key: &str, message: impl Display) {
+        let path = if key.is_empty() { self.path.clone() } else { self.path_of(key) };
+        self.cx.error(Finding::new(self.origin_of(key), path, message.to_string()));
+    }
+
+    /// Reports something worth a look at a key.
+    pub(super) fn warning(&self, key: &str, message: impl Display) {
+        let path = if key.is_empty() { self.path.clone() } else { self.path_of(key) };
+        self.cx.warning(Finding::new(self.origin_of(key), path, message.to_string()));
+    }
+
+    fn missing(&self, key: &str, expected: &str) {
+        self.error(key, format!("missing; expected {expected}"));
+    }
+
+    fn mistyped(&self, key: &str, node: &Node, expected: &str) {
+        self.error(key, format!("expected {expected}, found {}", node.what()));
+    }
+
+    /// As [`mistyped`](Self::mistyped), of a value that is surely no secret and may be shown.
+    fn unexpected(&self, key: &str, node: &Node, expected: &str) {
+        let found = match &node.kind {
+            Kind::Text(text) => format!("{text:?}"),
+            Kind::Integer(number) => number.to_string(),
+            Kind::Bool(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => node.what().to_owned(),
+        };
+        self.error(key, format!("expected {expected}, found {found}"));
+    }
+
+    /// The text of a key, where it has one; reports no mistakes.
+    pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
+        match &self.node(key)?.kind {
+            Kind::Text(text) => Some(text),
+            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => None,
+        }
+    }
+
+    /// A text, where the key is there.
+    pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
+        let node = self.node(key)?;
+        match &node.kind {
+            Kind::Text(text) => Some(text),
+            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                self.mistyped(key, node, "a string");
+                None
+            }
+        }
+    }
+
+    /// A text that must be there. `expected` describes it where it is missing.
+    pub(super) fn required_text(&self, key: &'static str, expected: &str) -> Option<&'a str> {
+        if !self.has(key) {
+            self.missing(key, expected);
+        }
+        self.text(key)
+    }
+
+    /// A text parsed by its type's own rule; the error names the expected input.
+    pub(super) fn parsed<T, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+        let text = self.text(key)?;
+        parse(text).map_err(|error| self.error(key, error)).ok()
+    }
+
+    /// As [`parsed`](Self::parsed), of a key that must be there.
+    pub(super) fn required<T, E: Display>(&self, key: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+        let text = self.required_text(key, expected)?;
+        parse(text).map_err(|error| self.error(key, error)).ok()
+    }
+
+    /// One of some words.
+    pub(super) fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+        let text = self.text(key)?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let hint = nearest(text, known.iter().copied()).map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
+            let known: Vec<String> = known.iter().map(|word| format!("{word:?}")).collect();
+            self.error(key, format!("expected {}, found {text:?}{hint}", known.join(" or ")));
+        }
+        found
+    }
+
+    /// A duration that must be there, within bounds.
+    pub(super) fn duration(&self, key: &'static str, bounds: RangeInclusive<Duration>) -> Option<Duration> {
+        let duration = self.measure(key, "a duration such as \"60s\"", "s", parse_duration)?;
+        if bounds.contains(&duration) {
+            return Some(duration);
+        }
+        let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
+        self.error(key, format!("expected {least} to {most}, found {}", duration_text(duration)));
+        None
+    }
+
+    /// A quantity with its unit, as text, that must be there. The error for a bare number names the missing unit.
+    pub(super) fn measure<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        unit: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        if let Some(Node { kind: Kind::Integer(number), .. }) = self.node(key) {
+            self.error(key, format!("expected {expected}, found the number {number} without a unit; did you mean \"{number}{unit}\"?"));
+            return None;
+        }
+        self.required(key, expected, parse)
+    }
+
+    /// A size in bytes that must be there, within bounds.
+    pub(super) fn size(&self, key: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
+        let size = self.measure(key, "a size such as \"128MiB\"", "MiB", parse_size)?;
+        if bounds.contains(&size) {
+            return Some(size);
+        }
+        self.error(key, format!("expected {} to {}, found {}", size_text(*bounds.start()), size_text(*bounds.end()), size_text(size)));
+        None
+    }
+
+    /// An integer that must be there, within bounds.
+    pub(super) fn integer(&self, key: &'static str, bounds: RangeInclusive<u32>) -> Option<u32> {
+        let expected = format!("an integer from {} to {}", bounds.start(), bounds.end());
+        let Some(node) = self.node(key) else {
+            self.missing(key, &expected);
+            return None;
+        };
+        let number = match &node.kind {
+            Kind::Integer(number) => Some(*number),
+            // The environment and flags have no types.
+            Kind::Text(text) if untyped(node) => text.trim().parse().ok(),
+            Kind::Bool(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) | Kind::Table(_) => None,
+        };
+        let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| bounds.contains(number));
+        if number.is_none() {
+            self.unexpected(key, node, &expected);
+        }
+        number
+    }
+
+    /// True or false, where the key is there.
+    pub(super) fn truth(&self, key: &'static str) -> Option<bool> {
+        let node = self.node(key)?;
+        match &node.kind {
+            Kind::Bool(truth) => Some(*truth),
+            Kind::Text(text) if untyped(node) && text.trim() == "true" => Some(true),
+            Kind::Text(text) if untyped(node) && text.trim() == "false" => Some(false),
+            Kind::Text(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                self.unexpected(key, node, "true or false");
+                None
+            }
+        }
+    }
+
+    /// A list of texts, where the key is there. In the environment and in flags it is separated by commas.
+    pub(super) fn texts(&self, key: &'static str) -> Option<Vec<TextAt>> {
+        let node = self.node(key)?;
+        match &node.kind {
+            Kind::List(items) => {
+                let texts: Vec<Option<TextAt>> = items
+                    .iter()
+                    .map(|item| match &item.kind {
+                        Kind::Text(text) => Some((text.clone(), item.origin.clone())),
+                        Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                            self.cx.error(Finding::new(
+                                item.origin.as_ref(),
+                                self.path_of(key),
+                                format!("expected strings in this list, found {}", item.what()),
+                            ));
+                            None
+                        }
+                    })
+                    .collect();
+                texts.into_iter().collect()
+            }
+            Kind::Text(text) if untyped(node) => {
+                let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
+                let items = inner.split(',').map(|item| item.trim().trim_matches('"')).filter(|item| !item.is_empty());
+                Some(items.map(|item| (item.to_owned(), node.origin.clone())).collect())
+            }
+            Kind::Text(_) | Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Table(_) => {
+                self.mistyped(key, node, "a list of strings");
+                None
+            }
+        }
+    }
+
+    /// Each text of a list, read; every mistake is reported at its place.
+    pub(super) fn each<T>(&self, key: &'static str, mut read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>> {
+        let read = self.texts(key)?.into_iter().map(|(text, origin)| match read(text) {
+            Ok(value) => Some(value),
+            Err(problem) => {
+                self.cx.error(Finding::new(origin.as_ref(), self.path_of(key), problem));
+                None
+            }
+        });
+        // To the end, also after a mistake.
+        let read: Vec<Option<T>> = read.collect();
+        read.into_iter().collect()
+    }
+
+    /// A table, where the key is there.
+    pub(super) fn section(&self, key: &'static str) -> Option<Self> {
+        let node = self.node(key)?;
+        self.section_of(key, node)
+    }
+
+    fn section_of(&self, key: &str, node: &'a Node) -> Option<Self> {
+        if let Kind::Table(table) = &node.kind {
+            return Some(Self::new(self.cx, self.path_of(key), table, node.origin.as_ref()));
+        }
+        let hint = if untyped(node) { "; set its keys one by one" } else { "" };
+        self.error(key, format!("expected a table, found {}{hint}", node.what()));
+        None
+    }
+
+    /// The tables of a table, by name: `[views.NAME]`.
+    pub(super) fn named(&self, key: &'static str) -> Vec<(&'a str, Self)> {
+        let Some(outer) = self.section(key) else { return Vec::new() };
+        outer.table.iter().filter_map(|(name, node)| Some((name.as_str(), outer.section_of(name, node)?))).collect()
+    }
+
+    /// The texts of a table with keys that are names of the user's own: `metadata = { … }`. Nothing in the place of
+    /// other values.
+    pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
+        let Some(table) = self.section(key) else { return Vec::new() };
+        let text = |(name, node): (&'a String, &'a Node)| {
+            let Kind::Text(text) = &node.kind else {
+                table.mistyped(name, node, "a string");
+                return (name.as_str(), None);
+            };
+            (name.as_str(), Some(text.as_str()))
+        };
+        table.table.iter().map(text).collect()
+    }
+
+    /// The texts of a table, by name: `set = { Name = "…" }`. With it the table itself, to report at its keys.
+    pub(super) fn texts_by_name(&self, key: &'static str) -> Option<(Self, Vec<(&'a str, &'a str)>)> {
+        let inner = self.section(key)?;
+        let mut texts = Vec::new();
+        for (name, node) in inner.table {
+            match &node.kind {
+                Kind::Text(text) => texts.push((name.as_str(), text.as_str())),
+                Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                    inner.mistyped(name, node, "a string");
+                }
+            }
+        }
+        Some((inner, texts))
+    }
+
+    /// The tables of a list: `[[queues]]`.
+    pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
+        let Some(node) = self.node(key) else { return Vec::new() };
+        let Kind::List(items) = &node.kind else {
+            self.mistyped(key, node, "a list of tables, as in [[queues]]");
+            return Vec::new();
+        };
+        let read = |(at, item): (usize, &'a Node)| match &item.kind {
+            Kind::Table(table) => Some(Self::new(self.cx, format!("{}[{at}]", self.path_of(key)), table, item.origin.as_ref())),
+            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) => {
+                self.cx.error(Finding::new(
+                    item.origin.as_ref(),
+                    format!("{}[{at}]", self.path_of(key)),
+                    format!("expected a table, found {}", item.what()),
+                ));
+                None
+            }
+        };
+        items.iter().enumerate().filter_map(read).collect()
+    }
+
+    /// The rank of the layer that a key came from.
+    pub(super) fn rank(&self, key: &str) -> usize {
+        self.table.get(key).and_then(|node| node.origin.as_ref()).map_or(0, |origin| origin.rank)
+    }
+
+    /// Takes notice of keys without reading them.
+    pub(super) fn also_known(&self, keys: &[&'static str]) {
+        self.known.borrow_mut().extend(keys);
+    }
+
+    /// A key that may be absent.
+    pub(super) fn optional<V>(&self, key: &'static str, read: impl FnOnce(&Self) -> Option<V>) -> Result<Option<V>, Reported> {
+        if self.has(key) { read(self).map(Some).ok_or(Reported) } else { Ok(None) }
+    }
+
+    /// Gives up on the section after a mistake that leaves open which keys it may have.
+    pub(super) fn abandon(&self) {
+        self.abandoned.set(true);
+    }
+
+    /// Reports the keys that no reader asked for, but of an abandoned section.
+    pub(super) fn finish(&self) {
+        if self.abandoned.get() {
+            return;
+        }
+        let known = self.known.borrow();
+        for key in self.table.keys().filter(|key| !known.contains(key.as_str())) {
+            let hint = match nearest(key, known.iter().copied()) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => format!("known here are {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+            };
+            self.error(key, format!("unknown key; {hint}"));
+        }
+    }
+}
+
+fn untyped(node: &Node) -> bool {
+    node.origin.as_ref().is_some_and(|origin| matches!(origin.layer, Layer::Environment | Layer::Flag))
+}

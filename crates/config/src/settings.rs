@@ -1,0 +1,220 @@
+//! `[worker]`, `[http]`, `[migrate]`, `[log]` and `[traces]`
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::secret::SecretKeys;
+use super::section::Section;
+use super::units::duration_text;
+use crate::levels::levels;
+use evenkeel_model::model::limits::LATE_REQUEST;
+use evenkeel_model::model::{CatalogOwner, prices};
+use evenkeel_model::settings::{
+    Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_hours(24);
+/// The longest visibility timeout of a message (Azure: 7 days).
+const WEEK: Duration = Duration::from_hours(7 * 24);
+
+/// Shortest token, in characters: it has to withstand years of attempts from the network.
+const TOKEN_CHARACTERS: usize = 16;
+/// A staged entity of 16 MiB, three times in memory, fits the share of staged entities.
+const LEAST_MEMORY: u64 = 64 << 20;
+const MOST_MEMORY: u64 = 1 << 40;
+
+const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
+const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_token_env", file: "read_token_file" };
+
+const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
+
+/// Reads `[worker]`.
+/// `polled` is how many queues an idle worker asks at its slowest pace.
+pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> {
+    let section = root.section("worker")?;
+    let lease = section.duration("lease", 10 * SECOND..=WEEK);
+    let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
+    // Queues count in whole seconds, so a shorter wait is none.
+    let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
+    let job_timeout = section.duration("job_timeout", SECOND..=DAY);
+    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=WEEK);
+    let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
+    let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
+    let poll = poll(&section, polled);
+    let storage_retry = backoff(&section, "storage_retry", MS, Duration::from_mins(5), &["attempts"]);
+    let attempts = section.section("storage_retry").and_then(|section| section.integer("attempts", 1..=20));
+    let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
+    section.finish();
+    let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
+    if recheck_after < job_timeout + LATE_REQUEST {
+        let least = duration_text(job_timeout + LATE_REQUEST);
+        section.error(
+            "recheck_after",
+            format!(
+                "expected at least {least} (job_timeout {} + 15m, for which the service accepts a request that was sent before), found {}",
+                duration_text(job_timeout),
+                duration_text(recheck_after)
+            ),
+        );
+        return None;
+    }
+    Some(WorkerSettings {
+        lease: lease?,
+        max_dequeue_count: max_dequeue_count?,
+        retry_delay: retry_delay?,
+        job_timeout,
+        recheck_after,
+        give_up_after: give_up_after?,
+        drain: drain?,
+        poll: poll?,
+        storage_retry: RetryPolicy { backoff: storage_retry?, attempts: attempts? },
+        memory: memory?,
+    })
+}
+
+fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Duration, beside: &[&'static str]) -> Option<Backoff> {
+    let Some(section) = parent.section(key) else {
+        if !parent.has(key) {
+            parent.error(key, "missing; expected { min, base, max }");
+        }
+        return None;
+    };
+    let (min, base, max) =
+        (section.duration("min", Duration::ZERO..=most), section.duration("base", least..=most), section.duration("max", least..=most));
+    section.also_known(beside);
+    section.finish();
+    let backoff = Backoff { min: min?, base: base?, max: max? };
+    if backoff.min > backoff.max {
+        section.error("max", format!("expected at least min ({}), found {}", duration_text(backoff.min), duration_text(backoff.max)));
+        return None;
+    }
+    Some(backoff)
+}
+
+fn poll(parent: &Section<'_>, polled: f64) -> Option<PollInterval> {
+    let section = parent.section("poll")?;
+    let min = section.duration("min", 10 * MS..=DAY);
+    let max = section.duration("max", 10 * MS..=DAY);
+    let cost = section.parsed("idle_cost", parse_monthly);
+    let mistaken = section.has("idle_cost") && cost.is_none();
+    section.finish();
+    let (min, max) = (min?, max?);
+    if mistaken {
+        return None;
+    }
+    // The later layer counts; the shipped one always says `max`.
+    let poll = match cost.filter(|_| section.rank("idle_cost") > section.rank("max")) {
+        Some(dollars) => PollInterval { min, max: whole_millis(prices::polling_interval(dollars).mul_f64(polled)).clamp(min, DAY) },
+        None if cost.is_some() && section.rank("idle_cost") == section.rank("max") => {
+            section.error("idle_cost", "max is there as well; expected one of them");
+            return None;
+        }
+        None => PollInterval { min, max },
+    };
+    if poll.min > poll.max {
+        section.error("max", format!("expected at least min ({}), found {}", duration_text(poll.min), duration_text(poll.max)));
+        return None;
+    }
+    Some(poll)
+}
+
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// US dollars of a text such as "$1/month".
+fn parse_monthly(text: &str) -> Result<f64, String> {
+    let dollars =
+        text.trim().strip_prefix('$').and_then(|text| text.strip_suffix("/month")).and_then(|dollars| dollars.trim().parse::<f64>().ok());
+    let dollars = dollars.filter(|dollars| (0.01..=1_000.0).contains(dollars));
+    dollars.ok_or_else(|| format!("expected US dollars a month from \"$0.01/month\" to \"$1000/month\", found {text:?}"))
+}
+
+/// Reads `[http]`.
+pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
+    let section = root.section("http")?;
+    let listen = section.required("listen", "an address and a port, such as \"127.0.0.1:9464\"", |text| {
+        text.parse::<SocketAddr>()
+            .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
+    });
+    let (token, read_token) = (TOKEN.find(&section), READ_TOKEN.find(&section));
+    let open_reads = section.required("open_reads", "\"direct\", \"proxied\" or \"never\"", |text| match text {
+        "direct" => Ok(OpenReads::Direct),
+        "proxied" => Ok(OpenReads::Proxied),
+        "never" => Ok(OpenReads::Never),
+        other => Err(format!("expected \"direct\", \"proxied\" or \"never\", found {other:?}")),
+    });
+    section.finish();
+    let guessable = [&token, &read_token].map(|token| token.as_ref().is_some_and(|(key, token)| is_guessable(&section, key, token)));
+    let listen = listen?;
+    if !listen.ip().to_canonical().is_loopback() && token.is_none() && read_token.is_none() {
+        let hint = match section.text("token_env") {
+            Some(name) => format!("set the environment variable {name}"),
+            None => "name an environment variable with token_env or a file with token_file".to_owned(),
+        };
+        section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
+        return None;
+    }
+    if let (Some((_, token)), Some((key, read_token))) = (&token, &read_token)
+        && token.expose_secret() == read_token.expose_secret()
+    {
+        section.error(key, "the operator's token: a token that only reads is another one");
+        return None;
+    }
+    let (open_reads, token, read_token) = (open_reads?, token.map(|(_, token)| token), read_token.map(|(_, token)| token));
+    (!guessable.contains(&true)).then_some(HttpSettings { listen, token, read_token, open_reads })
+}
+
+/// Whether a token is too short; it is reported.
+fn is_guessable(section: &Section<'_>, key: &'static str, token: &SecretString) -> bool {
+    let characters = token.expose_secret().chars().count();
+    if characters < TOKEN_CHARACTERS {
+        let what = format!("a token of {characters} characters can be guessed");
+        section.error(key, format!("{what}: expected at least {TOKEN_CHARACTERS}, such as `openssl rand -hex 32` prints"));
+    }
+    characters < TOKEN_CHARACTERS
+}
+
+/// Reads `[migrate]`.
+pub(super) fn migrate(root: &Section<'_>) -> Option<MigrateSettings> {
+    let section = root.section("migrate")?;
+    let auto = section.truth("auto");
+    let owner = section.required("owner", "a name such as \"bookings\"", |text| CatalogOwner::new(text).map_err(|error| error.to_string()));
+    let outdated_exit_after = section.duration("outdated_exit_after", Duration::ZERO..=DAY);
+    section.finish();
+    Some(MigrateSettings { auto: auto?, owner: owner?, outdated_exit_after: outdated_exit_after? })
+}
+
+/// Reads `[log]`.
+pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
+    const EXPECTED: &str = "a level (error, warn, info, debug, trace, off) or levels by module, such as \"info,evenkeel::worker=debug\"";
+    let section = root.section("log")?;
+    let level = section
+        .required("level", EXPECTED, |text| levels(text).map(|_| text.to_owned()).map_err(|error| format!("expected {EXPECTED}: {error}")));
+    section.finish();
+    Some(LogSettings { level: level? })
+}
+
+/// Reads `[traces]`.
+pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
+    const EXPECTED: &str = "expected the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"";
+    let section = root.section("traces")?;
+    let endpoint = section.parsed("endpoint", |text| {
+        let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let plain = url.filter(|url| url.username().is_empty() && url.password().is_none() && url.fragment().is_none());
+        let mut url = plain.ok_or_else(|| format!("{EXPECTED}, without a user, found {text:?}"))?;
+        if url.path() == "/" {
+            url.set_path("/v1/traces");
+        }
+        Ok::<String, String>(url.to_string())
+    });
+    let headers = HEADERS.read(&section);
+    let sample_percent = section.integer("sample_percent", 0..=100);
+    let mistaken = section.has("endpoint") && endpoint.is_none();
+    section.finish();
+    if mistaken { None } else { Some(TraceSettings { endpoint, headers, sample_percent: sample_percent? }) }
+}

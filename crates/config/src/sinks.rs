@@ -1,0 +1,70 @@
+//! `[sinks.NAME]`
+
+use url::Url;
+
+use super::secret::SecretKeys;
+use super::section::Section;
+use evenkeel_model::model::{AccountName, limits};
+use evenkeel_model::settings::SinkSettings;
+
+const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
+/// The field of an index that is its key, where nothing is said.
+const KEY_FIELD: &str = "id";
+
+/// Reads every sink. `None` in place of one with a mistake.
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<(AccountName, Option<SinkSettings>)> {
+    let mut sinks = Vec::new();
+    for (name, section) in root.named("sinks") {
+        match AccountName::new(name) {
+            Ok(name) if accounts.contains(&name) => {
+                section.error("", format!("{name} is an account already, and metrics tell them apart by name; expected another name"));
+            }
+            Ok(name) => sinks.push((name.clone(), sink(name, &section))),
+            Err(error) => section.error("", error),
+        }
+    }
+    sinks
+}
+
+fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
+    if !section.has("kind") {
+        section.error("kind", "missing; expected \"search\"");
+    }
+    let kind = section.word("kind", &[("search", ())]);
+    let endpoint =
+        section.required("endpoint", "the address of a search service, such as \"https://contoso.search.windows.net\"", endpoint);
+    let key = KEY.required(section, "an admin key of the search service");
+    let key_field = if section.has("key_field") { section.parsed("key_field", field_name) } else { Some(KEY_FIELD.to_owned()) };
+    section.finish();
+    kind?;
+    Some(SinkSettings { name, endpoint: endpoint?, key: key?, key_field: key_field? })
+}
+
+/// Checks an address. The message never repeats it, since people paste keys into it.
+fn endpoint(text: &str) -> Result<Url, String> {
+    const EXPECTED: &str = "expected an address such as \"https://contoso.search.windows.net\", without query or user";
+    let url = Url::parse(text.trim()).map_err(|error| format!("{EXPECTED}: {error}"))?;
+    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+    if !plain || !url.has_host() || !matches!(url.scheme(), "http" | "https") {
+        return Err(EXPECTED.to_owned());
+    }
+    let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    if url.scheme() == "http" && !local {
+        return Err(format!("{EXPECTED}: over http everybody on the way would read the key"));
+    }
+    Ok(url)
+}
+
+/// A field of a document (Azure AI Search, naming rules).
+pub(super) fn field_name(name: &str) -> Result<String, String> {
+    let valid = (1..=limits::FIELD_NAME_CHARS).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && name.as_bytes()[0].is_ascii_alphabetic()
+        && !name.to_ascii_lowercase().starts_with("azuresearch");
+    if valid {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "{name:?} is not a field's name: 1 to 128 letters, digits and underscores, starting with a letter, and not with azureSearch"
+    ))
+}

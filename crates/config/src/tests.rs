@@ -1,0 +1,1193 @@
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use secrecy::ExposeSecret as _;
+
+use super::*;
+use evenkeel_model::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
+use evenkeel_model::model::{AccountName, TableName, ViewName};
+use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, OpenReads};
+
+mod accidents;
+
+/// A folder with some files.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+fn request(folder: &Path) -> Request {
+    Request { folder: Folder::Named(folder.to_owned()), ..Request::default() }
+}
+
+fn with_environment(mut request: Request, variables: &[(&str, &str)]) -> Request {
+    request.environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    request
+}
+
+/// Loads one `default.toml`.
+fn load_text(text: &str) -> Result<Loaded, ConfigErrors> {
+    load(&request(folder(&[("default.toml", text)]).path()))
+}
+
+/// The mistakes in one `default.toml`, each as text, without the folder.
+fn mistakes(text: &str) -> Vec<String> {
+    let folder = folder(&[("default.toml", text)]);
+    let prefix = format!("{}/", folder.path().display());
+    load(&request(folder.path())).unwrap_err().errors.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let folder = folder(&[("default.toml", text)]);
+    let prefix = format!("{}/", folder.path().display());
+    load(&request(folder.path())).unwrap().warnings.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
+}
+
+/// Where there is no configuration folder.
+fn without_folder() -> Request {
+    Request { folder: Folder::Usual("/nonexistent/config".into()), ..Request::default() }
+}
+
+fn built_in() -> Loaded {
+    load(&without_folder()).unwrap()
+}
+
+const VIEW: &str = r#"
+[views.v]
+kind = "secondary_index"
+source = "Employees"
+table = "Copies"
+partition_key = "{PartitionKey}"
+row_key = "{RowKey}"
+"#;
+
+// --- The shipped files
+
+#[test]
+fn the_shipped_defaults_are_valid_as_they_are_and_worth_no_warning() {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
+    let loaded = load(&request(Path::new(shipped))).unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.catalog.views.len(), 3);
+    let archive = &loaded.catalog.archives[&ViewName::new("former_employees").unwrap()];
+    assert_eq!(archive.source.table.as_str(), "Employees");
+    assert!(matches!(&loaded.settings.accounts[0].kind, AccountKind::Embedded { path } if path.ends_with("data/evenkeel.db")));
+}
+
+#[test]
+fn the_shipped_numbers_are_the_documented_ones() {
+    let settings = built_in().settings;
+    let worker = settings.worker;
+    assert_eq!(worker.lease, Duration::from_mins(1));
+    assert_eq!(worker.max_dequeue_count, 5);
+    assert_eq!(worker.recheck_after, worker.job_timeout + Duration::from_mins(16));
+    assert_eq!(worker.give_up_after, Duration::from_hours(6));
+    assert_eq!(worker.drain, Duration::from_secs(25));
+    assert_eq!((worker.poll.min, worker.poll.max), (Duration::from_millis(100), Duration::from_millis(1_500)));
+    assert_eq!(worker.storage_retry.attempts, 6);
+    assert_eq!(worker.retry_delay.max, Duration::from_mins(10));
+    assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
+    assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (Concurrency::Auto, 1));
+    assert_eq!(settings.http.listen.to_string(), "127.0.0.1:9464");
+    assert!(settings.http.token.is_none() && settings.migrate.auto);
+}
+
+#[test]
+fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
+    let text = "[worker]\nstorage_retry = { min = \"700ms\", base = \"1300ms\", max = \"30s\", attempts = 5 }\nretry_delay = { min = \"3s\", base = \"30s\", max = \"90s\" }";
+    let worker = load_text(text).unwrap().settings.worker;
+    let waits = |backoff: &evenkeel_model::settings::Backoff, count: u32| {
+        (1..=count).map(|n| backoff.wait(n, 0.5).as_secs_f64().round()).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(&worker.storage_retry.backoff, worker.storage_retry.attempts - 1), [2.0, 5.0, 10.0, 20.0]);
+    assert_eq!(waits(&worker.retry_delay, 3), [33.0, 90.0, 90.0]);
+}
+
+#[test]
+fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_account() {
+    let connection_string = |variables: &[(&str, &str)], folder: Option<&str>| {
+        let folder = folder.map_or_else(|| without_folder().folder, |folder| Folder::Named(folder.into()));
+        let request = Request { profile: Some("azurite".to_owned()), folder, ..Request::default() };
+        let loaded = load(&with_environment(request, variables)).unwrap();
+        assert_eq!(loaded.warnings, []);
+        match &loaded.settings.accounts[0].kind {
+            AccountKind::Azure(AzureAuth::ConnectionString(secret)) => secret.expose_secret().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for folder in [None, Some(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))] {
+        assert_eq!(connection_string(&[], folder), "UseDevelopmentStorage=true");
+        let other = "AccountName=contoso;AccountKey=a2V5";
+        assert_eq!(connection_string(&[("AZURE_STORAGE_CONNECTION_STRING", other)], folder), other);
+    }
+}
+
+#[test]
+fn the_configurations_that_are_deployed_are_valid() {
+    for folder in ["deploy/docker/config", "deploy/kubernetes/common"] {
+        let request = request(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder));
+        let variables =
+            [("AZURE_STORAGE_CONNECTION_STRING", "AccountName=contoso;AccountKey=a2V5"), ("EVENKEEL_TOKEN", "sixteen-letters-at-least")];
+        let result = load(&with_environment(request, &variables));
+        assert!(result.is_ok(), "{folder}: {}", check_text(&result));
+    }
+}
+
+// --- Layers
+
+#[test]
+fn later_layers_win_and_tables_are_merged_key_by_key() {
+    let folder = folder(&[
+        (
+            "default.toml",
+            "[worker]\nlease = \"20s\"\ndrain = \"1s\"\nretry_delay = { max = \"5m\" }\n[[queues]]\nname = \"jobs-a\"\n[[queues]]\nname = \"jobs-b\"",
+        ),
+        ("test.toml", "[worker]\nlease = \"30s\"\ngive_up_after = \"1h\"\nmax_dequeue_count = 7"),
+        ("catalog/a.toml", VIEW),
+    ]);
+    let mut request = with_environment(
+        request(folder.path()),
+        &[
+            ("EVENKEEL__WORKER__GIVE_UP_AFTER", "2h"),
+            ("EVENKEEL__WORKER__MAX_DEQUEUE_COUNT", "8"),
+            ("EVENKEEL__WORKER__RETRY_DELAY__BASE", "4s"),
+            ("EVENKEEL__QUEUES__1__CONCURRENCY", "3"),
+            ("EVENKEEL__QUEUES__1__ALLOW", "sync, archive"),
+            ("EVENKEEL__MIGRATE__AUTO", "false"),
+            ("EVENKEEL__VIEWS__V__SELECT", "[\"A\",\"B\"]"),
+            ("EVENKEEL_PROFILE", "ignored-here"),
+            ("EVENKEEL_TOKEN", "secret-of-sixteen-letters"),
+            ("EVENKEEL__HTTP__LISTEN", ""),
+        ],
+    );
+    request.profile = Some("test".to_owned());
+    request.overrides = vec!["worker.max_dequeue_count=9".to_owned(), "queues[0].concurrency=2".to_owned()];
+    let loaded = load(&request).unwrap();
+    let worker = &loaded.settings.worker;
+    assert_eq!(worker.lease, Duration::from_secs(30));
+    assert_eq!(worker.drain, Duration::from_secs(1));
+    assert_eq!(worker.give_up_after, Duration::from_hours(2));
+    assert_eq!(worker.max_dequeue_count, 9);
+    assert_eq!(
+        (worker.retry_delay.min, worker.retry_delay.base, worker.retry_delay.max),
+        (Duration::from_secs(2), Duration::from_secs(4), Duration::from_mins(5))
+    );
+    let queues = &loaded.settings.queues;
+    assert_eq!(
+        queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(),
+        [("jobs-a", Concurrency::Fixed(2)), ("jobs-b", Concurrency::Fixed(3))]
+    );
+    assert_eq!(queues[1].allow.as_ref().unwrap().len(), 2);
+    assert!(!loaded.settings.migrate.auto);
+    assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret-of-sixteen-letters");
+    let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no secondary index") };
+    assert_eq!(index.select.as_deref(), Some(["A".to_owned(), "B".to_owned()].as_slice()));
+    let origin = |key: &str| {
+        loaded
+            .origins
+            .iter()
+            .find(|value| value.key == key)
+            .map(|value| value.origin.replace(&format!("{}/", folder.path().display()), ""))
+            .unwrap()
+    };
+    assert_eq!(origin("worker.lease"), "test.toml:2");
+    assert_eq!(origin("worker.drain"), "default.toml:3");
+    assert_eq!(origin("worker.give_up_after"), "environment variable EVENKEEL__WORKER__GIVE_UP_AFTER");
+    assert_eq!(origin("worker.max_dequeue_count"), "flag worker.max_dequeue_count");
+    assert!(origin("worker.job_timeout").starts_with("built-in default.toml:"));
+}
+
+#[test]
+fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
+    let folder = folder(&[("default.toml", "[accounts.Second]\nkind = \"embedded\"\npath = \"x.db\"")]);
+    let request = with_environment(
+        request(folder.path()),
+        &[
+            ("EVENKEEL__ACCOUNTS__MAIN__KIND", "azure"),
+            ("EVENKEEL__ACCOUNTS__MAIN__AUTH", "key"),
+            ("EVENKEEL__ACCOUNTS__MAIN__NAME", "contoso"),
+            ("EVENKEEL__ACCOUNTS__MAIN__KEY", "a2V5"),
+            ("EVENKEEL__ACCOUNTS__MAIN__ENDPOINTS__TABLE", "http://127.0.0.1:10002/contoso/"),
+            ("EVENKEEL__ACCOUNTS__SECOND__PATH", "y.db"),
+        ],
+    );
+    let loaded = load(&request).unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.settings.accounts.len(), 2);
+    for account in &loaded.settings.accounts {
+        match &account.kind {
+            AccountKind::Embedded { path } => assert_eq!((account.name.as_str(), path.as_path()), ("Second", Path::new("y.db"))),
+            AccountKind::Azure(AzureAuth::Key { account, key, endpoints }) => {
+                assert_eq!((account.as_str(), key.expose_secret()), ("contoso", "a2V5"));
+                assert_eq!(endpoints.table.as_deref(), Some("http://127.0.0.1:10002/contoso"));
+            }
+            AccountKind::Azure(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_named_folder_must_exist_and_a_missing_default_one_means_the_built_in_example() {
+    let missing = request(Path::new("/nonexistent/config"));
+    assert!(load(&missing).unwrap_err().to_string().contains("does not exist"));
+    assert_eq!(built_in().catalog.views.len(), 3);
+    let empty = folder(&[("default.toml", "")]);
+    assert!(load(&request(empty.path())).unwrap().catalog.views.is_empty());
+    let unknown = Request { profile: Some("nightly".to_owned()), ..request(empty.path()) };
+    assert!(load(&unknown).unwrap_err().to_string().contains("nightly.toml"));
+    let evil = Request { profile: Some("../secrets".to_owned()), ..request(empty.path()) };
+    assert!(load(&evil).unwrap_err().to_string().contains("cannot be"));
+}
+
+#[test]
+fn what_two_catalog_files_declare_is_declared_twice() {
+    let folder = folder(&[("default.toml", ""), ("catalog/a.toml", VIEW), ("catalog/b.toml", VIEW)]);
+    let error = load(&request(folder.path())).unwrap_err();
+    assert_eq!(error.errors.len(), 1);
+    assert!(error.to_string().contains("b.toml:2: views.v: declared before, in ") && error.to_string().ends_with("a.toml:2"), "{error}");
+}
+
+// --- Mistakes
+
+#[test]
+fn everything_wrong_is_reported_at_once_with_file_line_key_and_expectation() {
+    let errors = mistakes(
+        r#"[worker]
+lease = "5s"
+drian = "25s"
+job_timeout = "soon"
+max_dequeue_count = "five"
+poll = { min = "10s", max = "5s" }
+
+[[queues]]
+name = "Evenkeel"
+concurrency = 0
+shards = 101
+allow = ["sync", "archve"]
+
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByEmail"
+partition_key = "email_{PartitionKey"
+row_key = "{Email|lowr}"
+when = "IsManager = true"
+select = ["Email", "ek_source"]
+on_conflict = "last"
+acount = "main"
+
+[views.by_name]
+kind = "secondry_index"
+
+[migrate]
+auto = "yes"
+"#,
+    );
+    let expected = [
+        "default.toml:2: worker.lease: expected 10s to 7d, found 5s",
+        "default.toml:3: worker.drian: unknown key; did you mean \"drain\"?",
+        "default.toml:4: worker.job_timeout: expected a whole number and a unit (ms, s, m, h, d), such as \"90s\", found \"soon\"",
+        "default.toml:5: worker.max_dequeue_count: expected an integer from 1 to 1000, found \"five\"",
+        "default.toml:6: worker.poll.max: expected at least min (10s), found 5s",
+        "default.toml:9: queues[0].name: \"Evenkeel\" is not a queue name: 3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
+        "default.toml:10: queues[0].concurrency: expected an integer from 1 to 10000, found 0",
+        "default.toml:11: queues[0].shards: expected an integer from 1 to 100, found 101",
+        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore, move, backfill, audit, carry, drop_table; did you mean \"archive\"?",
+        "default.toml:18: views.by_email.partition_key: this '{' is not closed; write {{ for a literal brace\n      email_{PartitionKey\n            ^^^^^^^^^^^^^",
+        "default.toml:19: views.by_email.row_key: unknown filter \"lowr\"; did you mean \"lower\"?\n      {Email|lowr}\n             ^^^^",
+        "default.toml:20: views.by_email.when: write \"==\" to compare\n      IsManager = true\n                ^",
+        "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
+        "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
+        "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
+    ];
+    assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_is_not_toml_says_where() {
+    let errors = mistakes("[worker]\nlease = 60s\n");
+    assert!(errors[0].starts_with("default.toml:2: not TOML: "), "{errors:?}");
+    assert_eq!(mistakes("\"a[99999999999999]\" = 1"), ["default.toml:1: a[99999999999999]: unknown section"]);
+    assert!(mistakes("worker = 5")[0].contains("expected a table, found an integer"));
+    assert!(mistakes("[[worker]]\nlease = \"60s\"")[0].contains("expected a table, found a list"));
+    assert!(mistakes("[queues]\nname = \"x\"")[0].contains("expected a list of tables"));
+    assert!(mistakes("queues = []")[0].contains("at least one queue"));
+    assert!(mistakes("[wroker]\nlease = \"60s\"")[0].contains("did you mean \"worker\"?"));
+    assert!(mistakes("[worker]\nmax_dequeue_count = 99999999999999999999")[0].contains("64 bits"));
+    assert!(mistakes(&format!("x = {}1{}", "[".repeat(40), "]".repeat(40)))[0].contains("deep"));
+    assert!(mistakes(&format!("{}x = 1", "a.".repeat(100_000)))[0].contains("dots"));
+    for deep in [
+        format!("{}x = 1", "a.".repeat(1_000)),
+        "x = [".to_owned() + &"[".repeat(200_000),
+        "x = ".to_owned() + &"{a=".repeat(200_000),
+        format!("[a{}]", ".a".repeat(1_000)),
+    ] {
+        assert!(!mistakes(&deep).is_empty());
+    }
+}
+
+#[test]
+fn the_environment_and_flags_are_named_when_they_are_wrong() {
+    let folder = folder(&[("default.toml", "")]);
+    let mut request = with_environment(
+        request(folder.path()),
+        &[("EVENKEEL__WORKER__LEASE", "soon"), ("EVENKEEL__WORKER__LAESE", "60s"), ("EVENKEEL__QUEUES__ALLOW", "sync")],
+    );
+    assert!(load(&request).unwrap_err().to_string().contains("environment variable EVENKEEL__QUEUES__ALLOW: expected a number below 1"));
+    request.environment.remove("EVENKEEL__QUEUES__ALLOW");
+    request.overrides = vec!["migrate.auto=maybe".to_owned()];
+    let error = load(&request).unwrap_err().to_string();
+    assert!(error.contains("environment variable EVENKEEL__WORKER__LEASE: worker.lease: expected a whole number"), "{error}");
+    assert!(error.contains("environment variable EVENKEEL__WORKER__LAESE: worker.laese: unknown key; did you mean \"lease\"?"), "{error}");
+    assert!(error.contains("flag migrate.auto: migrate.auto: expected true or false"), "{error}");
+    request.overrides = vec!["worker.lease".to_owned(), "a b=1".to_owned(), "a[99999999999999]=1".to_owned()];
+    assert_eq!(load(&request).unwrap_err().errors.len(), 2);
+    request.overrides = vec!["EVENKEEL".to_owned()];
+    assert!(load(&request).unwrap_err().to_string().contains("has no value"));
+}
+
+#[test]
+fn a_recheck_waits_until_no_late_request_can_arrive() {
+    let errors = mistakes("[worker]\njob_timeout = \"20m\"");
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("recheck_after: expected at least 35m (job_timeout 20m + 15m"), "{errors:?}");
+    assert!(load_text("[worker]\njob_timeout = \"20m\"\nrecheck_after = \"35m\"").is_ok());
+}
+
+#[test]
+fn no_two_queues_share_a_name_and_the_names_made_of_it_fit() {
+    let queues = |names: &[(&str, u32)]| {
+        names.iter().map(|(name, shards)| format!("[[queues]]\nname = \"{name}\"\nshards = {shards}\n")).collect::<Vec<_>>().concat()
+    };
+    assert!(mistakes(&queues(&[("jobs", 1), ("jobs", 1)]))[0].contains("declared twice"));
+    assert!(mistakes(&queues(&[("jobs", 1), ("jobs-poison", 1)]))[0].contains("would share the queue \"jobs-poison\" with queue \"jobs\""));
+    assert!(mistakes(&queues(&[("jobs-03", 1), ("jobs", 4)]))[0].contains("would share the queue \"jobs-03\""));
+    assert!(load_text(&queues(&[("jobs", 1), ("jobs-0", 4)])).is_ok());
+    assert!(load_text(&queues(&[(&"a".repeat(55), 1)])).is_ok());
+    assert!(mistakes(&queues(&[(&"a".repeat(56), 1)]))[0].contains("at most 55 characters"));
+    assert!(mistakes(&queues(&[(&"a".repeat(55), 2)]))[0].contains("at most 52 characters"));
+    assert!(mistakes("[[queues]]\nname = \"jobs\"\naccount = \"mian\"")[0].contains("unknown account \"mian\"; did you mean \"main\"?"));
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    let text = "[http]\nlisten = \"0.0.0.0:9464\"";
+    let errors = mistakes(text);
+    assert!(errors[0].contains("needs a token: set the environment variable EVENKEEL_TOKEN"), "{errors:?}");
+    let folder = folder(&[("default.toml", text)]);
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "sixteen-letters-at-least")])).is_ok());
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_READ_TOKEN", "sixteen-letters-at-least")])).is_ok());
+    assert!(load(&with_environment(request(folder.path()), &[("EVENKEEL_TOKEN", "  ")])).is_err());
+    assert!(load_text("[http]\nlisten = \"[::1]:0\"").is_ok());
+    assert!(mistakes("[http]\nlisten = \"localhost:9464\"")[0].contains("127.0.0.1:9464"));
+}
+
+#[test]
+fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
+    let of = |text: &str, variables: &[(&str, &str)]| {
+        let folder = folder(&[("default.toml", text)]);
+        load(&with_environment(request(folder.path()), variables)).map_err(|errors| errors.to_string())
+    };
+    for (text, variables) in [
+        ("", [("EVENKEEL_TOKEN", "a")]),
+        ("", [("EVENKEEL_READ_TOKEN", "fifteen-letters")]),
+        ("[http]\ntoken_env = \"MINE\"", [("MINE", "short")]),
+        ("[http]\nread_token = \"short\"", [("OTHER", "")]),
+    ] {
+        let error = of(text, &variables).expect_err("it can be guessed");
+        assert!(error.contains("can be guessed: expected at least 16") && error.contains("openssl rand"), "{error}");
+        assert!(!error.contains("fifteen-letters"), "{error}");
+    }
+    let both = [("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-others!!")];
+    let http = of("", &both).unwrap().settings.http;
+    assert!(http.token.is_some() && http.read_token.is_some() && http.open_reads == OpenReads::Direct);
+    let error = of("", &[("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-letters!")]).unwrap_err();
+    assert!(error.contains("http.read_token_env") && error.contains("the operator's token"), "{error}");
+    assert_eq!(of("[http]\nopen_reads = \"never\"", &[]).unwrap().settings.http.open_reads, OpenReads::Never);
+    assert!(mistakes("[http]\nopen_reads = \"always\"")[0].contains("\"direct\", \"proxied\" or \"never\""));
+}
+
+#[test]
+fn a_named_folder_without_default_toml_is_a_mistake() {
+    let folder = folder(&[("prod.toml", "[worker]\nlease = \"90s\""), ("catalog/a.toml", VIEW)]);
+    let error = load(&request(folder.path())).unwrap_err().to_string();
+    assert!(error.contains("has no default.toml") && error.contains(&folder.path().display().to_string()), "{error}");
+    // The usual folder is looked for, not asked for: its content counts.
+    let usual = Request { folder: Folder::Usual(folder.path().to_owned()), ..Request::default() };
+    assert!(load(&usual).is_ok());
+}
+
+#[test]
+fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
+    for container in ["evenkeel-staging", "evenkeel-poison", "evenkeel-lists"] {
+        for kind in ["blob", "append_blob"] {
+            let found = mistakes(&format!(
+                "[tables.Employees]\n[archives.old]\nsource = \"Employees\"\nto = {{ kind = \"{kind}\", container = \"{container}\" }}"
+            ));
+            assert!(found[0].contains(container) && found[0].contains("the program's own"), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_without_encryption_is_warned_about_unless_it_is_on_this_machine() {
+    let warned = |text: &str| {
+        let warnings = load_text(text).unwrap().warnings;
+        warnings.iter().map(ToString::to_string).find(|text| text.contains("unencrypted"))
+    };
+    let key = |table: &str| {
+        format!("[accounts.main]\nkind = \"azure\"\nauth = \"key\"\nname = \"contoso\"\nkey = \"a2V5\"\nendpoints.table = {table:?}")
+    };
+    let found = warned(&key("http://contoso.table.core.windows.net")).unwrap();
+    assert!(found.contains("contoso.table.core.windows.net") && found.contains("endpoints.table"), "{found}");
+    for quiet in
+        ["https://contoso.table.core.windows.net", "http://127.0.0.1:10002/devstoreaccount1", "http://[::1]:10002", "http://localhost:1"]
+    {
+        assert_eq!(warned(&key(quiet)), None, "{quiet}");
+    }
+    let string = |text: &str| format!("[accounts.main]\nkind = \"azure\"\nconnection_string = {text:?}");
+    for plain in [
+        "DefaultEndpointsProtocol=http;AccountName=contoso;AccountKey=a2V5;EndpointSuffix=core.windows.net",
+        "AccountName=contoso;AccountKey=a2V5;QueueEndpoint=http://azurite:10001/contoso;TableEndpoint=http://127.0.0.1:10002/contoso",
+    ] {
+        let found = warned(&string(plain)).unwrap();
+        assert!(!found.contains("a2V5"), "{found}");
+    }
+    for quiet in [
+        "UseDevelopmentStorage=true",
+        "DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey=a2V5",
+        "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:1/a;QueueEndpoint=http://127.0.0.1:2/a;TableEndpoint=http://127.0.0.1:3/a",
+    ] {
+        assert_eq!(warned(&string(quiet)), None, "{quiet}");
+    }
+}
+
+#[test]
+fn a_misspelt_log_level_is_a_mistake() {
+    for misspelt in ["inof", "info,evenkel::worker=debug", "evenkeel=loud", ""] {
+        let found = mistakes(&format!("[log]\nlevel = {misspelt:?}"));
+        assert!(found[0].contains("log.level") && found[0].contains("error, warn, info, debug, trace, off"), "{misspelt:?}: {found:?}");
+    }
+    assert!(load_text("[log]\nlevel = \"info,evenkeel::worker=debug\"").is_ok());
+}
+
+// --- Accounts and secrets
+
+#[test]
+fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
+    let folder = folder(&[("sas", "  ?sv=2024&sig=topsecret\n")]);
+    let azure = |rest: &str| format!("[accounts.main]\nkind = \"azure\"\n{rest}");
+    let path = folder.path().join("sas");
+    let text = azure(&format!("auth = \"sas\"\nname = \"contoso\"\nsas_file = {:?}", path.display().to_string()));
+    let loaded = load_text(&text).unwrap();
+    assert!(
+        matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Sas { token, .. }) if token.expose_secret() == "?sv=2024&sig=topsecret")
+    );
+    let inline = load_text(&azure("connection_string = \"AccountName=contoso;AccountKey=topsecret\"")).unwrap();
+    assert_eq!(inline.warnings.len(), 1);
+    let everything = format!("{loaded:?} {inline:?} {} {}", show_text(&inline), show_json(&inline));
+    assert!(!everything.contains("topsecret"), "{everything}");
+    assert!(show_text(&inline).contains("accounts.main.connection_string = \"<hidden>\""));
+    for (rest, expected) in [
+        ("connection_string_env = \"NOWHERE\"", "expected a connection string in the environment variable NOWHERE, which is not set"),
+        ("connection_string_file = \"/nonexistent/topsecret\"", "cannot be read"),
+        (
+            "auth = \"key\"\nname = \"contoso\"",
+            "missing; expected an account key in Base64: name an environment variable with key_env or a file with key_file",
+        ),
+        ("auth = \"key\"\nkey = \"topsecret\"", "accounts.main.name: missing; expected the storage account's own name"),
+        ("auth = \"sas\"\nname = \"Contoso!\"\nsas = \"topsecret\"", "3 to 24 lower-case letters and digits"),
+        ("connection_string = \"topsecret\"", "expected a connection string: Key=Value pairs"),
+        (
+            "connection_string = \"UseDevelopmentStorage=true\"\nkey = \"topsecret\"\nauth = \"connection_string\"",
+            "accounts.main.key: has no meaning with auth = \"connection_string\"",
+        ),
+        ("connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"", "accounts.main.path: has no meaning with kind = \"azure\""),
+        ("auth = \"entra\"", "\"entra\" is not supported by this version of evenkeel"),
+        (
+            "connection_string = \"AccountName=a;AccountKey=topsecret;TableEndpoint=https://a.table.cosmosdb.azure.com:443/\"",
+            "does not sort rows by key",
+        ),
+        (
+            "auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\"\nendpoints.table = \"https://contoso.table.cosmos.azure.com\"",
+            "does not sort rows by key",
+        ),
+        (
+            "auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/?sig=topsecret\"",
+            "without query or user",
+        ),
+    ] {
+        let errors = mistakes(&azure(rest)).join("\n");
+        assert!(errors.contains(expected), "{errors}");
+        assert!(!errors.replace("/nonexistent/topsecret", "").contains("topsecret"), "{errors}");
+    }
+}
+
+#[test]
+fn an_account_needs_a_kind_it_knows() {
+    assert!(mistakes("[accounts.second]\npath = \"x\"")[0].contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\""));
+    assert!(mistakes("[accounts.second]\nkind = \"azur\"")[0].contains("did you mean \"azure\"?"));
+    assert!(mistakes("[accounts.second]\nkind = \"embedded\"")[0].contains("accounts.second.path: missing"));
+    assert!(mistakes("[accounts.\"2nd one\"]\nkind = \"embedded\"\npath = \"x\"")[0].contains("is not a account name"));
+}
+
+// --- The catalog
+
+#[test]
+fn a_catalog_becomes_tables_views_and_archives() {
+    let text = r#"
+[accounts.second]
+kind = "embedded"
+path = "second.db"
+
+[tables.employees]
+account = "second"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+when = "exists(Email)"
+table = "ByEmail"
+account = "main"
+partition_key = "{PartitionKey}"
+row_key = "email_{Email|lower}_{RowKey}"
+on_conflict = "last_writer"
+
+[archives.former]
+source = "EMPLOYEES"
+to = { kind = "table", table = "Former", account = "second" }
+"#;
+    let catalog = load_text(text).unwrap().catalog;
+    let table = |name: &str| catalog.table(&TableName::new(name).unwrap()).unwrap().clone();
+    // Spelled as declared first, in the account that was declared.
+    assert_eq!((table("Employees").table.as_str(), table("Employees").account.as_str()), ("employees", "second"));
+    assert_eq!(table("Former").account.as_str(), "second");
+    assert_eq!(table("ByEmail").account, AccountName::main());
+    let view = &catalog.views[&ViewName::new("by_email").unwrap()];
+    assert_eq!((view.source.clone(), view.on_conflict), (table("Employees"), OnConflict::LastWriter));
+    assert_eq!(view.when.as_ref().unwrap().to_string(), "exists(Email)");
+    assert_eq!(catalog.archives[&ViewName::new("former").unwrap()].source, table("employees"));
+}
+
+const LIST: &str = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"table\"\ntable = \"Lists\"\n\
+    partition_key = \"last_name_{LastName|bucket:16}\"\nrow_key = \"{LastName}\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n\
+    property = \"Employees\"\n";
+
+#[test]
+fn a_list_in_the_partition_needs_no_place_of_its_own() {
+    let near = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"partition\"\nrow_key = \"last_name_{LastName}\"\n\
+        member = [\"{RowKey}\"]\nproperty = \"Employees\"\n";
+    let loaded = load_text(near).unwrap();
+    let view = &loaded.catalog.views[&ViewName::new("v").unwrap()];
+    let rows = view.rows().unwrap();
+    assert_eq!((rows.target, rows.partition_key.to_string()), (&view.source, "{PartitionKey}".to_owned()));
+    for key in ["table = \"Lists\"", "partition_key = \"{PartitionKey}\"", "account = \"main\""] {
+        assert!(
+            mistakes(&format!("{near}{key}\n")).iter().any(|error| error.contains("in the source's own partition; expected no such key"))
+        );
+    }
+    assert!(mistakes(&near.replace("[\"{RowKey}\"]", "[\"{LastName}\"]")).iter().any(|error| error.contains("\"{RowKey}\" is missing")));
+}
+
+#[test]
+fn a_list_in_a_blob_has_a_name_and_no_keys() {
+    let blob = "[views.v]\nkind = \"index_entity\"\nsource = \"Employees\"\nstore = \"blob\"\ncontainer = \"lists\"\n\
+        name = \"by/{LastName|lower}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
+    let loaded = load_text(blob).unwrap();
+    let ViewKind::BlobLists(lists) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
+    assert_eq!((lists.container.as_str(), lists.name.as_str(), lists.account.as_str()), ("lists", "by/{LastName|lower}.jsonl", "main"));
+    for key in ["table = \"Lists\"", "partition_key = \"p\"", "row_key = \"r\"", "property = \"Employees\""] {
+        assert!(mistakes(&format!("{blob}{key}\n")).iter().any(|error| error.contains("is a blob, found by container and name")), "{key}");
+    }
+    for (right, wrong, expected) in [
+        ("container = \"lists\"", "container = \"Lists\"", "is not a container name"),
+        ("container = \"lists\"\n", "", "container: missing"),
+        ("by/{", "by//{", "empty segment"),
+        ("{LastName|lower}", "{LastName|lowr}", "did you mean \"lower\"?"),
+        ("\"{RowKey}\"]", "\"{RowKey|lower}\"]", "\"{RowKey}\" is missing from the list"),
+        ("store = \"blob\"", "store = \"blob\"\naccount = \"mian\"", "unknown account"),
+    ] {
+        let mistakes = mistakes(&blob.replace(right, wrong));
+        assert!(mistakes.iter().any(|error| error.contains(expected)), "{wrong}: {mistakes:?}");
+    }
+    let again = blob.replace("views.v", "views.w");
+    assert!(
+        mistakes(&format!("{blob}{again}")).iter().any(|error| error.contains("the view v writes the same blobs into the container lists"))
+    );
+}
+
+#[test]
+fn a_list_is_read_and_its_mistakes_are_said() {
+    let loaded = load_text(LIST).unwrap();
+    let ViewKind::IndexEntity(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
+    assert_eq!((index.property.as_str(), index.member.len()), ("Employees", 2));
+    for (right, wrong, expected) in [
+        ("member = [\"{PartitionKey}\", \"{RowKey}\"]", "member = [\"{RowKey}\"]", "\"{PartitionKey}\" is missing from the list"),
+        ("\"{RowKey}\"]", "\"{RowKey|lower}\"]", "\"{RowKey}\" is missing from the list"),
+        ("\"{RowKey}\"]", "\"{RowKey\"]", "this '{' is not closed"),
+        ("member = [\"{PartitionKey}\", \"{RowKey}\"]\n", "", "member: missing; expected a list of templates"),
+        ("property = \"Employees\"", "property = \"ek_list\"", "one of evenkeel's own properties"),
+        ("property = \"Employees\"", "property = \"Em ployees\"", "is not a property name"),
+        ("property = \"Employees\"", "propertie = \"Employees\"", "did you mean \"property\"?"),
+        ("store = \"table\"", "store = \"tabel\"", "expected \"table\" or \"partition\" or \"blob\", found \"tabel\""),
+        ("store = \"table\"\n", "", "store: missing; expected"),
+        ("store = \"table\"", "store = \"table\"\non_conflict = \"reject\"", "there are no conflicts"),
+        ("row_key = \"{LastName}\"", "row_key = \"{LastName|lowr}\"", "did you mean \"lower\"?"),
+    ] {
+        assert!(LIST.contains(right), "{right}");
+        let errors = mistakes(&LIST.replace(right, wrong));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+const SET: &str = "[views.manager]\nkind = \"denormalize\"\nsource = \"Employees\"\nwhen = \"IsManager == true\"\ntable = \"Departments\"\n\
+    partition_key = \"{PartitionKey}\"\nrow_key = \"department\"\non_conflict = \"reject\"\n\
+    set = { ManagerName = \"{FirstName} / {LastName}\", Salary = \"{Salary}\" }\n";
+
+#[test]
+fn denormalized_properties_are_read_and_their_mistakes_are_said() {
+    let loaded = load_text(SET).unwrap();
+    let ViewKind::Denormalize(denormalize) = &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind else { panic!("other") };
+    assert_eq!(denormalize.set.keys().collect::<Vec<_>>(), ["ManagerName", "Salary"]);
+    let twice = format!("{SET}{}", SET.replace("views.manager", "views.deputy"));
+    for (text, expected) in [
+        (SET.replace("views.manager", "views.the-manager"), "expected one without dashes"),
+        (SET.replace("set = {", "sets = {"), "did you mean \"set\"?"),
+        (SET.replace("ManagerName =", "ek_name ="), "one of evenkeel's own properties"),
+        (SET.replace("\"{Salary}\"", "7"), "views.manager.set.Salary: expected a string, found"),
+        (SET.replace("{LastName}", "{LastName|lowr}"), "did you mean \"lower\"?"),
+        (SET.replace("{LastName}", "{LastName"), "this '{' is not closed"),
+        (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
+        (SET.replace("\"Departments\"", "\"Logins%Y%m%d\""), "those go with a source of the same dates"),
+        (twice, "sets ManagerName on the same entities of Departments"),
+    ] {
+        let errors = mistakes(&text);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_range_says_which_rows_and_nobody_else_writes_there() {
+    const RANGE: &str = "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
+        table = \"Employees\"\npartition_key = \"{PartitionKey}\"\nset = { DepartmentName = \"{Name}\" }\n";
+    let rows = |more: &str| match &load_text(&RANGE.replace("set =", &format!("{more}\nset ="))).unwrap().catalog.views
+        [&ViewName::new("says").unwrap()]
+        .kind
+    {
+        ViewKind::DenormalizeRange(range) => range.rows.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rows(""), "all");
+    assert_eq!(rows("row_key_prefix = \"{Prefix}_\""), "prefix \"{Prefix}_\"");
+    assert_eq!(rows("row_key_from = \"{First}\""), "from \"{First}\" before open");
+    let view = |name: &str, kind: &str, source: &str, table: &str, more: &str| {
+        format!(
+            "{RANGE}[views.{name}]\nkind = \"{kind}\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\n{more}\n"
+        )
+    };
+    for (text, word) in [
+        (RANGE.replace("set =", "row_key = \"x\"\nset ="), "row_key_prefix"),
+        (RANGE.replace("set =", "row_key_prefix = \"x\"\nrow_key_from = \"a\"\nset ="), "a range by itself"),
+        (RANGE.replace("set =", "on_conflict = \"last_writer\"\nset ="), "reject"),
+        (RANGE.replace("\"range\"", "\"ranges\""), "range"),
+        (RANGE.replace("\"Employees\"", "\"Departments\""), "the one and the many at once"),
+        (
+            view(
+                "manager",
+                "denormalize",
+                "Employees",
+                "Departments",
+                "row_key = \"department\"\nset = { Manager = \"{Name}\" }\non_conflict = \"reject\"",
+            ),
+            "circle",
+        ),
+        (view("copies", "secondary_index", "Others", "Employees", "row_key = \"{RowKey}\""), "writes rows of its own into Employees"),
+        (
+            view("again", "denormalize", "Others", "Employees", "targets = \"range\"\nset = { DepartmentName = \"{Name}\" }"),
+            "sets DepartmentName on entities of Employees too",
+        ),
+    ] {
+        let errors = mistakes(&text);
+        assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:?}");
+    }
+}
+
+#[test]
+fn figures_are_read_and_their_mistakes_are_said() {
+    let text = "[views.headcount]\nkind = \"aggregate\"\nsource = \"Employees\"\ngroup_table = \"Headcount\"\npartition_key = \"headcount\"\n\
+        row_key = \"{PartitionKey}\"\nset = { Headcount = \"count()\", Payroll = \"sum(Salary)\" }\n";
+    let loaded = load_text(text).unwrap();
+    let ViewKind::Aggregate(aggregate) = &loaded.catalog.views[&ViewName::new("headcount").unwrap()].kind else { panic!("other") };
+    assert_eq!(evenkeel_model::catalog::figure_properties(&aggregate.set).into_iter().collect::<Vec<_>>(), ["Salary"]);
+    for (right, wrong, expected) in [
+        ("sum(Salary)", "total(Salary)", "\"total(Salary)\" is no figure: \"total\" is unknown; expected count()"),
+        ("count()", "count(Salary)", "count takes nothing"),
+        ("group_table", "table", "group_table: missing"),
+        ("set = {", "on_conflict = \"reject\"\nset = {", "there are no conflicts"),
+        ("{ Headcount = \"count()\", Payroll = \"sum(Salary)\" }", "{}", "expected at least one property"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let errors = mistakes(&text.replace(right, wrong));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+#[test]
+fn large_values_are_read_and_their_mistakes_found() {
+    let text = "[views.photos]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"employee-large\"\n\
+                threshold = \"8KiB\"\n";
+    let loaded = load_text(text).unwrap();
+    let (name, large) = loaded.catalog.large_values_of(&loaded.catalog.tables[&TableName::new("Employees").unwrap()]).unwrap();
+    assert_eq!((name.as_str(), large.container.as_str(), large.threshold), ("photos", "employee-large", 8_192));
+    assert!(large.properties.contains("Photo"));
+    let second = text.replace("photos", "others");
+    let archive = |to: &str| format!("{text}[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
+    for (wrong, expected) in [
+        (text.replace("8KiB", "8KB"), "\"32KiB\""),
+        (text.replace("employee-large", "Employee"), "container"),
+        (text.replace("employee-large", "evenkeel-staging"), "where senders stage"),
+        (text.replace("\"Photo\"", "\"ek_x\""), "ek_x"),
+        (format!("{text}when = \"exists(A)\"\n"), "stays there"),
+        (format!("{text}on_conflict = \"reject\"\n"), "no conflicts"),
+        (format!("{text}{second}"), "one such view for a table"),
+        (archive("kind = \"table\", table = \"Former\""), "source = \"Former\""),
+        (archive("kind = \"append_blob\", container = \"former\""), "into tables, containers and folders only"),
+        ("[tables.EvenkeelArchiveA]\n".to_owned(), "evenkeel's own records"),
+    ] {
+        let errors = mistakes(&wrong);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    let both =
+        format!("{}{}", archive("kind = \"table\", table = \"Former\""), text.replace("photos", "former").replace("Employees", "Former"));
+    assert!(load_text(&both).is_ok());
+    let spilling = format!("{text}spill = true\n");
+    assert!(load_text(&spilling).unwrap().catalog.views[&ViewName::new("photos").unwrap()].definition().ends_with("above 8192 spilling"));
+    let copies = format!(
+        "{spilling}[views.v]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{{Name}}\"\nrow_key = \"{{RowKey}}\"\non_conflict = \"reject\"\n"
+    );
+    for (wrong, expected) in [
+        (format!("{text}spill = 1\n"), "spill"),
+        (format!("{spilling}[tables.Employees]\nwide = true\n"), "expected one of the two"),
+        (copies.clone(), "it would copy every property"),
+    ] {
+        let errors = mistakes(&wrong);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    let catalog = load_text(&format!("{copies}select = [\"H23\"]\n")).unwrap().catalog;
+    let kept = catalog.kept_in_rows(&catalog.tables[&TableName::new("Employees").unwrap()]);
+    assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), ["H23", "Name", "Photo", "RowKey"]);
+    let documents = load_text(&archive("kind = \"blob\", container = \"former\"")).unwrap().catalog;
+    let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
+    let container = evenkeel_model::model::ContainerName::new("former").unwrap();
+    assert_eq!(
+        (filing.view.as_str(), &filing.shelf),
+        ("photos", &evenkeel_model::catalog::Shelf::Blobs { account: AccountName::main(), container })
+    );
+    assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
+}
+
+#[test]
+fn search_indexes_are_read_and_their_mistakes_found() {
+    let sink = "[sinks.catalog]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nkey_env = \"SEARCH\"\n";
+    let view = "[views.found]\nkind = \"search_index\"\nsource = \"Employees\"\nwhen = \"exists(Email)\"\nsink = \"catalog\"\nindex = \"people\"\n\
+                select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }\n";
+    let text = format!("{sink}{view}");
+    let read = |text: &str| load(&with_environment(request(folder(&[("default.toml", text)]).path()), &[("SEARCH", "top-secret")]));
+    let loaded = read(&text).unwrap();
+    let ViewKind::SearchIndex(search) = &loaded.catalog.views[&ViewName::new("found").unwrap()].kind else { panic!("no search index") };
+    assert_eq!((search.sink.as_str(), search.index.as_str()), ("catalog", "people"));
+    assert_eq!(search.fields.keys().collect::<Vec<_>>(), ["Email", "name"]);
+    assert_eq!(search.fields["Email"].bare_property(), Some("Email"));
+    assert_eq!((loaded.settings.sinks[0].key_field.as_str(), loaded.settings.sinks[0].endpoint.scheme()), ("id", "https"));
+    assert!(!format!("{:?}", loaded.settings).contains("top-secret"));
+    let inline = read(&text.replace("key_env = \"SEARCH\"", "key = \"top-secret\"")).unwrap();
+    assert!(show_text(&inline).contains("sinks.catalog.key = \"<hidden>\""), "{}", show_text(&inline));
+    assert!(inline.warnings.iter().any(|warning| warning.to_string().contains("a secret in a configuration file")));
+    for (right, wrong, expected) in [
+        ("sink = \"catalog\"", "sink = \"catalogue\"", "did you mean \"catalog\"?"),
+        ("kind = \"search\"", "kind = \"solr\"", "expected \"search\""),
+        ("https://contoso", "http://contoso", "would read the key"),
+        ("windows.net\"", "windows.net?key=secret\"", "without query or user"),
+        ("key_env = \"SEARCH\"", "", "an admin key of the search service"),
+        ("key_env = \"SEARCH\"", "key_env = \"SEARCH\"\nkey_field = \"1\"", "\"1\" is not a field's name"),
+        ("[sinks.catalog]", "[sinks.main]", "main is an account already"),
+        ("index = \"people\"", "index = \"People\"", "is not a collection name"),
+        ("[\"Email\"]", "[\"PartitionKey\"]", "is no property to copy"),
+        ("{ name =", "{ id =", "is the field of the key"),
+        ("{ name =", "{ Email =", "is selected too"),
+        ("{ name =", "{ azureSearchName =", "not with azureSearch"),
+        ("{LastName}\" }", "{LastName|nonsense}\" }", "nonsense"),
+        ("select = [\"Email\"]\nfields = { name = \"{FirstName} {LastName}\" }", "", "expected select"),
+        ("index =", "table = \"T\"\nindex =", "expected no such key"),
+        ("index =", "on_conflict = \"reject\"\nindex =", "no conflicts"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let errors: Vec<String> = read(&text.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+        assert!(!errors.iter().any(|error| error.contains("secret")), "{errors:?}");
+    }
+    let twice = format!("{text}{}", view.replace("found", "sought"));
+    let errors: Vec<String> = read(&twice).unwrap_err().errors.iter().map(ToString::to_string).collect();
+    assert!(
+        errors.iter().any(|error| error.contains("the view found writes the documents of Employees into the index people")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn tables_that_would_harm_each_other_are_refused() {
+    let view = |name: &str, source: &str, table: &str, row_key: &str| {
+        format!(
+            "[views.{name}]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\non_conflict = \"reject\"\n"
+        )
+    };
+    let archive = |name: &str, source: &str, table: &str| {
+        format!("[archives.{name}]\nsource = \"{source}\"\nto = {{ kind = \"table\", table = \"{table}\" }}\n")
+    };
+    let second = "[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n";
+    for (text, expected) in [
+        (view("v", "Employees", "employees", "{RowKey}"), "this is the key of the primary itself"),
+        (view("v", "Employees", "EvenkeelFootprints", "{RowKey}"), "evenkeel's own records"),
+        (view("v", "evenkeelaudits", "Copies", "{RowKey}"), "evenkeel's own records"),
+        ("[tables.EvenkeelMigrations]\n".to_owned(), "evenkeel's own records"),
+        (archive("a", "Employees", "EvenkeelMigrations"), "evenkeel's own records"),
+        (archive("a", "Employees", "employees"), "cannot be the same table"),
+        (view("v", "Employees", "Former", "x_{RowKey}") + &archive("a", "Employees", "Former"), "is the archive \"a\""),
+        (archive("a", "Employees", "Former") + &archive("b", "Customers", "Former"), "is the archive \"a\" already"),
+        (
+            view("v", "Employees", "Copies", "x_{RowKey}") + &view("w", "Customers", "copies", "x_{RowKey}"),
+            "the view v writes the same keys",
+        ),
+        (
+            second.to_owned()
+                + &view("v", "Employees", "Copies", "x_{RowKey}")
+                + "account = \"second\"\n[tables.Copies]\naccount = \"main\"",
+            "a table name belongs to one account",
+        ),
+        (view("v", "Em", "Copies", "x_{RowKey}"), "is not a table name"),
+        (
+            view("v", "Aaa", "Bbb", "x_{RowKey}") + &view("w", "Bbb", "Ccc", "x_{RowKey}") + &view("x", "Ccc", "Aaa", "x_{RowKey}"),
+            "go round in a circle",
+        ),
+        (view("v", "Employees", "Copies", "x_{RowKey}") + "[tables.Copies]\nwide = true\n", "what views write lies in single rows"),
+        (archive("a", "Employees", "Former") + "[tables.Employees]\nwide = true\n", "expected wide = true in [tables.Former]"),
+        ("[tables.Copies]\naccount = \"other\"".to_owned(), "unknown account \"other\"; known are main"),
+        ("[archives.a]\nsource = \"Employees\"".to_owned(), "archives.a.to: missing"),
+        ("[views.v]\nkind = \"secondary_index\"".to_owned(), "views.v.source: missing"),
+    ] {
+        let errors = mistakes(&text).join("\n");
+        assert!(errors.contains(expected), "{errors}");
+    }
+    assert!(load_text(&(view("v", "Employees", "Copies", "x_{RowKey}") + &view("w", "Employees", "Copies", "y_{RowKey}"))).is_ok());
+    assert!(
+        load_text(
+            &(view("v", "Aaa", "Bbb", "x_{RowKey}") + &view("w", "Bbb", "Ccc", "x_{RowKey}") + &view("x", "Aaa", "Aaa", "x_{RowKey}"))
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn tables_may_be_wide() {
+    let both = "[tables.Employees]\nwide = true\n[tables.Former]\nwide = true\n[archives.a]\nsource = \"employees\"\nto = { kind = \"table\", table = \"Former\" }\n";
+    let catalog = load_text(both).unwrap().catalog;
+    assert!(catalog.wide.contains(catalog.table(&TableName::new("EMPLOYEES").unwrap()).unwrap()));
+    assert!(load_text("[tables.Employees]\nwide = false\n").unwrap().catalog.wide.is_empty());
+    let found = warnings(&VIEW.replace("[views.v]", "[tables.Employees]\nwide = true\n[views.v]"));
+    assert!(found.iter().any(|warning| warning.contains("better select some")), "{found:?}");
+}
+
+#[test]
+fn rows_of_a_table_by_date_may_go_into_files_before_it_is_dropped() {
+    let text = |to: &str| format!("[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\narchive_to = {to}\n");
+    let loaded = load_text(&text("{ kind = \"blob\", container = \"old-logins\" }")).unwrap();
+    let to = loaded.catalog.retentions[&ViewName::new("logins").unwrap()].archive_to.clone();
+    assert!(matches!(to, Some(TableArchive::Blob { container, .. }) if container.as_str() == "old-logins"));
+    assert!(load_text(&text("{ kind = \"file\", dir = \"/mnt/old\" }")).is_ok());
+    for (to, expected) in [
+        ("{ kind = \"table\", table = \"Old\" }", "expected \"blob\" or \"file\""),
+        ("{ kind = \"blob\" }", "the container of the files"),
+        ("{ kind = \"file\", dir = \"old\" }", "an absolute path"),
+        ("{ container = \"old\" }", "kind"),
+        ("{ kind = \"blob\", container = \"old\", path = \"x\" }", "unknown key"),
+    ] {
+        let errors = mistakes(&text(to));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+const LOGINS: &str =
+    "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"60d\"\n[retention.visits]\ntables = \"Visits%Y%m%d\"\nkeep = \"9d\"\n";
+const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\
+    partition_key = \"{User}\"\nrow_key = \"{PartitionKey}_{RowKey}\"\n";
+const COUNTS: &str = "[views.counts]\nkind = \"aggregate\"\nsource = \"Logins%Y%m%d\"\ngroup_table = \"Counts%Y%m%d\"\n\
+    partition_key = \"{User}\"\nrow_key = \"all\"\nset = { Logins = \"count()\" }\n";
+
+#[test]
+fn a_view_of_tables_by_date_writes_into_tables_of_the_same_dates() {
+    let near = BY_USER.replace("views.by_user", "views.near").replace("ByUser%Y%m%d", "Logins%Y%m%d").replace("{User}", "user_{User}");
+    let catalog = load_text(&format!("{LOGINS}{BY_USER}{COUNTS}{near}")).unwrap().catalog;
+    assert!(catalog.views.is_empty() && catalog.dated_views.len() == 3);
+    let name = |name: &str| TableName::new(name).unwrap();
+    let source = catalog.table(&name("LOGINS20261120")).unwrap().clone();
+    let targets: Vec<String> = catalog.views_of(&source).map(|view| view.rows().unwrap().target.to_string()).collect();
+    assert_eq!(targets, ["ByUser20261120", "Counts20261120", "Logins20261120"]);
+    assert!(catalog.views_of(&source).all(|view| view.source == source));
+    assert_eq!(catalog.table(&name("byuser20261120")).unwrap().to_string(), "ByUser20261120");
+    assert_eq!(catalog.footprints_of(&source).unwrap().to_string(), "EvenkeelFootprintsLogins20261120");
+    for unknown in ["Logins20261131", "ByUser2026", "Logins"] {
+        assert!(catalog.table(&name(unknown)).is_none(), "{unknown}");
+    }
+    assert!(catalog.dated_table(&name("ByUser20261120")).is_none(), "what follows a table is dropped with it, and not by itself");
+    let visits = catalog.table(&name("Visits20261120")).unwrap().clone();
+    assert!(!catalog.has_views(&visits) && catalog.followers(catalog.retention_of(&visits.table).unwrap()).all().next().is_none());
+}
+
+#[test]
+fn what_could_outlive_its_table_by_date_is_refused() {
+    let another = |from: &str, to: &str| format!("{BY_USER}{}", BY_USER.replace("views.by_user", "views.other").replace(from, to));
+    let fixed = "[views.fixed]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{PartitionKey}\"\nrow_key = \"x_{RowKey}\"\n";
+    let long = "L".repeat(38);
+    for (text, expected) in [
+        (BY_USER.replace("ByUser%Y%m%d", "ByUser"), "\"ByUser\" would stay when a table of the source is dropped"),
+        (
+            BY_USER.replace("ByUser%Y%m%d", "ByUser%Y%m"),
+            "ByUser%Y%m has other dates than the source, with whose tables its own come and go; expected \"ByUser%Y%m%d\"",
+        ),
+        (BY_USER.replace("ByUser%Y%m%d", "Visits%Y%m%d"), "Visits%Y%m%d is kept by [retention.visits]"),
+        (
+            BY_USER.replace("Logins%Y%m%d", "Sessions%Y%m%d"),
+            "no [retention] has the tables Sessions%Y%m%d; expected the very text of its `tables`, and known are \"Logins%Y%m%d\", \"Visits%Y%m%d\"",
+        ),
+        (BY_USER.replace("Logins%Y%m%d", "LOGINS%Y%m%d"), "spells its tables \"Logins%Y%m%d\""),
+        (BY_USER.replace("Logins%Y%m%d", "Logins%d"), "names no tables by date"),
+        (BY_USER.replace("ByUser%Y%m%d", "EvenkeelFootprintsOf%Y%m%d"), "hold evenkeel's own records"),
+        (
+            format!("{LOGINS}[retention.own]\ntables = \"EvenkeelFootprintsX%Y\"\nkeep = \"9d\"\n").replace(LOGINS, ""),
+            "hold evenkeel's own records",
+        ),
+        (another("Logins%Y%m%d", "Visits%Y%m%d"), "the view by_user writes into ByUser%Y%m%d from Logins%Y%m%d"),
+        (another("ByUser%Y%m%d", "BYUSER%Y%m%d"), "the view by_user spells it \"ByUser%Y%m%d\""),
+        (another("partition_key = \"{User}\"", "account = \"second\"\npartition_key = \"{User}x\""), "in another account"),
+        (another("nothing", ""), "writes the same keys into the same table ByUser%Y%m%d"),
+        (another("Logins%Y%m%d", "ByUser%Y%m%d"), "ByUser%Y%m%d is what the view"),
+        (
+            BY_USER.replace("Logins%Y%m%d", &format!("{long}%Y%m%d"))
+                + &format!("[retention.long]\ntables = \"{long}%Y%m%d\"\nkeep = \"9d\"\n"),
+            "a table's name has at most 63 characters",
+        ),
+        (BY_USER.replace("ByUser%Y%m%d\"\n", "Logins%Y%m%d\"\naccount = \"second\"\n"), "the tables Logins%Y%m%d are in account main"),
+        (BY_USER.replace("secondary_index", "large_entity"), "expected no large_entity view"),
+        (BY_USER.replace("secondary_index\"", "index_entity\"\nstore = \"blob\""), "expected \"table\" or \"partition\""),
+        (BY_USER.replace("secondary_index\"", "denormalize\"\ntargets = \"range\""), "expected \"one\""),
+        (fixed.replace("Employees", "Logins20261120"), "Logins20261120 is one of the tables of [retention.logins]"),
+        (fixed.replace("Copies", "Logins20261120"), "Logins20261120 is one of the tables of [retention.logins]"),
+        (format!("{BY_USER}{}", fixed.replace("Copies", "byuser20261120")), "byuser20261120 follows a table of [retention.logins]"),
+        (format!("{BY_USER}[tables.ByUser20261120]\n"), "follows a table of [retention.logins]"),
+        (
+            format!("{BY_USER}[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"ByUser20261120\" }}\n"),
+            "follows a table of [retention.logins]",
+        ),
+        (fixed.replace("Copies", "EvenkeelFootprintsLogins20261120"), "evenkeel's own records"),
+    ] {
+        let errors = mistakes(&format!("[accounts.second]\nkind = \"embedded\"\npath = \"x\"\n{LOGINS}{text}"));
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+}
+
+#[test]
+fn archives_may_be_documents() {
+    let archive = |to: &str| format!("[archives.a]\nsource = \"Employees\"\nto = {{ {to} }}\n");
+    let target = |to: &str| load_text(&archive(to)).unwrap().catalog.archives[&ViewName::new("a").unwrap()].target.clone();
+    let ArchiveTarget::Blob(blob) = target(r#"kind = "blob", container = "former""#) else { panic!("no blob") };
+    assert_eq!(
+        (blob.path.as_str(), blob.content_type.as_str(), blob.metadata.len()),
+        ("{PartitionKey}/{RowKey}.json", "application/json", 0)
+    );
+    let ArchiveTarget::Blob(blob) = target(
+        r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", content_type = "text/json", metadata = { name = "{LastName}" }"#,
+    ) else {
+        panic!("no blob")
+    };
+    assert_eq!((blob.path.as_str(), blob.metadata["name"].to_string().as_str()), ("x/{PartitionKey}/{RowKey}", "{LastName}"));
+    let ArchiveTarget::Log(log) = target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#) else {
+        panic!("no log")
+    };
+    assert_eq!((log.path.as_str(), log.time.as_deref(), log.spread, log.roll_at), ("logs/%Y/%m/%d/%H00", Some("At"), 4, 64 << 20));
+    let ArchiveTarget::File(file) = target(r#"kind = "file", dir = "/mnt/former""#) else { panic!("no file") };
+    assert_eq!(file.dir, "/mnt/former");
+    for (to, expected) in [
+        (r#"kind = "blob""#, "archives.a.to.container: missing"),
+        (r#"kind = "blob", container = "Upper""#, "is not a container name"),
+        (r#"kind = "blob", container = "former", path = "{PartitionKey}""#, "does not tell the RowKey"),
+        (r#"kind = "blob", container = "former", path = "{Email}/{PartitionKey}/{RowKey}""#, "only PartitionKey and RowKey may be in it"),
+        (r#"kind = "blob", container = "former", content_type = """#, "expected a content type"),
+        (r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#, "is no name of metadata"),
+        (r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#, "wat"),
+        (r#"kind = "blob", container = "former", metadata = { a = 5 }"#, "expected a string"),
+        (r#"kind = "blob", container = "former", dir = "x""#, "unknown key"),
+        (r#"kind = "append_blob", container = "events", path = "logs/%Y""#, "expected a path that names each hour"),
+        (r#"kind = "append_blob", container = "events", spread = 0"#, "expected an integer from 1 to 64"),
+        (r#"kind = "append_blob", container = "events", roll_at = "1MiB""#, "expected 4MiB to 195GiB"),
+        (r#"kind = "append_blob", container = "events", time = "a-b""#, "expected the name of a property"),
+        (r#"kind = "file""#, "archives.a.to.dir: missing"),
+        (r#"kind = "file", dir = "former""#, "expected an absolute path"),
+        (r#"kind = "blub", container = "former""#, "did you mean \"blob\"?"),
+    ] {
+        let errors = mistakes(&archive(to)).join("\n");
+        assert!(errors.contains(expected), "{to}: {errors}");
+    }
+    let twice = archive(r#"kind = "blob", container = "former""#);
+    let errors = mistakes(&(twice.clone() + &twice.replace("archives.a", "archives.b"))).join("\n");
+    assert!(errors.contains("is the archive \"a\" already"), "{errors}");
+}
+
+#[test]
+fn what_is_selected_must_be_the_users_own() {
+    let select = |list: &str| mistakes(&format!("{VIEW}select = {list}")).join("\n");
+    assert!(select("[\"PartitionKey\"]").contains("ek_source"));
+    assert!(select("[\"Timestamp\"]").contains("Timestamp"));
+    assert!(select("[\"a-b\"]").contains("not a property name"));
+    assert!(select("[\"A\", \"A\"]").contains("twice"));
+    assert!(select("[5]").contains("expected strings in this list, found an integer"));
+    assert!(select("\"A\"").contains("expected a list of strings"));
+    assert!(load_text(&format!("{VIEW}select = []")).is_ok());
+}
+
+#[test]
+fn what_may_be_meant_otherwise_is_a_warning() {
+    assert_eq!(warnings(VIEW), [] as [String; 0]);
+    let row_key = |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
+    assert!(row_key("{Email|lower}").contains("two primaries can want one key, since it does not tell their RowKey"));
+    assert!(row_key("{Email|lower}_{RowKey}").contains("RowKey"));
+    assert_eq!(row_key("{Email|slug}_{RowKey}"), "");
+    assert!(row_key("{RowKey}{rowkey|pad:3}").contains("\"rowkey\" is a property of its own; did you mean RowKey?"));
+    let own_table =
+        |row_key: &str| warnings(&VIEW.replace("\"Copies\"", "\"Employees\"").replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
+    assert!(own_table("{RowKey}_x").contains("begin with a literal"));
+    assert_eq!(own_table("x_{RowKey}"), "");
+    let partition = |key: &str| {
+        warnings(&VIEW.replace("\"{PartitionKey}\"", &format!("{key:?}")).replace("\"{RowKey}\"", "\"{PartitionKey|hash:64}{RowKey}\""))
+            .join("\n")
+    };
+    assert!(partition("all").contains("every row has this one partition key"));
+    assert!(partition("{Hired|date:%Y%m%d}").contains("it leads with a date (Hired)"));
+    assert_eq!(partition("{RowKey|bucket:16}_{Hired|date:%Y%m%d}"), "");
+    let typo = format!("{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]");
+    assert!(warnings(&typo).join("\n").contains("nothing else names the table Employes; did you mean \"Employees\"?"));
+}
+
+#[test]
+fn what_an_idle_worker_may_cost_says_how_often_it_asks() {
+    let poll = |text: &str| load_text(text).map(|loaded| loaded.settings.worker.poll.max);
+    assert_eq!(poll("[worker.poll]\nidle_cost = \"$1/month\"").unwrap(), Duration::from_millis(1_183));
+    let twice = "[worker.poll]\nidle_cost = \"$1/month\"\n[[queues]]\nname = \"jobs\"\n[[queues]]\nname = \"more\"\n";
+    assert_eq!(poll(twice).unwrap(), Duration::from_millis(2_366), "all queues together");
+    assert_eq!(poll("[worker.poll]\nidle_cost = \"$1000/month\"").unwrap(), Duration::from_millis(100), "never faster than min");
+    for (text, word) in [
+        ("[worker.poll]\nidle_cost = \"1\"", "expected US dollars a month"),
+        ("[worker.poll]\nidle_cost = \"$0/month\"", "expected US dollars a month"),
+        ("[worker.poll]\nidle_cost = \"$1/month\"\nmax = \"2s\"", "expected one of them"),
+        ("[worker]\nmemory = \"63MiB\"", "expected 64MiB to 1024GiB, found 63MiB"),
+        ("[worker]\nmemory = 5", "did you mean \"5MiB\"?"),
+    ] {
+        let found = check_text(&load_text(text));
+        assert!(found.contains(word), "{text}: {found}");
+    }
+}
+
+// --- Reports
+
+#[test]
+fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
+    let valid = load_text(&VIEW.replace("\"{RowKey}\"", "\"{Email}\""));
+    assert!(check_text(&valid).starts_with("warning: "));
+    assert!(check_text(&valid).ends_with("the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"));
+    assert!(check_text(&valid).contains("hold at most 128MiB of memory together (worker.memory)\n"));
+    assert_eq!(check_json(&valid)["memory_bytes"], 128 << 20);
+    assert!(check_text(&valid).contains("an idle worker asks each queue every 1500ms: about $0.79 a month (worker.poll)\n"));
+    assert_eq!(check_json(&valid)["valid"], true);
+    assert_eq!(check_json(&valid)["warnings"][0]["key"], "views.v.row_key");
+    let broken = load_text("[worker]\nlease = 5\nx = 1");
+    assert!(check_text(&broken).contains("error: ") && check_text(&broken).ends_with("the configuration has 2 mistakes"));
+    assert_eq!(check_json(&broken)["errors"][0]["line"], 2);
+    assert_eq!(check_json(&broken)["errors"][1]["key"], "worker.x");
+}
+
+#[test]
+fn showing_says_what_counts_and_where_it_came_from() {
+    let loaded = load_text("[worker]\nlease = \"90s\"").unwrap();
+    let text = show_text(&loaded);
+    assert!(text.lines().any(|line| line.starts_with("worker.lease = \"90s\" ") && line.ends_with("default.toml:2")), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("queues[0].name = \"evenkeel-jobs\" ") && line.contains("# built-in default.toml:")),
+        "{text}"
+    );
+    let json = show_json(&loaded);
+    let lease = json["values"].as_array().unwrap().iter().find(|value| value["key"] == "worker.lease").unwrap();
+    assert_eq!(lease["layer"], "file");
+    let azurite = load(&Request { profile: Some("azurite".to_owned()), ..without_folder() }).unwrap();
+    let text = show_text(&azurite);
+    assert!(text.contains("UseDevelopmentStorage=true") && !text.contains("data/evenkeel.db"), "{text}");
+}
+
+// --- Arbitrary text
+
+fn tokens() -> impl Strategy<Value = String> {
+    let token = prop_oneof![
+        Just("[views.v]"),
+        Just("[[queues]]"),
+        Just("[accounts.main]"),
+        Just("[worker]"),
+        Just("kind = "),
+        Just("name = "),
+        Just("lease = "),
+        Just("\"secondary_index\""),
+        Just("\"{RowKey}\""),
+        Just("\"60s\""),
+        Just("row_key = "),
+        Just("to = {"),
+        Just("}"),
+        Just("[1, 2]"),
+        Just("a.b.c = "),
+        Just("5"),
+        Just("1e999"),
+        Just("-0x1"),
+        Just("1979-05-27"),
+        Just("\n"),
+        Just("\n"),
+        Just("'"),
+        Just("\"\"\""),
+        Just("é"),
+        Just("select = "),
+        Just("retry_delay = "),
+        Just("# "),
+        Just("\u{0}"),
+        Just("select.\"a[0]\" = "),
+    ];
+    proptest::collection::vec(token, 0..16).prop_map(|tokens| tokens.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn arbitrary_files_variables_and_flags_never_panic(text in prop_oneof![any::<String>(), tokens()], catalog in tokens(), name in "[A-Z0-9_.é]{0,20}", value in any::<String>(), flag in "[a-z0-9.\\[\\]=_-]{0,24}") {
+        let folder = folder(&[("default.toml", &text), ("catalog/c.toml", &catalog)]);
+        let environment = [(format!("EVENKEEL__{name}"), value)].into_iter().collect();
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, overrides: vec![flag], ..Request::default() };
+        let result = load(&request);
+        let _ = (check_text(&result), check_json(&result));
+        if let Ok(loaded) = &result {
+            let _ = (show_text(loaded), show_json(loaded));
+        }
+    }
+}

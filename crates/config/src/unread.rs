@@ -1,0 +1,72 @@
+//! Files of the configuration folder that no layer is made of, though they look as if they were meant to be.
+//!
+//! ```text
+//!   default.toml, NAME.toml of the profile, catalog/*.toml     are read
+//!   bookings.toml, catalogue/a.toml, catalog/sub/a.toml, a.tml  are not: where they declare data, that is worth a warning
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::defaults::CATALOG_SECTIONS;
+use super::finding::Finding;
+use super::source::Values;
+use evenkeel_model::model::nearest::nearest;
+
+/// Deepest folder that is looked into.
+const MAX_DEPTH: usize = 4;
+/// Most entries that are looked at.
+const MAX_ENTRIES: usize = 1_000;
+/// Largest file that is looked into, in bytes.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// A warning for each file of the folder that was not read and declares tables, views, archives or retention.
+pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> {
+    let (mut files, mut left) = (Vec::new(), MAX_ENTRIES);
+    collect(folder, 0, &mut left, &mut files);
+    files.sort();
+    files.iter().filter(|file| !read.contains(*file)).filter_map(|file| warning(folder, file)).collect()
+}
+
+fn collect(folder: &Path, depth: usize, left: &mut usize, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if *left == 0 {
+            return;
+        }
+        *left -= 1;
+        // Mounted volumes keep their versions in folders that begin with a dot.
+        if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
+            continue;
+        }
+        if !path.is_dir() {
+            files.push(path);
+        } else if depth < MAX_DEPTH {
+            collect(&path, depth + 1, left, files);
+        }
+    }
+}
+
+fn warning(folder: &Path, file: &Path) -> Option<Finding> {
+    let extension = file.extension()?.to_str()?;
+    nearest(extension, ["toml"])?;
+    let name = file.file_stem()?.to_str()?;
+    let size = std::fs::metadata(file).ok()?.len();
+    let text = if size > MAX_FILE_BYTES { return None } else { std::fs::read_to_string(file).ok()? };
+    let declared: Vec<String> =
+        Values::sections(&text).into_iter().filter(|section| CATALOG_SECTIONS.contains(&section.as_str())).collect();
+    let beside = file.parent() == Some(folder);
+    let default = beside && name.eq_ignore_ascii_case("default");
+    if declared.is_empty() && !default {
+        return None;
+    }
+    let place = if default { folder.join("default.toml") } else { folder.join("catalog").join(format!("{name}.toml")) };
+    let profile = if beside && extension == "toml" { format!(" (or give --profile {name}, where it is a profile)") } else { String::new() };
+    let declares = if declared.is_empty() { String::new() } else { format!(" and declares [{}]", declared.join("], [")) };
+    let message = format!(
+        "is not read{declares}: the files of a catalog are {}; expected it at {}{profile}",
+        folder.join("catalog").join("*.toml").display(),
+        place.display()
+    );
+    Some(Finding { file: Some(file.display().to_string()), line: None, key: String::new(), message })
+}

@@ -1,0 +1,168 @@
+//! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use super::kinds::{self, DeclaredKind, Settle, ViewSection};
+use super::section::{Reported, Section};
+use evenkeel_model::catalog::{Form, OnConflict, Rows, ViewKind};
+use evenkeel_model::model::condition::Condition;
+use evenkeel_model::model::dated::DatedTables;
+use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::template::Template;
+use evenkeel_model::model::{AccountName, TableName, ViewName};
+use evenkeel_model::settings::SinkSettings;
+
+/// The declared sinks; nothing in the place of one with a mistake.
+pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
+
+/// Source or target of views: one table, or tables by date.
+pub(super) trait Tables: Sized + Clone + PartialEq + Display {
+    /// Whether they are tables by date.
+    const BY_DATE: bool;
+
+    /// Reads the value of the key `source`.
+    fn source(text: &str) -> Result<Self, String>;
+    /// Reads the value of the target's key.
+    fn target(text: &str) -> Result<Self, String>;
+}
+
+impl Tables for TableName {
+    const BY_DATE: bool = false;
+
+    fn source(text: &str) -> Result<Self, String> {
+        text.parse::<Self>().map_err(|error| error.to_string())
+    }
+
+    fn target(text: &str) -> Result<Self, String> {
+        if DatedTables::parse(text).is_ok() {
+            return Err(format!("{text:?} are tables by date, and those go with a source of the same dates; expected one table"));
+        }
+        Self::source(text)
+    }
+}
+
+impl Tables for DatedTables {
+    const BY_DATE: bool = true;
+
+    fn source(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|error| error.to_string())
+    }
+
+    fn target(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|_| {
+            format!(
+                "{text:?} would stay when a table of the source is dropped; expected tables of the same dates, such as \"Derived%Y%m%d\""
+            )
+        })
+    }
+}
+
+/// Tables and the account that is named for them, if any.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Named<T> {
+    pub(super) tables: T,
+    pub(super) account: Option<AccountName>,
+}
+
+/// A view without mistakes of its own.
+pub(super) struct ViewDraft<'a, T = TableName> {
+    pub(super) section: Section<'a>,
+    pub(super) name: ViewName,
+    pub(super) source: T,
+    pub(super) when: Option<Condition>,
+    pub(super) kind: ViewKind<Named<T>>,
+    pub(super) on_conflict: Option<OnConflict>,
+    /// The key that names the table of its items.
+    pub(super) table_key: &'static str,
+    /// A default that depends on where its source lies.
+    pub(super) settle: Option<Settle>,
+}
+
+impl<T> ViewDraft<'_, T> {
+    /// Where its items are stored, and how.
+    pub(super) fn form(&self) -> Form<'_, Named<T>> {
+        self.kind.kind().form()
+    }
+
+    /// The rows that its items are, or are part of.
+    pub(super) fn rows(&self) -> Option<Rows<'_, Named<T>>> {
+        self.form().rows()
+    }
+
+    /// The tables of the rows that it makes, or of those that it keeps properties on.
+    pub(super) fn target(&self) -> Option<&T> {
+        self.form().target().map(|target| &target.tables)
+    }
+
+    /// The properties that it keeps on others' rows.
+    pub(super) fn sets(&self) -> Option<&BTreeMap<String, Template>> {
+        self.form().sets().map(|(_, set)| set)
+    }
+}
+
+/// A declared table.
+pub(super) struct TableDraft<'a> {
+    pub(super) section: Section<'a>,
+    pub(super) name: TableName,
+    pub(super) account: Option<AccountName>,
+    /// Its entities may lie over several rows.
+    pub(super) wide: bool,
+}
+
+/// Reads the name of an account, where one is named.
+pub(super) fn account(section: &Section<'_>, accounts: &[AccountName], key: &'static str) -> Result<Option<AccountName>, Reported> {
+    if !section.has(key) {
+        return Ok(None);
+    }
+    let name = section.parsed(key, str::parse::<AccountName>).ok_or(Reported)?;
+    if accounts.contains(&name) {
+        return Ok(Some(name));
+    }
+    let hint = match nearest(name.as_str(), accounts.iter().map(AccountName::as_str)) {
+        Some(known) => format!("did you mean {known:?}?"),
+        None => format!("known are {}", accounts.iter().map(AccountName::as_str).collect::<Vec<_>>().join(", ")),
+    };
+    section.error(key, format!("unknown account {:?}; {hint}", name.as_str()));
+    Err(Reported)
+}
+
+/// Reads the tables.
+pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<TableDraft<'a>> {
+    let table = |(name, section): (&str, Section<'a>)| {
+        let account = account(&section, accounts, "account");
+        let wide = section.truth("wide") == Some(true);
+        section.finish();
+        let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
+        Some(TableDraft { name, account: account.ok()?, wide, section })
+    };
+    root.named("tables").into_iter().filter_map(table).collect()
+}
+
+/// Reads the views: those of one table each, and those of tables by date.
+pub(super) fn views<'a>(
+    root: &Section<'a>,
+    accounts: &[AccountName],
+    sinks: Sinks<'_>,
+) -> (Vec<ViewDraft<'a>>, Vec<ViewDraft<'a, DatedTables>>) {
+    let (mut of_one, mut of_dated) = (Vec::new(), Vec::new());
+    for (name, section) in root.named("views") {
+        if section.glance("source").is_some_and(|source| source.contains('%')) {
+            of_dated.extend(view(name, section, accounts, sinks));
+        } else {
+            of_one.extend(view(name, section, accounts, sinks));
+        }
+    }
+    (of_one, of_dated)
+}
+
+fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> Option<ViewDraft<'a, T>> {
+    let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
+    let read = kinds::named::<T>(&section)?;
+    let source = section.required("source", "the table of the primaries", T::source);
+    let when = section.optional("when", |section| section.parsed("when", Condition::parse));
+    let declared = read(&ViewSection { section: &section, name: name.as_ref(), source: source.as_ref(), accounts, sinks });
+    section.finish();
+    let DeclaredKind { kind, on_conflict, table_key, settle } = declared?;
+    Some(ViewDraft { name: name?, source: source?, when: when.ok()?, kind, on_conflict, table_key, settle, section })
+}

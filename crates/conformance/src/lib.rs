@@ -1,0 +1,429 @@
+//! The contract of the storage ports, one test per rule, run on every adapter.
+//!
+//! Each rule is an async function over a [`World`] whose name states the rule; `contract_suite!` turns all of
+//! them into tests of one adapter. Where Azure Storage and Azurite differ, the stricter behaviour is the rule:
+//! an adapter enforces it before it sends anything. Rules compare ETags for equality only, assume no order of
+//! messages, follow continuations to their end, and use every name once (a deleted name stays taken for 40 s
+//! on the real service).
+//!
+//! The author of a backend says how a world is made, and each rule becomes a test of it:
+//!
+//! ```no_run
+//! use evenkeel_conformance::World;
+//!
+//! async fn world() -> World {
+//!     unimplemented!("an account of the backend, and a way to let its time pass")
+//! }
+//!
+//! evenkeel_conformance::contract_suite!(crate::world().await);
+//! # fn main() {}
+//! ```
+//!
+//! [`files_suite!`] and [`sinks_suite!`] do so for shared files and for sinks. The modules are groups of rules, named for the methods
+//! of the ports.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a rule that meets an unexpected error has failed")]
+#![expect(missing_docs, reason = "the name of a rule is its statement")]
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use evenkeel_model::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName};
+use evenkeel_model::ports::{Account, Condition, ErrorClass, Missing, Page, Query, StoreError, TableOperation};
+use futures::future::BoxFuture;
+use uuid::Uuid;
+
+pub mod blobs;
+pub mod files;
+pub mod machine;
+pub mod queries;
+pub mod queue_machine;
+pub mod queues;
+pub mod side_by_side;
+pub mod sinks;
+pub mod table_machine;
+pub mod tables;
+pub mod transactions;
+
+/// The table, queue or container does not exist.
+pub const NO_CONTAINER: ErrorClass = ErrorClass::NotFound(Missing::Container);
+/// The entity or blob does not exist.
+pub const NO_ITEM: ErrorClass = ErrorClass::NotFound(Missing::Item);
+
+/// An account to test and a way to let its time pass.
+pub struct World {
+    /// The stores.
+    pub account: Account,
+    pass: Box<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>,
+    _keep: Box<dyn Any + Send + Sync>,
+}
+
+impl World {
+    /// A world. `pass` lets the store's time pass: by waiting where the store has a clock of its own, by moving
+    /// the clock that it was given otherwise. `keep` lives as long as the world (a folder, a server process).
+    pub fn new(
+        account: Account,
+        pass: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        keep: impl Any + Send + Sync,
+    ) -> Self {
+        Self { account, pass: Box::new(pass), _keep: Box::new(keep) }
+    }
+
+    /// Lets the store's time pass.
+    pub async fn pass(&self, duration: Duration) {
+        (self.pass)(duration).await;
+    }
+
+    /// A new table.
+    pub async fn table(&self) -> TableName {
+        let table = table_name();
+        assert!(self.account.tables.create_table(&table).await.unwrap());
+        table
+    }
+
+    /// A new queue.
+    pub async fn queue(&self) -> QueueName {
+        let queue = queue_name();
+        assert!(self.account.queues.create_queue(&queue).await.unwrap());
+        queue
+    }
+
+    /// A new container.
+    pub async fn container(&self) -> ContainerName {
+        let container = container_name();
+        assert!(self.account.blobs.create_container(&container).await.unwrap());
+        container
+    }
+
+    /// Executes an operation that must succeed.
+    pub async fn apply(&self, table: &TableName, operation: TableOperation) -> Option<ETag> {
+        self.account.tables.apply(table, &operation).await.unwrap()
+    }
+
+    /// Executes an operation that must return an ETag.
+    pub async fn write(&self, table: &TableName, operation: TableOperation) -> ETag {
+        self.apply(table, operation).await.expect("a write returns an ETag")
+    }
+
+    /// Executes an operation that must fail.
+    pub async fn refused(&self, table: &TableName, operation: TableOperation) -> ErrorClass {
+        class(self.account.tables.apply(table, &operation).await)
+    }
+
+    /// Reads a row that must exist.
+    pub async fn row(&self, table: &TableName, key: &EntityKey) -> Row {
+        self.find(table, key).await.expect("the row exists")
+    }
+
+    /// Reads a row.
+    pub async fn find(&self, table: &TableName, key: &EntityKey) -> Option<Row> {
+        self.account.tables.get(table, key, None).await.unwrap()
+    }
+
+    /// Follows a query to its end, checking each page on the way.
+    pub async fn all(&self, table: &TableName, query: &Query) -> Vec<Row> {
+        let mut query = query.clone();
+        let mut rows = Vec::new();
+        // A store may send empty pages, but a query that never ends is a bug to report, not to wait for.
+        for _ in 0..100_000 {
+            let Page { rows: page, continuation } = self.account.tables.query(table, &query).await.unwrap();
+            assert!(page.len() <= usize::try_from(query.top.unwrap_or(1_000)).unwrap());
+            rows.extend(page);
+            if continuation.is_none() {
+                return rows;
+            }
+            query.continuation = continuation;
+        }
+        panic!("the query did not end");
+    }
+}
+
+/// The class of an expected failure.
+#[track_caller]
+pub fn class<T: Debug>(result: Result<T, StoreError>) -> ErrorClass {
+    result.expect_err("the operation fails").class
+}
+
+/// A table name used nowhere else.
+pub fn table_name() -> TableName {
+    TableName::new(format!("Ek{}", Uuid::new_v4().simple())).unwrap()
+}
+
+/// A queue name used nowhere else.
+pub fn queue_name() -> QueueName {
+    QueueName::new(format!("ek-{}", Uuid::new_v4().simple())).unwrap()
+}
+
+/// A container name used nowhere else.
+pub fn container_name() -> ContainerName {
+    ContainerName::new(format!("ek-{}", Uuid::new_v4().simple())).unwrap()
+}
+
+/// A blob name.
+pub fn blob(name: &str) -> BlobName {
+    BlobName::new(name).unwrap()
+}
+
+/// An address.
+pub fn key(pk: &str, rk: &str) -> EntityKey {
+    EntityKey::new(pk, rk).unwrap()
+}
+
+/// An entity without properties.
+pub fn entity(pk: &str, rk: &str) -> Entity {
+    Entity::new(key(pk, rk))
+}
+
+/// The condition "at this ETag".
+pub fn at(etag: &ETag) -> Condition {
+    Condition::Matches(etag.clone())
+}
+
+/// Turns every rule into a test. The expression makes a [`World`], with its paths from `crate`, and may await.
+#[macro_export]
+macro_rules! contract_suite {
+    ($world:expr) => {
+        $crate::contract_suite! { @module tables, $world,
+            a_table_is_created_once
+            a_table_in_another_case_is_the_same_table
+            a_table_is_deleted_once_and_its_entities_with_it
+            tables_are_listed_in_the_case_they_were_created_in
+            an_absent_table_is_told_from_an_absent_row
+            every_type_survives
+            doubles_survive_bit_by_bit
+            integers_survive_at_their_extremes
+            dates_survive_to_100_nanoseconds_from_1601_to_9999
+            strings_survive_as_they_are
+            values_of_the_greatest_length_survive
+            keys_with_unusual_characters_address_their_own_row
+            keys_differ_by_case
+            keys_of_the_greatest_length_work
+            an_absent_row_reads_as_none
+            a_projection_returns_what_it_names
+            an_insert_meets_an_existing_entity_as_a_conflict
+            an_insert_or_replace_creates_and_replaces
+            an_insert_or_merge_creates_and_keeps_what_it_does_not_name
+            a_replace_drops_what_it_does_not_name
+            a_merge_keeps_what_it_does_not_name
+            a_merge_may_change_the_type_of_a_property
+            every_write_changes_the_etag_even_an_identical_one
+            the_etag_of_a_write_is_the_one_read
+            an_etag_is_never_used_again_after_a_delete
+            the_timestamp_is_set_by_the_store_and_rises
+            a_write_at_a_stale_etag_changes_nothing
+            a_write_at_an_etag_meets_an_absent_row_as_not_found
+            a_write_at_any_etag_needs_an_entity
+            a_write_at_any_etag_takes_any_version
+            a_delete_at_the_etag_deletes
+            property_names_are_checked_before_anything_is_written
+            the_number_of_properties_is_checked_before_anything_is_written
+            sizes_are_checked_before_anything_is_written
+            characters_are_checked_before_anything_is_written
+            of_concurrent_inserts_one_wins
+            of_concurrent_replaces_at_one_etag_one_wins
+            concurrent_merges_of_different_properties_all_land
+        }
+        $crate::contract_suite! { @module table_machine, $world, random_table_operations_agree_with_the_model }
+        $crate::contract_suite! { @module side_by_side, $world,
+            writes_side_by_side_each_get_their_own_answer
+            reads_side_by_side_each_find_their_own_row
+            side_by_side_an_absent_table_is_absent_for_all
+        }
+        $crate::contract_suite! { @module transactions, $world,
+            a_transaction_executes_all_its_operations
+            a_delete_in_a_transaction_has_no_etag
+            a_transaction_works_with_unusual_keys
+            a_failed_insert_is_named_by_index_and_class_and_nothing_is_written
+            a_stale_etag_is_named_by_index_and_class_and_nothing_is_written
+            an_absent_row_is_named_by_index_and_class_and_nothing_is_written
+            the_first_and_the_last_operation_may_fail
+            an_entity_twice_is_refused
+            a_second_partition_is_refused
+            an_empty_transaction_is_refused
+            a_hundred_operations_are_accepted_and_one_more_is_refused
+            more_than_4_mib_is_refused
+            a_limit_of_one_entity_is_named_by_its_index
+            a_transaction_on_an_absent_table_finds_no_container
+            of_concurrent_transactions_at_one_etag_one_wins
+            readers_never_see_half_a_transaction
+        }
+        $crate::contract_suite! { @module queries, $world,
+            rows_come_in_order_of_partition_key_and_row_key
+            a_query_without_a_filter_reads_2500_rows_each_once
+            a_page_holds_at_most_what_was_asked_for
+            a_page_of_no_rows_or_too_many_cannot_be_asked_for
+            a_query_that_finds_nothing_ends
+            a_projection_comes_with_keys_etag_and_timestamp
+            a_continuation_survives_being_written_down
+            a_continuation_survives_deletes_and_inserts
+            a_partition_is_read_alone
+            a_range_of_row_keys_is_read_with_its_bounds
+            a_range_of_partition_keys_is_read_with_its_bounds
+            a_prefix_is_a_range
+            ranges_that_cannot_be_met_are_empty
+            a_point_filter_finds_its_row
+            strings_are_filtered
+            booleans_are_filtered
+            numbers_are_filtered_by_their_type
+            dates_are_filtered
+            guids_and_bytes_are_filtered
+            conditions_combine_with_and_or_not
+            a_missing_property_matches_nothing
+            literals_may_hold_any_character
+            a_filtered_query_reads_across_many_pages
+            more_than_15_comparisons_are_refused
+        }
+        $crate::contract_suite! { @module queues, $world,
+            a_queue_is_created_once
+            a_queue_is_deleted_once
+            an_absent_queue_is_not_found
+            a_message_is_got_as_it_was_put
+            any_text_that_xml_carries_survives
+            text_over_64_kib_is_refused
+            text_that_xml_cannot_carry_is_refused
+            a_got_message_is_hidden
+            a_hidden_message_returns_and_counts_again
+            a_delayed_message_arrives_later
+            an_update_to_zero_seconds_shows_the_message_at_once
+            an_update_changes_text_and_receipt_and_counts_nothing
+            an_update_hides_the_message_anew
+            a_receipt_outlives_its_visibility_until_the_next_get
+            a_receipt_ends_with_the_next_get
+            a_receipt_ends_with_an_update
+            a_deleted_message_is_a_lost_lease
+            the_receipt_of_put_works_until_the_first_get
+            a_peek_neither_hides_nor_counts
+            the_count_includes_hidden_messages
+            a_batch_holds_at_most_what_was_asked_for
+            batches_and_timeouts_out_of_range_are_refused
+            less_than_a_second_is_rounded_up
+            a_message_expires
+            a_delay_must_end_before_the_message_expires
+            concurrent_gets_never_share_a_message
+            queues_do_not_share_messages
+        }
+        $crate::contract_suite! { @module queue_machine, $world, random_queue_operations_agree_with_the_model }
+        $crate::contract_suite! { @module blobs, $world,
+            a_container_is_created_once
+            a_container_is_deleted_once_and_its_blobs_with_it
+            an_absent_container_is_told_from_an_absent_blob
+            a_blob_is_read_as_it_was_written
+            a_blob_without_a_type_has_the_default_type
+            a_blob_of_no_bytes_is_read_whole_and_by_range
+            a_blob_of_5_mib_is_read_whole_and_by_range
+            a_range_is_cut_at_the_end
+            an_absent_blob_reads_as_none
+            every_write_changes_the_etag
+            every_way_of_reading_shows_the_same_etag
+            a_write_where_none_may_be_meets_a_blob_as_a_conflict
+            a_write_at_a_stale_etag_changes_nothing
+            a_write_at_an_etag_needs_a_blob
+            a_delete_tells_whether_the_blob_was_there
+            a_delete_at_a_stale_etag_deletes_nothing
+            a_copy_carries_content_type_and_metadata
+            a_copy_replaces_its_target
+            a_copy_of_nothing_finds_no_blob
+            metadata_that_cannot_be_sent_is_refused
+            names_with_unusual_characters_address_their_own_blob
+            an_append_blob_grows_at_its_end_alone
+            an_append_needs_an_append_blob
+            what_is_appended_is_read_whole_and_by_range
+            of_concurrent_appends_at_one_position_one_wins
+            metadata_is_replaced_at_its_etag_alone
+            a_listing_is_ordered_and_complete
+            a_listing_is_limited_to_its_prefix
+            of_concurrent_writes_where_none_may_be_one_wins
+            readers_never_see_a_mixture_of_two_versions
+            blocks_become_a_blob_in_the_order_of_their_list
+            a_new_list_may_keep_blocks_of_the_blob
+            a_block_that_somebody_else_dropped_is_a_lost_race
+            a_list_of_blocks_is_conditional_as_a_put_is
+            a_blob_of_one_write_or_of_no_blocks_has_none
+            blocks_need_a_container_and_a_block_blob
+            of_concurrent_lists_where_none_may_be_one_wins
+            a_range_of_one_version_is_read_while_it_lasts
+            a_copy_is_conditional_and_may_have_metadata_of_its_own
+        }
+    };
+    (@module $module:ident, $world:expr, $($rule:ident)+) => {
+        $crate::contract_suite! { @module $module, (), $world, $($rule)+ }
+    };
+    (@module $module:ident, $runtime:tt, $world:expr, $($rule:ident)+) => {
+        mod $module {
+            $(
+                #[tokio::test $runtime]
+                async fn $rule() {
+                    let world = $world;
+                    $crate::$module::$rule(&world).await;
+                }
+            )+
+        }
+    };
+}
+
+/// Turns every rule of shared files into a test. The expression makes a [`Shared`](files::Shared), with its paths from `crate`, and may
+/// await; arguments of `tokio::test`, in parentheses, may stand before it.
+#[macro_export]
+macro_rules! files_suite {
+    ($runtime:tt, $shared:expr) => {
+        $crate::contract_suite! { @module files, $runtime, $shared,
+            a_file_is_read_as_it_was_written
+            a_file_is_written_under_its_condition
+            a_file_is_deleted_at_its_version_only
+            of_concurrent_writes_under_one_condition_one_wins
+            readers_see_whole_files
+            a_file_is_written_in_pieces_and_read_in_ranges
+            a_file_with_a_new_mark_is_safe_from_who_holds_the_old_one
+            pieces_that_end_in_an_error_leave_no_file
+            of_concurrent_writers_of_pieces_one_wins
+        }
+    };
+    ($shared:expr) => {
+        $crate::files_suite! { (), $shared }
+    };
+}
+
+/// Turns every rule of sinks into a test. The expression makes a [`Shelf`](sinks::Shelf), with its paths from `crate`, and may await.
+#[macro_export]
+macro_rules! sinks_suite {
+    ($shelf:expr) => {
+        $crate::contract_suite! { @module sinks, $shelf,
+            a_document_is_read_as_it_was_written
+            a_document_that_is_there_is_replaced_with_every_field
+            the_same_write_again_changes_nothing
+            a_write_that_was_answered_counts_before_the_next
+            many_documents_are_written_at_once
+            a_document_that_fails_takes_nothing_from_the_others
+            writes_side_by_side_each_get_their_own_answer
+            a_collection_says_which_fields_it_has
+            an_absent_collection_is_told_from_an_absent_document
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// Rules of every group, by their source.
+    const GROUPS: [&str; 10] = [
+        include_str!("blobs.rs"),
+        include_str!("files.rs"),
+        include_str!("queries.rs"),
+        include_str!("queue_machine.rs"),
+        include_str!("queues.rs"),
+        include_str!("side_by_side.rs"),
+        include_str!("sinks.rs"),
+        include_str!("table_machine.rs"),
+        include_str!("tables.rs"),
+        include_str!("transactions.rs"),
+    ];
+
+    #[test]
+    fn every_rule_is_in_a_suite() {
+        let suites: Vec<&str> = include_str!("lib.rs").split_whitespace().collect();
+        let rules = GROUPS.iter().flat_map(|group| group.split("\npub async fn ").skip(1));
+        let rules: Vec<&str> = rules.filter_map(|rule| rule.split('(').next()).collect();
+        assert!(rules.len() > 150, "{}", rules.len());
+        let unlisted: Vec<_> = rules.iter().filter(|rule| !suites.contains(rule)).collect();
+        assert!(unlisted.is_empty(), "{unlisted:?}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Random operations on one queue, with receipts of every age, against a model of a few lines.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel_model::model::QueueName;
+use evenkeel_model::ports::{ErrorClass, MessageText, StoreError, Ttl};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::World;
+use super::machine::check;
+
+const CASES: u32 = 8;
+const HOUR: Duration = Duration::from_hours(1);
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put { text: u8, hidden: bool },
+    Get { max: u32 },
+    Update { receipt: Index, text: u8, hidden: bool },
+    Delete { receipt: Index },
+    Peek,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (any::<u8>(), prop::bool::weighted(0.2)).prop_map(|(text, hidden)| Step::Put { text, hidden }),
+        3 => (1..5_u32).prop_map(|max| Step::Get { max }),
+        3 => (any::<Index>(), any::<u8>(), any::<bool>()).prop_map(|(receipt, text, hidden)| Step::Update { receipt, text, hidden }),
+        2 => any::<Index>().prop_map(|receipt| Step::Delete { receipt }),
+        1 => Just(Step::Peek),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+struct Known {
+    text: String,
+    dequeue_count: u32,
+    hidden: bool,
+    receipt: String,
+}
+
+/// What a queue should be, and every receipt that was ever given.
+#[derive(Default)]
+struct Model {
+    messages: BTreeMap<String, Known>,
+    receipts: Vec<(String, String)>,
+}
+
+impl Model {
+    fn visible(&self) -> usize {
+        self.messages.values().filter(|known| !known.hidden).count()
+    }
+
+    /// A receipt belongs to its message: those of one batch may be equal (Azurite's are).
+    fn give(&mut self, id: &str, receipt: &str) {
+        self.receipts.push((id.to_owned(), receipt.to_owned()));
+    }
+
+    /// A receipt of any age, and the class of failure that it must meet.
+    fn pick(&self, index: Index) -> Option<(String, String, bool)> {
+        let (id, receipt) = self.receipts.get(index.index(self.receipts.len().max(1)))?.clone();
+        let valid = self.messages.get(&id).is_some_and(|known| known.receipt == receipt);
+        Some((id, receipt, valid))
+    }
+}
+
+fn agrees<T>(step: &Step, result: Result<T, StoreError>, valid: bool) -> Result<Option<T>, String> {
+    match (result, valid) {
+        (Ok(value), true) => Ok(Some(value)),
+        (Err(error), false) if error.class == ErrorClass::LeaseLost => Ok(None),
+        (Ok(_), false) => Err(format!("{step:?} succeeded with a stale receipt")),
+        (Err(error), _) => Err(format!("{step:?} failed: {error}")),
+    }
+}
+
+fn same(step: &Step, id: &str, text: &MessageText, dequeue_count: u32, known: Option<&Known>) -> Result<(), String> {
+    match known {
+        Some(known) if !known.hidden && *text == MessageText::Readable(known.text.clone()) && dequeue_count == known.dequeue_count => {
+            Ok(())
+        }
+        Some(known) => Err(format!(
+            "{step:?} returned {id} with {text:?} and count {dequeue_count}; it holds {:?}, count {}, hidden: {}",
+            known.text, known.dequeue_count, known.hidden
+        )),
+        None => Err(format!("{step:?} returned {id}, which was deleted or never put")),
+    }
+}
+
+async fn step(world: &World, queue: &QueueName, model: &mut Model, step: &Step) -> Result<(), String> {
+    let queues = &world.account.queues;
+    let visibility = |hidden: bool| if hidden { HOUR } else { Duration::ZERO };
+    match step {
+        Step::Put { text, hidden } => {
+            let text = format!("text {text}");
+            let sent = queues.put(queue, &text, visibility(*hidden), Ttl::Never).await.map_err(|error| error.to_string())?;
+            model.give(&sent.id, &sent.pop_receipt);
+            model.messages.insert(sent.id, Known { text, dequeue_count: 0, hidden: *hidden, receipt: sent.pop_receipt });
+        }
+        Step::Get { max } => {
+            let expected = model.visible().min(*max as usize);
+            let messages = queues.get(queue, *max, HOUR).await.map_err(|error| error.to_string())?;
+            if messages.len() != expected {
+                return Err(format!("{step:?} returned {} messages, expected {expected}", messages.len()));
+            }
+            for message in messages {
+                same(step, &message.id, &message.text, message.dequeue_count - 1, model.messages.get(&message.id))?;
+                model.give(&message.id, &message.pop_receipt);
+                if let Some(known) = model.messages.get_mut(&message.id) {
+                    (known.dequeue_count, known.hidden, known.receipt) = (message.dequeue_count, true, message.pop_receipt);
+                }
+            }
+        }
+        Step::Update { receipt, text, hidden } => {
+            let Some((id, receipt, valid)) = model.pick(*receipt) else { return Ok(()) };
+            let text = format!("text {text}");
+            let result = queues.update(queue, &id, &receipt, &text, visibility(*hidden)).await;
+            if let Some(updated) = agrees(step, result, valid)? {
+                model.give(&id, &updated.pop_receipt);
+                if let Some(known) = model.messages.get_mut(&id) {
+                    (known.text, known.hidden, known.receipt) = (text, *hidden, updated.pop_receipt);
+                }
+            }
+        }
+        Step::Delete { receipt } => {
+            let Some((id, receipt, valid)) = model.pick(*receipt) else { return Ok(()) };
+            if agrees(step, queues.delete(queue, &id, &receipt).await, valid)?.is_some() {
+                model.messages.remove(&id);
+            }
+        }
+        Step::Peek => {
+            let peeked = queues.peek(queue, 32).await.map_err(|error| error.to_string())?;
+            if peeked.len() != model.visible().min(32) {
+                return Err(format!("{step:?} returned {} messages, expected {}", peeked.len(), model.visible()));
+            }
+            for message in peeked {
+                same(step, &message.id, &message.text, message.dequeue_count, model.messages.get(&message.id))?;
+            }
+        }
+    }
+    let count = queues.approximate_count(queue).await.map_err(|error| error.to_string())?;
+    if count == model.messages.len() as u64 {
+        Ok(())
+    } else {
+        Err(format!("after {step:?} the queue counts {count}, expected {}", model.messages.len()))
+    }
+}
+
+pub async fn random_queue_operations_agree_with_the_model(world: &World) {
+    check(CASES, steps(), async |steps| {
+        let queue = world.queue().await;
+        let mut model = Model::default();
+        for one in steps {
+            step(world, &queue, &mut model, one).await?;
+        }
+        Ok(())
+    })
+    .await;
+}

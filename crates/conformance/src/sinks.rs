@@ -1,0 +1,163 @@
+//! The rules of sinks.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument};
+use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError};
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+/// The fields of the collection under test, with the types that a search service gives them.
+pub const FIELDS: [(&str, &str); 5] = [
+    ("name", "Edm.String"),
+    ("salary", "Edm.Int64"),
+    ("weight", "Edm.Double"),
+    ("manager", "Edm.Boolean"),
+    ("since", "Edm.DateTimeOffset"),
+];
+
+/// A sink to test, with a collection `people` that has [`FIELDS`] and no document.
+pub struct Shelf {
+    /// The store.
+    pub sink: Arc<dyn Sink>,
+    /// Lives as long as the store: a folder, a server.
+    pub keep: Box<dyn Any + Send + Sync>,
+}
+
+fn people() -> CollectionName {
+    CollectionName::new("people").unwrap()
+}
+
+fn key(key: &str) -> DocumentKey {
+    DocumentKey::new(key).unwrap()
+}
+
+fn document(name: &str) -> SinkDocument {
+    let fields =
+        json!({"name": name, "salary": 9_007_199_254_740_991_i64, "weight": 0.5, "manager": true, "since": "2026-11-20T15:00:00.5Z"});
+    SinkDocument(serde_json::from_value(fields).unwrap())
+}
+
+fn with(mut document: SinkDocument, field: &str, value: Value) -> SinkDocument {
+    document.0.insert(field.to_owned(), value);
+    document
+}
+
+fn upload(at: &str, document: SinkDocument) -> DocumentWrite {
+    DocumentWrite { key: key(at), document: Some(document) }
+}
+
+fn delete(at: &str) -> DocumentWrite {
+    DocumentWrite { key: key(at), document: None }
+}
+
+impl Shelf {
+    /// Writes, all of which must succeed.
+    async fn write(&self, writes: &[DocumentWrite]) {
+        let written = self.sink.write(&people(), writes).await.unwrap();
+        assert_eq!(written.len(), writes.len());
+        for ended in written {
+            ended.unwrap();
+        }
+    }
+
+    async fn get(&self, at: &str) -> Option<SinkDocument> {
+        self.sink.get(&people(), &key(at)).await.unwrap()
+    }
+
+    async fn says(&self, at: &str, wanted: &SinkDocument) {
+        let found = self.get(at).await.unwrap_or_else(|| panic!("there is no {at}"));
+        assert!(wanted.is_said_by(&found), "{found:?} instead of {wanted:?}");
+    }
+}
+
+pub async fn a_document_is_read_as_it_was_written(shelf: &Shelf) {
+    assert_eq!(shelf.get("WyJhIl0").await, None);
+    shelf.write(&[upload("WyJhIl0", document("Ada 한 \"x\""))]).await;
+    shelf.says("WyJhIl0", &document("Ada 한 \"x\"")).await;
+    assert_eq!(shelf.get("wyjhil0").await, None, "keys tell upper case from lower case");
+}
+
+pub async fn a_document_that_is_there_is_replaced_with_every_field(shelf: &Shelf) {
+    shelf.write(&[upload("a", document("Ada"))]).await;
+    let without = with(document("Ada"), "salary", Value::Null);
+    shelf.write(&[upload("a", without.clone())]).await;
+    shelf.says("a", &without).await;
+}
+
+pub async fn the_same_write_again_changes_nothing(shelf: &Shelf) {
+    for _ in 0..3 {
+        shelf.write(&[upload("a", document("Ada"))]).await;
+        shelf.says("a", &document("Ada")).await;
+    }
+    for _ in 0..3 {
+        shelf.write(&[delete("a")]).await;
+        assert_eq!(shelf.get("a").await, None);
+    }
+}
+
+pub async fn a_write_that_was_answered_counts_before_the_next(shelf: &Shelf) {
+    for n in 0..20 {
+        shelf.write(&[upload("a", document(&n.to_string()))]).await;
+        shelf.says("a", &document(&n.to_string())).await;
+        if n % 3 == 0 {
+            shelf.write(&[delete("a")]).await;
+            assert_eq!(shelf.get("a").await, None);
+        }
+    }
+}
+
+pub async fn many_documents_are_written_at_once(shelf: &Shelf) {
+    let writes: Vec<DocumentWrite> = (0..1_000).map(|n| upload(&n.to_string(), document(&n.to_string()))).collect();
+    shelf.write(&writes).await;
+    shelf.says("0", &document("0")).await;
+    shelf.says("999", &document("999")).await;
+    let halves: Vec<DocumentWrite> =
+        (0..1_000).map(|n| if n % 2 == 0 { delete(&n.to_string()) } else { upload(&n.to_string(), document("odd")) }).collect();
+    shelf.write(&halves).await;
+    assert_eq!(shelf.get("998").await, None);
+    shelf.says("999", &document("odd")).await;
+}
+
+pub async fn a_document_that_fails_takes_nothing_from_the_others(shelf: &Shelf) {
+    let bad = upload("b", with(document("Bad"), "unknown", json!("x")));
+    let outcomes = join_all([upload("a", document("Ada")), bad, upload("c", document("Cy"))].into_iter().map(|write| async move {
+        let written = shelf.sink.write(&people(), &[write]).await;
+        // Of one alone it is said in either way.
+        written.and_then(|written| written.into_iter().next().unwrap())
+    }))
+    .await;
+    let class = |ended: &Result<(), StoreError>| ended.as_ref().map_err(|error| error.class).copied();
+    assert_eq!(outcomes.iter().map(class).collect::<Vec<_>>(), [Ok(()), Err(ErrorClass::Permanent), Ok(())]);
+    shelf.says("a", &document("Ada")).await;
+    assert_eq!(shelf.get("b").await, None);
+    shelf.says("c", &document("Cy")).await;
+}
+
+pub async fn writes_side_by_side_each_get_their_own_answer(shelf: &Shelf) {
+    let writes: Vec<DocumentWrite> = (0..50).map(|n| upload(&format!("k{}", n % 40), document(&format!("k{}", n % 40)))).collect();
+    for ended in join_all(writes.iter().map(|write| async move { shelf.sink.write(&people(), std::slice::from_ref(write)).await })).await {
+        assert_eq!(ended.unwrap().into_iter().map(|ended| ended.map_err(|error| error.class)).collect::<Vec<_>>(), [Ok(())]);
+    }
+    for n in 0..40 {
+        shelf.says(&format!("k{n}"), &document(&format!("k{n}"))).await;
+    }
+}
+
+pub async fn a_collection_says_which_fields_it_has(shelf: &Shelf) {
+    let found = shelf.sink.fields(&people()).await.unwrap().unwrap();
+    let wanted: BTreeSet<String> = FIELDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert!(found.is_superset(&wanted), "{found:?}");
+}
+
+pub async fn an_absent_collection_is_told_from_an_absent_document(shelf: &Shelf) {
+    let nowhere = CollectionName::new("nowhere").unwrap();
+    let absent = ErrorClass::NotFound(Missing::Container);
+    assert_eq!(shelf.sink.fields(&nowhere).await.unwrap(), None);
+    assert_eq!(shelf.sink.get(&nowhere, &key("a")).await.unwrap_err().class, absent);
+    assert_eq!(shelf.sink.write(&nowhere, &[upload("a", document("Ada"))]).await.unwrap_err().class, absent);
+    assert_eq!(shelf.sink.write(&nowhere, &[delete("a")]).await.unwrap_err().class, absent);
+    assert_eq!(shelf.get("a").await, None);
+}

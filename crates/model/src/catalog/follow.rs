@@ -1,0 +1,145 @@
+//! Tables by date that follow others: what views derive from the tables of a retention, and the footprints of their primaries.
+//!
+//! ```text
+//!   LoginAttempts20261120                          a primary's table, of [retention.logins]
+//!     ├─ LoginsByUser20261120                      what a view derives from it
+//!     └─ EvenkeelFootprintsLoginAttempts20261120   what its primaries own
+//! ```
+//!
+//! They are created before their table and dropped before it, so that none outlives it.
+
+use std::collections::BTreeSet;
+
+use super::{Catalog, DatedRef, Form, Retention, View};
+use crate::model::ViewName;
+
+/// The tables by date that follow those of a retention.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Followers {
+    /// What views write, by the catalog.
+    pub targets: BTreeSet<DatedRef>,
+    /// What views wrote that are gone, or that have other targets now. They are dropped with their table, and not created any more.
+    pub former: BTreeSet<DatedRef>,
+    /// The footprints, where anything was ever derived.
+    pub footprints: Option<DatedRef>,
+}
+
+impl Followers {
+    /// Those that are to be there while their table is.
+    pub fn wanted(&self) -> impl Iterator<Item = &DatedRef> {
+        self.targets.iter().chain(&self.footprints)
+    }
+
+    /// All of them, in the order in which they are dropped: the footprints tell of the others until these are gone.
+    pub fn all(&self) -> impl Iterator<Item = &DatedRef> {
+        self.targets.iter().chain(&self.former).chain(&self.footprints)
+    }
+}
+
+impl Catalog {
+    /// The tables by date that follow those of a retention.
+    pub fn followers(&self, retention: &Retention) -> Followers {
+        let source = retention.source();
+        let targets: BTreeSet<DatedRef> = self.targets_of(&source).map(|(_, target)| target.clone()).collect();
+        let recorded = self.generations.followed.iter().filter(|(of, _)| *of == source).flat_map(|(_, followed)| followed);
+        // What the catalog knows as something else by now is not this retention's to drop.
+        let former = recorded.filter(|former| !targets.contains(former) && !self.is_of_another(former, &source)).cloned().collect();
+        let sample = source.at(jiff::Timestamp::UNIX_EPOCH);
+        let footprints = if self.has_views(&sample) { retention.footprints() } else { None };
+        Followers { targets, former, footprints }
+    }
+
+    /// The views of tables by date that write into other tables than their source, and into which.
+    fn targets_of<'a>(&'a self, source: &'a DatedRef) -> impl Iterator<Item = (&'a ViewName, &'a DatedRef)> {
+        let views = self.dated_views.values().filter(move |view| view.source == *source);
+        views.filter_map(move |view| Some((&view.name, target(view)?))).filter(move |(_, target)| *target != source)
+    }
+
+    fn is_of_another(&self, tables: &DatedRef, source: &DatedRef) -> bool {
+        let kept = self.retentions.values().any(|retention| retention.tables == tables.tables);
+        let followed = self.dated_views.values().any(|view| view.source != *source && target(view).is_some_and(|target| target == tables));
+        let named = self.tables.keys().any(|name| tables.tables.period(name).is_some());
+        kept || followed || named
+    }
+
+    /// The views whose lists lie in tables of this pattern, where any do: these may outgrow their rows.
+    pub fn has_lists_in(&self, tables: &DatedRef) -> bool {
+        let lists = |view: &View<DatedRef>| matches!(view.form(), Form::Lists { .. });
+        self.dated_views.values().any(|view| lists(view) && target(view) == Some(tables))
+    }
+}
+
+/// The tables that a view of tables by date writes into.
+fn target(view: &View<DatedRef>) -> Option<&DatedRef> {
+    view.rows().map(|rows| rows.target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{OnConflict, SecondaryIndex, TableRef, ViewKind};
+    use crate::model::dated::DatedTables;
+    use crate::model::template::Template;
+    use crate::model::{AccountName, TableName};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn dated(pattern: &str) -> DatedRef {
+        DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+    }
+
+    /// Retentions of these tables, each with its views: name, source and target.
+    fn catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
+        let mut catalog = Catalog::default();
+        for tables in retentions {
+            let DatedRef { account, tables } = dated(tables);
+            let name = ViewName::new(tables.prefix().to_ascii_lowercase()).unwrap();
+            let retention = Retention { name: name.clone(), account, tables, keep: Duration::from_hours(24), ahead: 1, archive_to: None };
+            catalog.retentions.insert(name, Arc::new(retention));
+        }
+        for (name, source, target) in views {
+            let template = |text| Template::parse(text).unwrap();
+            let kind = ViewKind::SecondaryIndex(SecondaryIndex {
+                target: dated(target),
+                partition_key: template("{User}"),
+                row_key: template("{PartitionKey}_{RowKey}"),
+                select: None,
+            });
+            let name = ViewName::new(*name).unwrap();
+            let view = View { name: name.clone(), source: dated(source), when: None, kind, on_conflict: OnConflict::Reject };
+            catalog.dated_views.insert(name, Arc::new(view));
+        }
+        catalog
+    }
+
+    fn followers(catalog: &Catalog) -> Vec<String> {
+        let retention = catalog.retentions.values().next().unwrap();
+        catalog.followers(retention).all().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_views_write_follows_and_the_source_itself_does_not() {
+        let views = [("a", "Logins%Y%m%d", "ByUser%Y%m%d"), ("b", "Logins%Y%m%d", "Logins%Y%m%d"), ("c", "Logins%Y%m%d", "ByUser%Y%m%d")];
+        assert_eq!(followers(&catalog(&["Logins%Y%m%d"], &views)), ["ByUser%Y%m%d", "EvenkeelFootprintsLogins%Y%m%d"]);
+        assert_eq!(followers(&catalog(&["Logins%Y%m%d"], &views[1..2])), ["EvenkeelFootprintsLogins%Y%m%d"]);
+        assert!(followers(&catalog(&["Logins%Y%m%d"], &[])).is_empty());
+    }
+
+    #[test]
+    fn what_was_once_written_is_dropped_with_its_table_unless_it_is_something_else_by_now() {
+        let once = |catalog: &mut Catalog| {
+            let former = ["Old%Y%m%d", "Kept%Y%m%d", "Named%Y%m%d", "Other%Y%m%d"].map(dated).into();
+            catalog.generations.followed.push((dated("Logins%Y%m%d"), former));
+        };
+        let mut alone = catalog(&["Logins%Y%m%d"], &[]);
+        once(&mut alone);
+        assert_eq!(followers(&alone), ["Kept%Y%m%d", "Named%Y%m%d", "Old%Y%m%d", "Other%Y%m%d"]);
+        let mut taken = catalog(&["Logins%Y%m%d", "Kept%Y%m%d", "Visits%Y%m%d"], &[("v", "Visits%Y%m%d", "Other%Y%m%d")]);
+        let named = TableName::new("Named20261120").unwrap();
+        taken.tables.insert(named.clone(), TableRef { account: AccountName::main(), table: named });
+        once(&mut taken);
+        let logins = taken.retentions[&ViewName::new("logins").unwrap()].clone();
+        assert_eq!(taken.followers(&logins).all().map(ToString::to_string).collect::<Vec<_>>(), ["Old%Y%m%d"]);
+        assert!(taken.followers(&logins).wanted().next().is_none(), "nobody writes there any more");
+    }
+}

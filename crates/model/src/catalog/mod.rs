@@ -1,0 +1,223 @@
+//! The catalog: which tables there are, what is derived from them, and where archives lie.
+//!
+//! Pure values. `config` reads it from TOML and checks it as a whole; `patterns` derives items by it;
+//! `reconcile` keeps them.
+
+mod archive;
+mod canonical;
+mod figure;
+mod filing;
+mod follow;
+mod form;
+mod generation;
+mod kinds;
+mod known;
+mod list_sizes;
+mod place;
+mod retention;
+mod view;
+
+pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
+pub use figure::{Figure, FigureError, contributed, properties as figure_properties};
+pub use filing::{FILING_PREFIX, Filing, Shelf};
+pub use follow::Followers;
+pub use form::{Form, Members, Rows};
+pub use generation::{Generations, ViewStatus};
+pub use kinds::{
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, Kind, LargeEntity, RangeRows, SearchIndex, SecondaryIndex, ViewKind,
+};
+pub use known::DatedRefs;
+pub use list_sizes::ListSizes;
+pub use place::{DatedRef, Place, Source, TableRef};
+pub use retention::{FOOTPRINTS, Retention, TableArchive};
+pub use view::{OnConflict, View};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::model::{TableName, ViewName};
+
+/// Everything that the configuration declares about data.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// Every table that is a source, a target or declared, by name: where it lies, spelled as declared.
+    pub tables: BTreeMap<TableName, TableRef>,
+    /// The tables that have a section of their own (`[tables.X]`): applications may keep entities there.
+    pub declared: BTreeSet<TableRef>,
+    /// The tables whose entities may lie over several rows (`wide = true`).
+    pub wide: BTreeSet<TableRef>,
+    /// The views of one table each, by name.
+    pub views: BTreeMap<ViewName, Arc<View>>,
+    /// The views of tables by date, by name; no name is among the others.
+    pub dated_views: BTreeMap<ViewName, Arc<View<DatedRef>>>,
+    /// The archives, by name.
+    pub archives: BTreeMap<ViewName, Arc<Archive>>,
+    /// Those of documents whose entities have large values, by the tables that these are primaries of.
+    pub filings: BTreeMap<TableName, Filing>,
+    /// The retentions, by name.
+    pub retentions: BTreeMap<ViewName, Arc<Retention>>,
+    /// Their tables, as far as they were named.
+    pub dated: DatedRefs,
+    /// Which generation of each view this catalog is.
+    pub generations: Generations,
+    /// How large lists become before they are kept in another way.
+    pub list_sizes: ListSizes,
+}
+
+impl Catalog {
+    /// A known table, in whatever case it is spelled: one that is declared, or that retired views were derived from.
+    pub fn table(&self, name: &TableName) -> Option<&TableRef> {
+        let declared = self.tables.get(name).or_else(|| self.dated_table(name)).or_else(|| self.following_table(name));
+        declared.or_else(|| self.generations.retired_table(name))
+    }
+
+    /// A table of a retention, spelled as its pattern does.
+    pub fn dated_table(&self, name: &TableName) -> Option<&TableRef> {
+        self.dated.source(name, || self.retentions.values().find_map(|retention| retention.table(name)))
+    }
+
+    /// A table that views fill from one of a retention, spelled as its pattern does.
+    fn following_table(&self, name: &TableName) -> Option<&TableRef> {
+        self.dated.follower(name, || self.dated_views.values().find_map(|view| view.rows()?.target.table(name)))
+    }
+
+    /// A table that comes and goes with a date, spelled as its pattern does.
+    pub fn table_by_date(&self, name: &TableName) -> Option<&TableRef> {
+        self.dated_table(name).or_else(|| self.following_table(name))
+    }
+
+    /// The retention whose pattern has this table.
+    pub fn retention_of(&self, name: &TableName) -> Option<&Retention> {
+        self.retentions.values().map(AsRef::as_ref).find(|retention| retention.table(name).is_some())
+    }
+
+    /// The views whose source is this table, in order of their names.
+    pub fn views_of(&self, source: &TableRef) -> impl Iterator<Item = &Arc<View>> {
+        let of = source.clone();
+        self.views.values().filter(move |view| view.source == of).chain(self.dated_views_of(source))
+    }
+
+    /// The views of a table by date.
+    fn dated_views_of(&self, source: &TableRef) -> &[Arc<View>] {
+        let of = |view: &View<DatedRef>| view.source.account == source.account && view.source.tables.period(&source.table).is_some();
+        if !self.dated_views.values().any(|view| of(view)) {
+            return &[];
+        }
+        self.dated.views(source, || {
+            let at = |view: &View<DatedRef>| view.source.tables.period(&source.table).map(|(begins, _)| view.at(begins));
+            self.dated_views.values().filter(|view| of(view)).filter_map(|view| at(view)).map(Arc::new).collect()
+        })
+    }
+
+    /// Whether a table holds rows that views make, and nothing else: it is no source, no archive, none of a retention, no view
+    /// keeps properties on its entities, and it has no section of its own.
+    pub fn is_for_views_alone(&self, table: &TableRef) -> bool {
+        let makes = |view: &Arc<View>| view.sets().is_none() && view.rows().is_some_and(|rows| rows.target == table);
+        let follows = || self.following_table(&table.table).is_some_and(|following| following == table);
+        let made = self.views.values().any(makes) || follows();
+        let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target == table);
+        let archives = |archive: &Arc<Archive>| archive.source == *table || archive.target.table() == Some(table);
+        made && !self.declared.contains(table)
+            && self.views_of(table).next().is_none()
+            && self.dated_table(&table.table).is_none()
+            && !self.views.values().any(sets)
+            && !self.archives.values().any(archives)
+    }
+
+    /// Whether there is a view of this name.
+    pub fn declares(&self, view: &ViewName) -> bool {
+        self.views.contains_key(view) || self.dated_views.contains_key(view)
+    }
+
+    /// The names of all views, in order, each with its kind and its source as the configuration spells them.
+    pub fn declared(&self) -> BTreeMap<&ViewName, (&'static str, Source)> {
+        let one = self.views.values().map(|view| (&view.name, (view.kind_name(), Source::Table(view.source.clone()))));
+        let dated = self.dated_views.values().map(|view| (&view.name, (view.kind_name(), Source::Dated(view.source.clone()))));
+        one.chain(dated).collect()
+    }
+
+    /// A view, as it is of the table that its rows lie in where that is one of many by date.
+    pub fn view_in(&self, name: &ViewName, target: &TableName) -> Option<&Arc<View>> {
+        self.views.get(name).or_else(|| {
+            let view = self.dated_views.get(name)?;
+            let (begins, _) = view.rows()?.target.tables.period(target)?;
+            self.dated_views_of(&view.source.at(begins)).iter().find(|view| view.name == *name)
+        })
+    }
+
+    /// The table that keeps the footprints of a table's primaries, where it is one of its own.
+    pub fn footprints_of(&self, source: &TableRef) -> Option<TableRef> {
+        let retention = self.retention_of(&source.table)?;
+        let (begins, _) = retention.tables.period(&source.table)?;
+        Some(retention.footprints()?.at(begins))
+    }
+
+    /// Finds out which archives of documents have entities with large values.
+    #[must_use]
+    pub fn filed(self) -> Self {
+        Self { filings: Filing::all(self.archives.values(), &self.views), ..self }
+    }
+
+    /// The filing whose entities are primaries of this table.
+    pub fn filing(&self, table: &TableRef) -> Option<&Filing> {
+        self.filings.get(&table.table)
+    }
+
+    /// The filing of an archive: nothing where its entities have no large values beside a document.
+    pub fn filing_of(&self, archive: &ViewName) -> Option<&Filing> {
+        self.filings.values().find(|filing| filing.archive == *archive)
+    }
+
+    /// The view that keeps large values of this table's primaries in blobs.
+    pub fn large_values_of(&self, source: &TableRef) -> Option<(&ViewName, &LargeEntity)> {
+        let mut views = self.views.values().filter(|view| view.source == *source);
+        views.find_map(|view| Some((&view.name, view.large()?)))
+    }
+
+    /// Where large values of this table's primaries lie, or of an archive's documents, and the view that they are items of.
+    pub fn shelf_of(&self, source: &TableRef) -> Option<(&ViewName, Shelf)> {
+        if let Some(filing) = self.filing(source) {
+            return Some((&filing.view, filing.shelf.clone()));
+        }
+        let (view, large) = self.large_values_of(source)?;
+        Some((view, Shelf::Blobs { account: large.account.clone(), container: large.container.clone() }))
+    }
+
+    /// The properties that stay in the rows of this table, whatever else leaves them: views and archives name them, or views keep
+    /// them there.
+    pub fn kept_in_rows(&self, table: &TableRef) -> BTreeSet<String> {
+        let mut names: BTreeSet<String> = self.views_of(table).flat_map(|view| view.properties()).map(str::to_owned).collect();
+        for (target, set) in self.views.values().filter_map(|view| view.sets()) {
+            if target == table {
+                names.extend(set.keys().cloned());
+            }
+        }
+        for archive in self.archives.values().filter(|archive| archive.source == *table) {
+            names.extend(archive.target.properties().into_iter().map(str::to_owned));
+        }
+        names
+    }
+
+    /// Whether a primary of this table has footprints: a view has it as its source, or once had.
+    pub fn has_views(&self, source: &TableRef) -> bool {
+        self.views_of(source).next().is_some() || self.generations.retired_source(source) || self.filing(source).is_some()
+    }
+
+    /// The views that keep properties on ranges of this table's entities, in order of their names.
+    pub fn ranges_over(&self, target: &TableRef) -> impl Iterator<Item = &Arc<View>> {
+        let target = target.clone();
+        self.views.values().filter(move |view| view.range().is_some_and(|range| range.target == target))
+    }
+
+    /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
+    pub fn fingerprint(&self, source: &TableRef) -> String {
+        let mut hash = Sha256::new();
+        for view in self.views_of(source) {
+            hash.update(view.definition());
+            hash.update([0]);
+        }
+        hex::encode(&hash.finalize()[..8])
+    }
+}

@@ -1,0 +1,364 @@
+//! Jobs: the work that a message asks for.
+//!
+//! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
+//! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
+
+mod known;
+mod object;
+mod operations;
+mod schema;
+
+pub use operations::{
+    ArchiveJob, DeleteJob, Effect, Job, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob, Subject,
+    SyncJob, put_entity,
+};
+pub use schema::schema;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::body::{BodyError, RawBody};
+use super::odata::ODataError;
+pub use super::stamp::{JobDigest, Stamp};
+use super::{EntityKey, TableName, limits};
+use object::{FlatObject, Unambiguous, unrounded};
+
+/// The version of the message format that this program reads.
+pub const VERSION: u64 = 1;
+
+/// The address of a primary: the entity that is the source of truth.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Primary {
+    /// Its table.
+    pub table: TableName,
+    /// Its key.
+    pub key: EntityKey,
+}
+
+impl std::fmt::Display for Primary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.table, self.key)
+    }
+}
+
+impl Job {
+    /// The key of the primary that the job is about; `None` where it is about many.
+    pub fn key(&self) -> Option<&EntityKey> {
+        self.operation().subject().key()
+    }
+}
+
+/// How far a `backfill` or an `audit` job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walked {
+    /// Scope of the walk, in words.
+    pub of: String,
+    /// Primaries brought in step, or compared.
+    pub primaries: u64,
+    /// Primaries that could not be.
+    pub failed: u64,
+    /// Items found wrong and not mended; nothing of a backfill.
+    pub wrong: Option<u64>,
+}
+
+/// A decoded message: the job and its envelope.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobEnvelope {
+    /// The job.
+    pub job: Job,
+    /// The client's own name for it, echoed in logs and poison.
+    pub id: Option<String>,
+    /// Digest common to all messages of this job, where it has an `id`.
+    pub digest: Option<JobDigest>,
+    /// W3C trace context, where the client sent one.
+    pub traceparent: Option<String>,
+    /// Fields that no version 1 job has; ignored, and counted.
+    pub unknown_fields: usize,
+}
+
+/// evenkeel's own note in a message: the outcome of its deliveries, which the service only counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
+    pub id: String,
+    /// Deliveries to write off: they ended in order without being the job's fault.
+    pub free: u32,
+    /// Runs that began in deliveries that are not written off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub begun: u32,
+    /// Its transient failures since it was put or last saved its progress; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failing>,
+}
+
+/// Transient failures of one job, with no progress in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// When the first of these runs ended, by the queue's clock, in whole seconds.
+    pub since: Timestamp,
+    /// How many runs have failed so.
+    pub runs: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Why a message is not a job.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum JobError {
+    /// No text inside.
+    #[error("the message cannot be decoded")]
+    Body(#[source] BodyError),
+    /// Not JSON, or JSON with a key twice.
+    #[error("the message is not JSON: {0}")]
+    Json(String),
+    /// JSON, but no object.
+    #[error("the message is JSON, but not an object")]
+    NotAnObject,
+    /// Over 48 KiB.
+    #[error(
+        "the message has {0} bytes; at most 49,152 (48 KiB) are allowed: stage what is large in a blob, or compress the message (gzip, then Base64)"
+    )]
+    TooLarge(usize),
+    /// An integer that would be rounded: its first characters.
+    #[error("the integer {0} has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string")]
+    Long(String),
+    /// A version this program does not read.
+    #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
+    Version(String),
+    /// An operation this program does not know.
+    #[error("\"op\" is {found}; known operations are {}", OPS.join(", "))]
+    Op {
+        /// The value found, as JSON.
+        found: String,
+    },
+    /// A field is missing or wrong.
+    #[error("op {op:?}: {problem}")]
+    Field {
+        /// The operation.
+        op: &'static str,
+        /// The problem.
+        problem: String,
+    },
+    /// The entity of a `put` is no entity.
+    #[error("op \"put\": the field \"entity\" cannot be used")]
+    Entity(#[source] ODataError),
+}
+
+impl JobError {
+    /// Whether the text itself could not be read, as opposed to its meaning.
+    pub const fn is_undecodable(&self) -> bool {
+        match self {
+            Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
+            Self::TooLarge(_) | Self::Long(_) | Self::Version(_) | Self::Op { .. } | Self::Field { .. } | Self::Entity(_) => false,
+        }
+    }
+}
+
+/// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
+pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
+    let object = decode_object(message)?;
+    decode_job(object)
+}
+
+/// The JSON object inside a message, of any meaning.
+pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
+    object_in(RawBody::of(message).map_err(JobError::Body)?)
+}
+
+/// The JSON object inside a message with its body already opened.
+pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
+    let body = raw.expanded().map_err(JobError::Body)?;
+    if body.raw_bytes > limits::QUEUE_BODY_BYTES {
+        return Err(JobError::TooLarge(body.raw_bytes));
+    }
+    match serde_json::from_str(&body.text).map_err(|error| JobError::Json(error.to_string()))? {
+        Unambiguous(Value::Object(object)) => unrounded(&body.text).map(|()| object),
+        Unambiguous(_) => Err(JobError::NotAnObject),
+    }
+}
+
+/// The JSON of an entity that was staged, with no key twice either. Values that no property can have are not kept.
+pub fn staged_object(content: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
+    let FlatObject(object) = serde_json::from_slice(content)?;
+    unrounded(&String::from_utf8_lossy(content)).map_err(serde::de::Error::custom).map(|()| object)
+}
+
+/// evenkeel's note in a message, where it has one that belongs to this message.
+pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
+    let note: Note = serde_json::from_value(object.get("ek")?.clone()).ok()?;
+    (note.id == message_id).then_some(note)
+}
+
+/// Decodes a JSON object into a job.
+pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
+    let digest = JobDigest::of(&object);
+    match object.remove("v") {
+        None => {}
+        Some(v) if v.as_u64() == Some(VERSION) => {}
+        Some(v) => return Err(JobError::Version(v.to_string())),
+    }
+    object.remove("ek");
+    let op = match object.remove("op") {
+        Some(Value::String(op)) => op,
+        found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |v| v.to_string()) }),
+    };
+    let Some((op, read)) = operations::operation(&op) else {
+        return Err(JobError::Op { found: format!("{op:?}") });
+    };
+    let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(JobError::Field { op, problem: format!("the field {name:?} must be a string") }),
+    };
+    let id = text(&mut object, "id")?;
+    let traceparent = text(&mut object, "traceparent")?;
+    let (job, unknown_fields) = read(object)?;
+    Ok(JobEnvelope { job, id, digest, traceparent, unknown_fields })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BlobName;
+    use serde_json::json;
+
+    fn job(json: &Value) -> Result<JobEnvelope, JobError> {
+        decode(&json.to_string())
+    }
+
+    #[test]
+    fn a_sync_job_is_read_with_what_travels_beside_it() {
+        let envelope =
+            job(&json!({"v": 1, "op": "sync", "table": "Employees", "pk": "Sales", "rk": "7", "id": "a", "color": "red"})).unwrap();
+        assert_eq!(envelope.job.op(), "sync");
+        assert_eq!(envelope.id.as_deref(), Some("a"));
+        assert_eq!(envelope.unknown_fields, 1);
+    }
+
+    #[test]
+    fn an_integer_that_would_be_rounded_is_refused_in_a_message_and_in_a_staged_entity() {
+        let message = r#"{"op": "put", "table": "T", "entity": {"PartitionKey": "p", "RowKey": "r", "N": 99999999999999999999}}"#;
+        let error = decode(message).unwrap_err();
+        assert_eq!((&error, error.is_undecodable()), (&JobError::Long("99999999999999999999".to_owned()), false));
+        let error = staged_object(br#"{"N": -9223372036854775809}"#).unwrap_err().to_string();
+        assert!(error.contains("-9223372036854775809 has more than 64 bits"), "{error}");
+    }
+
+    #[test]
+    fn a_put_carries_an_entity_with_its_types() {
+        let envelope = job(&json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "p", "RowKey": "r", "N@odata.type": "Edm.Int64", "N": "5"}})).unwrap();
+        let Job::Put(put) = envelope.job else { panic!("not a put") };
+        assert_eq!(put.mode, PutMode::Merge);
+        assert_eq!(put.entity.get("N"), Some(&5_i64.into()));
+    }
+
+    #[test]
+    fn a_put_may_leave_its_entity_or_large_values_in_staged_blobs() {
+        let sha256 = "0".repeat(64);
+        let staged = json!({"op": "put", "table": "Employees", "pk": "p", "rk": "r", "entity_ref": {"blob": "evenkeel-staging/a/b", "sha256": sha256}});
+        let envelope = job(&staged).unwrap();
+        let Job::Put(put) = envelope.job else { panic!("not a put") };
+        assert_eq!((put.entity.key.to_string(), envelope.unknown_fields), ("(\"p\", \"r\")".to_owned(), 0));
+        assert_eq!(put.staged_entity, Some(StagedBlob { name: BlobName::new("a/b").unwrap(), sha256: Some(sha256) }));
+        let entity = json!({"PartitionKey": "p", "RowKey": "r", "N": 5});
+        let values = json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"Photo": {"blob": "evenkeel-staging/c"}}});
+        let Job::Put(put) = job(&values).unwrap().job else { panic!("not a put") };
+        assert_eq!(put.staged_values["Photo"], StagedBlob { name: BlobName::new("c").unwrap(), sha256: None });
+        for (bad, word) in [
+            (json!({"op": "put", "table": "Employees", "entity": entity, "entity_ref": {"blob": "evenkeel-staging/a"}}), "exactly one"),
+            (json!({"op": "put", "table": "Employees"}), "exactly one"),
+            (json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}}), "\"pk\""),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "employee-large/a"}}}),
+                "evenkeel-staging",
+            ),
+            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "x"}}}), "NAME"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"P": {"blob": "evenkeel-staging/a", "sha256": "F"}}}),
+                "hex",
+            ),
+            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"N": {"blob": "evenkeel-staging/a"}}}), "both"),
+            (json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"ek_x": {"blob": "evenkeel-staging/a"}}}), "ek_x"),
+        ] {
+            let error = job(&bad).unwrap_err().to_string();
+            assert!(error.contains(word), "{error} does not name {word}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_the_field() {
+        for (bad, word) in [
+            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "rk"),
+            (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
+            (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
+            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "string"),
+            (json!({"op": "backfill"}), "exactly one"),
+            (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
+            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
+            (json!({"op": "audit"}), "table"),
+            (json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}), "page"),
+            (json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}), "tuple"),
+            (json!({"op": "explode"}), "explode"),
+            (json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "q"}), "to_rk"),
+            (
+                json!({"op": "move", "table": "Employees", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "r", "to_table": "employees"}),
+                "where it is",
+            ),
+            (json!({"table": "Employees"}), "missing"),
+            (json!({"v": 2, "op": "sync"}), "version 1"),
+            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_job": "x"}}), "reserved"),
+            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "newer_by": "V"}), "newer_by"),
+        ] {
+            let error = job(&bad).unwrap_err();
+            assert!(!error.is_undecodable());
+            assert!(error.to_string().contains(word), "{error} does not name {word}");
+        }
+        assert!(job(&json!([1])).unwrap_err().is_undecodable());
+        assert!(decode("{").unwrap_err().is_undecodable());
+        assert!(!decode(&format!("{{\"op\":\"{}\"}}", "x".repeat(50_000))).unwrap_err().is_undecodable());
+    }
+
+    #[test]
+    fn every_field_of_an_operation_is_known_and_no_other_is() {
+        let unknown = |value: Value| job(&value).unwrap().unknown_fields;
+        let sync = json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
+        assert_eq!(unknown(sync.clone()), 0);
+        for (name, expected) in [("thorough", 0), ("thorou", 1), ("if_match", 1), ("cursor", 1)] {
+            let mut with = sync.clone();
+            with[name] = json!(true);
+            assert_eq!(unknown(with), expected, "{name}");
+        }
+        let put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "merge", "pk": "p", "color": 1});
+        assert_eq!(unknown(put), 2);
+        let staged = json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}, "pk": "p", "rk": "r"});
+        assert_eq!(unknown(staged), 0);
+        let backfill = json!({"op": "backfill", "table": "Employees", "cursor": {}, "pk": "p"});
+        assert_eq!(unknown(backfill), 1);
+    }
+
+    #[test]
+    fn a_job_with_a_key_twice_cannot_be_decoded() {
+        let error = decode(r#"{"op":"sync","table":"T","pk":"p","rk":"r","op":"delete"}"#).unwrap_err();
+        assert!(error.is_undecodable());
+        assert!(error.to_string().contains(r#"the key "op" is there twice"#), "{error}");
+    }
+
+    #[test]
+    fn a_note_counts_only_in_the_message_it_was_written_for() {
+        let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3}}"#).unwrap();
+        assert_eq!(note(&object, "m1").map(|n| n.free), Some(3));
+        assert_eq!(note(&object, "m2"), None);
+    }
+
+    #[test]
+    fn a_note_of_an_earlier_version_is_read_and_one_without_news_is_written_as_it_was() {
+        let object = decode_object(r#"{"op":"sync","ek":{"id":"m1","free":3,"advanced":"2026-11-20T12:00:00Z"}}"#).unwrap();
+        let note = note(&object, "m1").unwrap();
+        assert_eq!((note.begun, note.failing), (0, None));
+        assert_eq!(serde_json::to_string(&note).unwrap(), r#"{"id":"m1","free":3}"#);
+    }
+}

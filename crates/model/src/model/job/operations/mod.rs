@@ -1,0 +1,281 @@
+//! The operations of messages: for each its fields in a message, its job, and the job's subject, effect and cursor.
+//! One file per operation, and one line in the list of `operations!`.
+
+mod archive;
+mod audit;
+mod backfill;
+mod carry;
+mod delete;
+mod drop_table;
+mod moving;
+mod put;
+mod restore;
+mod sync;
+
+pub use archive::ArchiveJob;
+pub use delete::DeleteJob;
+pub use moving::MoveJob;
+pub use put::{Put, PutCondition, PutMode, StagedBlob, put_entity};
+pub use restore::RestoreJob;
+pub use sync::{Looks, SyncJob};
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::known::fields_of;
+use super::{JobError, Primary, Walked, schema};
+use crate::model::audit::Audit;
+use crate::model::backfill::Backfill;
+use crate::model::carry::Carry;
+use crate::model::cursor::JobCursor;
+use crate::model::drop_table::DropTable;
+use crate::model::{ETag, EntityKey, TableName, ViewName};
+
+/// A job, regardless of its operation.
+pub trait Operation {
+    /// Its subject.
+    fn subject(&self) -> Subject<'_>;
+
+    /// Its cursor, where its subject is many entities.
+    fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
+        None
+    }
+
+    /// Progress of a walk over a whole table, from a cursor.
+    fn walked(&self, _: &Value) -> Option<Walked> {
+        None
+    }
+
+    /// Whether workers queue it themselves, on the queue of the job that it came from.
+    fn is_sent_by_workers(&self) -> bool {
+        false
+    }
+
+    /// Whether a run of an equal job serves it as well.
+    fn folds(&self) -> bool {
+        false
+    }
+
+    /// Whether it holds an entity of the size of its message.
+    fn holds_entity(&self) -> bool {
+        false
+    }
+}
+
+/// Subject of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// A primary.
+    Primary(&'a TableName, &'a EntityKey),
+    /// A primary, and its address after a move.
+    Moved(&'a Primary, &'a Primary),
+    /// A primary, and its archive.
+    Archived(&'a ViewName, &'a EntityKey),
+    /// An archived primary, and its archive.
+    Restored(&'a ViewName, &'a EntityKey),
+    /// Every primary of a table.
+    Table(&'a TableName),
+    /// Every primary of a view's source.
+    View(&'a ViewName),
+    /// A range of entities that a view writes to.
+    Range(&'a ViewName),
+    /// A table by date.
+    DatedTable(&'a TableName),
+}
+
+impl<'a> Subject<'a> {
+    /// The key of a single primary; `None` for many.
+    pub const fn key(self) -> Option<&'a EntityKey> {
+        match self {
+            Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
+            Self::Moved(from, _) => Some(&from.key),
+            Self::Table(_) | Self::View(_) | Self::Range(_) | Self::DatedTable(_) => None,
+        }
+    }
+}
+
+/// Effect of a job on primaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// None: derived items alone are written.
+    Derives,
+    /// They are written, from content that would be lost with the job.
+    Writes,
+    /// They are deleted.
+    Deletes,
+    /// They are dropped with their table and every derived item.
+    Drops,
+}
+
+/// The fields of an operation.
+pub(super) trait JobFields: DeserializeOwned + JsonSchema {
+    /// The operation, as `op` spells it.
+    const OP: &'static str;
+    /// Its effect on primaries.
+    const EFFECT: Effect;
+    /// The operation with its fields checked.
+    type Job;
+
+    fn job(self) -> Result<Self::Job, JobError>;
+
+    /// How many of its fields say nothing beside the others.
+    fn unread(_: &Map<String, Value>) -> usize {
+        0
+    }
+}
+
+/// Reads the fields of an operation: the job, and how many fields were not read.
+pub(super) type ReadJob = fn(Map<String, Value>) -> Result<(Job, usize), JobError>;
+
+/// Jobs, their names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
+macro_rules! operations {
+    (($d:tt) $($(#[$doc:meta])* $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
+        /// One job.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Job {
+            $($(#[$doc])* $variant($job),)*
+        }
+
+        impl Job {
+            /// The operation, as `op` spells it.
+            pub const fn op(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $module::$fields::OP,)*
+                }
+            }
+
+            /// Its effect on primaries.
+            pub const fn effect(&self) -> Effect {
+                match self {
+                    $(Self::$variant(_) => $module::$fields::EFFECT,)*
+                }
+            }
+
+            /// The job, regardless of its operation.
+            pub fn operation(&self) -> &dyn Operation {
+                match self {
+                    $(Self::$variant(job) => {
+                        let job: &<$module::$fields as JobFields>::Job = job;
+                        job
+                    })*
+                }
+            }
+
+            /// The same, to be changed.
+            pub fn operation_mut(&mut self) -> &mut dyn Operation {
+                match self {
+                    $(Self::$variant(job) => {
+                        let job: &mut <$module::$fields as JobFields>::Job = job;
+                        job
+                    })*
+                }
+            }
+        }
+
+        /// One expression for whichever operation a job is.
+        #[macro_export]
+        macro_rules! each_operation {
+            ($d job:expr, $d it:ident => $d value:expr) => {
+                match $d job {
+                    $($crate::model::Job::$variant($d it) => $d value,)*
+                }
+            };
+        }
+
+        /// Every operation, as `op` spells it.
+        pub const OPS: &[&str] = &[$($module::$fields::OP),*];
+
+        /// An operation: its name, and how it is read.
+        pub(super) fn operation(op: &str) -> Option<(&'static str, ReadJob)> {
+            match op {
+                $($module::$fields::OP => {
+                    Some(($module::$fields::OP, |object| read::<$module::$fields>(object).map(|(job, unread)| (Job::$variant(job.into()), unread))))
+                })*
+                _ => None,
+            }
+        }
+
+        /// The schema of each operation.
+        pub(super) fn schemas() -> Vec<Value> {
+            vec![$(schema::of::<$module::$fields>($module::$fields::OP)),*]
+        }
+    };
+}
+
+operations! {
+    ($)
+    /// Brings every item of a primary in step with its present state, present or absent.
+    Sync(SyncJob): sync::SyncFields,
+    /// Writes a primary, then as `Sync`.
+    Put(Box<Put>): put::PutFields,
+    /// Deletes a primary, then as `Sync`.
+    Delete(DeleteJob): delete::DeleteFields,
+    /// Moves a primary into its archive.
+    Archive(ArchiveJob): archive::ArchiveFields,
+    /// Moves a primary back out of its archive.
+    Restore(RestoreJob): restore::RestoreFields,
+    /// Gives a primary another key, in its table or another one.
+    Move(MoveJob): moving::MoveFields,
+    /// A `sync` of every primary of a table.
+    Backfill(Backfill): backfill::BackfillFields,
+    /// A comparison of every item of every primary of a table with its expected state.
+    Audit(Audit): audit::AuditFields,
+    /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
+    Carry(Box<Carry>): carry::CarryFields,
+    /// Drops a table by date, whole.
+    DropTable(Box<DropTable>): drop_table::DropTableFields,
+}
+
+/// Reads the fields of an operation; counts those that it does not have.
+fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, usize), JobError> {
+    let known = fields_of::<F>();
+    let unread = F::unread(&object) + object.keys().filter(|name| !known.contains(&name.as_str())).count();
+    let fields: F =
+        serde_json::from_value(Value::Object(object)).map_err(|error| JobError::Field { op: F::OP, problem: error.to_string() })?;
+    Ok((fields.job()?, unread))
+}
+
+fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
+    TableName::new(name).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+/// The name of a view or an archive.
+fn view(op: &'static str, name: String) -> Result<ViewName, JobError> {
+    ViewName::new(name).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+fn key(op: &'static str, pk: String, rk: String) -> Result<EntityKey, JobError> {
+    EntityKey::new(pk, rk).map_err(|error| JobError::Field { op, problem: error.to_string() })
+}
+
+fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Result<Primary, JobError> {
+    Ok(Primary { table: table(op, table_name)?, key: key(op, pk, rk)? })
+}
+
+fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
+    text.map(ETag::new).transpose().map_err(|error| JobError::Field { op, problem: format!("\"if_match\": {error}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decoding goes by `OPS`, everything after it by [`Job::op`].
+    #[test]
+    fn an_operation_makes_a_job_of_its_own_name() {
+        let fields = serde_json::json!({
+            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": ["p", "r"],
+            "entity": {"PartitionKey": "p", "RowKey": "r"},
+        });
+        for op in OPS {
+            let mut object = fields.as_object().unwrap().clone();
+            if *op == "backfill" {
+                object.remove("view");
+            }
+            let (name, read) = operation(op).unwrap();
+            assert_eq!((name, read(object).unwrap().0.op()), (*op, *op));
+        }
+        assert_eq!(schemas().len(), OPS.len());
+    }
+}

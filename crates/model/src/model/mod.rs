@@ -1,0 +1,50 @@
+//! The values everything else is made of: keys, names, ETags, EDM values, entities, filters, jobs.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number. Every type is parsed once, at the
+//! edge, into a value that cannot be wrong; the rest of the program never validates again.
+
+pub mod audit;
+pub mod backfill;
+pub mod blob_path;
+pub mod body;
+pub mod caret;
+pub mod carry;
+pub mod cause;
+pub mod claim;
+pub mod condition;
+pub mod cursor;
+pub mod dated;
+pub mod datetime;
+pub mod document;
+pub mod drop_table;
+pub mod edm;
+pub mod entity;
+pub mod etag;
+pub mod filter;
+pub mod item;
+pub mod job;
+pub mod key;
+pub mod large;
+pub mod limits;
+pub mod log;
+pub mod names;
+pub mod nearest;
+pub mod odata;
+pub mod prices;
+mod shard;
+pub mod sink;
+mod stamp;
+pub mod template;
+pub mod unprintable;
+
+pub use datetime::EdmDateTime;
+pub use edm::EdmValue;
+pub use entity::{Entity, Row};
+pub use etag::ETag;
+pub use filter::{Comparison, Filter};
+pub use item::{ItemAddress, Member, Part, Site};
+pub use job::{Job, JobEnvelope};
+pub use key::{EntityKey, Key};
+pub use names::{AccountName, BlobName, CatalogOwner, CollectionName, ContainerName, DocumentKey, QueueName, TableName, ViewName};
+pub use shard::shard;
+pub use sink::SinkDocument;

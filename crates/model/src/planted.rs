@@ -1,0 +1,188 @@
+//! Bugs that tests plant, to see that the simulation catches them: a check that cannot fail is worth nothing.
+//!
+//! Each stands in the program as `planted(Bug::…)`. Only a build with the feature `planted` can plant one, which the simulation turns
+//! on: in every other build [`planted`] is a constant `false`, and the code behind it is not compiled in. `docs/correctness.md` has the table of what is caught, and how soon.
+
+/// Every bug, with its words for the table.
+macro_rules! bugs {
+    ($(#[doc = $words:literal] $bug:ident,)*) => {
+        /// A bug that a test can plant.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Bug {
+            $(#[doc = $words] $bug,)*
+        }
+
+        impl Bug {
+            /// Every bug, and what it does wrong.
+            pub const ALL: &[(Self, &str)] = &[$((Self::$bug, $words),)*];
+        }
+    };
+}
+
+bugs! {
+    /// The primary is read before the footprint.
+    PrimaryReadFirst,
+    /// Items are written whatever is there.
+    UnconditionalWrite,
+    /// Footprints are written whatever they have become.
+    UnconditionalFootprint,
+    /// Items are created before the footprint announces them.
+    UnannouncedCreate,
+    /// What lost a race is not looked at again.
+    NoLookAfterLostRace,
+    /// A lost race counts as a closed pass.
+    LostRaceIsDone,
+    /// An old write that may still arrive does not taint the footprint.
+    NoTaint,
+    /// The taint is forgotten with the pass that met its reason.
+    TaintEndsWithItsPass,
+    /// An insert without an answer is forgotten.
+    UnansweredInsertForgotten,
+    /// What was dropped while tainted is never looked at again.
+    NoRecheck,
+    /// It is looked at again at once.
+    RecheckAtOnce,
+    /// A primary that is absent and has no items leaves no tombstone.
+    NoTombstone,
+    /// An item of another primary counts as one's own.
+    TakesForeignItems,
+    /// Views of a view are not synced on.
+    NoSyncOn,
+    /// An archive job deletes its source before it has copied it.
+    DeletedBeforeCopied,
+    /// A primary is deleted whatever it has become.
+    DeletedAtAnyVersion,
+    /// A restore overwrites what was created anew.
+    RestoreOverwrites,
+    /// A put ignores its condition.
+    PutIgnoresCondition,
+    /// A delete that is delivered again deletes what was created since.
+    DeleteIgnoresRedelivery,
+    /// A message is deleted before its job has run.
+    DeletedBeforeRun,
+    /// Syncs share the run of whatever job comes first.
+    FoldedIntoAnything,
+    /// Two jobs of one primary run at once.
+    TwoRunsOfOneKey,
+    /// What the store could not do for the moment is poisoned.
+    TransientIsPoison,
+    /// Transient failures are given up by their count.
+    GivenUpByCount,
+    /// Deliveries are not written off.
+    NothingWrittenOff,
+    /// A message is found to be exhausted after another run.
+    PoisonedAfterRunning,
+    /// A message that is given up is deleted and not put to the poison queue.
+    PoisonLost,
+    /// Leases are not renewed.
+    LeaseNotRenewed,
+    /// A partition that asks for a wait gets none.
+    RetryAfterIgnored,
+    /// A list in a blob is written whatever it has become.
+    UnconditionalList,
+    /// A list that comes back is deleted from its blob before its row holds it.
+    ListDeletedFirst,
+    /// What was staged is deleted before its put has written anything.
+    StagedDeletedFirst,
+    /// The rows of a wide entity are written one after the other.
+    RowsWrittenApart,
+    /// What an entity says to others is not carried to them.
+    NothingCarried,
+    /// A key that was found gone is not looked at again while the footprint is tainted.
+    GoneNotRechecked,
+    /// A drop that meets another version counts as done.
+    LostDropIsDone,
+    /// A refused row of the primary's own transaction is taken for its neighbour.
+    NextRowIsBlamed,
+    /// The refusal of one of several writes that travel together is told to its neighbour.
+    NeighbourIsRefused,
+    /// A delete whose first attempt went unanswered counts as done where the entity has changed.
+    ChangedCountsAsDeleted,
+    /// A message is deleted before its poison message is put.
+    DeletedBeforePoisoned,
+    /// A sync that arrived during a run shares it.
+    FoldedIntoARunUnderWay,
+    /// Tombstones are removed 27 minutes too early.
+    TombstoneServesShort,
+    /// A taint does not last longer for clocks that differ.
+    TaintForgetsClocks,
+    /// A key that another primary has stays in the loser's footprint.
+    TakenKeyStaysListed,
+    /// A job that relocates takes an unanswered delete for one that was not executed.
+    UnansweredDeleteNotExecuted,
+    /// A restore keeps the earlier version that it had brought back.
+    RestoreKeepsTheEarlier,
+    /// A put that merges takes away every property that it does not name.
+    MergeReplaces,
+    /// A job that relocates loses one property.
+    ArchiveDropsProperty,
+    /// A job that carries reads the claims before the page.
+    ClaimsReadFirst,
+    /// Panics are written off.
+    PanicsWrittenOff,
+    /// A footprint that waits for a target counts as settled.
+    WaitingCountsAsSettled,
+    /// An unanswered write of a part of a document is forgotten.
+    UnansweredPartForgotten,
+    /// A run is acknowledged under any recorded catalog.
+    RecordNotCompared,
+    /// A run under an exchanged engine is not followed by the new one.
+    ExchangedNotFollowed,
+    /// Whole tables are gone through by any worker, of an older catalog too.
+    WalkByAnyCatalog,
+    /// Whole tables are gone through while older catalogs may still acknowledge.
+    WalkAtOnce,
+    /// A job that an older catalog does not know is poisoned while its lease lasts.
+    PoisonedByAnOldCatalog,
+    /// A walk over a table begins again where one of many that want one key never came first.
+    LostRaceEndsTheWalk,
+    /// Items of retired views stay.
+    RetiredItemsStay,
+    /// A worker records its catalog even where that retires or replaces views.
+    WorkersRetire,
+}
+
+/// Whether this bug is planted.
+#[cfg(not(feature = "planted"))]
+#[inline]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+pub use ground::{Planting, planted};
+
+#[cfg(feature = "planted")]
+mod ground {
+    use std::cell::Cell;
+
+    use crate::planted::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Whether this bug is planted on this thread, on which a whole simulation runs.
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// A bug in the ground, until this is dropped.
+    #[derive(Debug)]
+    pub struct Planting(());
+
+    impl Planting {
+        /// Plants a bug on this thread.
+        #[must_use]
+        pub fn of(bug: Bug) -> Self {
+            PLANTED.set(Some(bug));
+            Self(())
+        }
+    }
+
+    impl Drop for Planting {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+}

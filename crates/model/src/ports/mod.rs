@@ -1,0 +1,28 @@
+//! The outside, in terms of the model: tables, queues, blobs, files, other stores, a clock.
+//!
+//! One contract suite (`crates/conformance`) states the contract of each port and runs on every adapter.
+//! Decorators (retry, pacing, observation) implement every method: there are no silent defaults.
+
+pub mod blobs;
+pub mod clock;
+pub mod error;
+pub mod files;
+pub mod health;
+pub mod queues;
+pub mod service_clocks;
+pub mod sink;
+pub mod stores;
+pub mod tables;
+
+pub use blobs::{
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, all_blobs,
+};
+pub use clock::{Chance, Clock};
+pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What, Withheld};
+pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
+pub use health::{OpenCircuit, StoreHealth};
+pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
+pub use service_clocks::{ClocksApart, ServiceClocks};
+pub use sink::{DocumentWrite, Sink, Written};
+pub use stores::{Account, Stores};
+pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};

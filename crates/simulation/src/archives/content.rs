@@ -1,0 +1,91 @@
+//! What versions, documents and lines say, read by simple means of its own: without the codecs of production.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::LARGE_PROPERTY;
+use evenkeel::model::{EdmValue, Entity, EntityKey};
+
+/// What an entity says, by property; a large value by its hash, wherever it lies.
+pub(super) type Content = BTreeMap<String, String>;
+
+fn large(text: &str) -> String {
+    let pointer = text.starts_with('{').then(|| serde_json::from_str::<Value>(text).ok()).flatten();
+    let elsewhere = pointer.filter(|pointer| pointer["$blob"].is_string() || pointer["$file"].is_string());
+    match elsewhere {
+        Some(pointer) => format!("sha256 {}", pointer["sha256"].as_str().unwrap_or_default()),
+        None => format!("sha256 {}", hex::encode(Sha256::digest(text))),
+    }
+}
+
+/// What an entity says.
+pub(super) fn of_entity(entity: &Entity) -> Content {
+    let own = entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_"));
+    let says = own.map(|(name, value)| {
+        let value = match value {
+            EdmValue::String(text) if name == LARGE_PROPERTY => large(text),
+            EdmValue::String(text) => format!("text {text}"),
+            EdmValue::Int64(number) => format!("Edm.Int64 {number}"),
+            EdmValue::Bool(truth) => format!("bool {truth}"),
+            other => format!("{other:?}"),
+        };
+        (name.clone(), value)
+    });
+    says.collect()
+}
+
+/// What an entity in JSON says.
+pub(super) fn of_json(json: &Value) -> Content {
+    let own = json.as_object().into_iter().flatten().filter(|(name, _)| {
+        !name.starts_with("ek_") && !name.contains("odata.") && !matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp")
+    });
+    let says = own.map(|(name, value)| {
+        let kind = json.get(format!("{name}@odata.type")).and_then(Value::as_str);
+        let value = match (value, kind) {
+            (Value::String(text), None) if name == LARGE_PROPERTY => large(text),
+            (Value::String(text), None) => format!("text {text}"),
+            (Value::String(text), Some(kind)) => format!("{kind} {text}"),
+            (Value::Bool(truth), None) => format!("bool {truth}"),
+            (other, kind) => format!("{kind:?} {other}"),
+        };
+        (name.clone(), value)
+    });
+    says.collect()
+}
+
+/// A document or a line: a version of an entity that was archived.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Archived {
+    pub(super) key: EntityKey,
+    /// The source's ETag; nothing where the job has taken back that this was the version.
+    pub(super) version: Option<String>,
+    /// The message whose job archived it.
+    pub(super) by: String,
+    pub(super) content: Content,
+    /// The place of its large value, where that lies elsewhere: a blob's name or a file's.
+    pub(super) value: Option<String>,
+}
+
+/// Reads a document or a line.
+pub(super) fn archived(text: &[u8]) -> Result<Archived, String> {
+    let wrong = |what: &str| format!("{what}: {:?}", String::from_utf8_lossy(text));
+    let json: Value = serde_json::from_slice(text).map_err(|error| wrong(&error.to_string()))?;
+    let field = |name: &str| json[name].as_str();
+    let key = field("PartitionKey").zip(field("RowKey")).and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
+    let by = field("ek_job").and_then(|stamp| stamp.split_once(' ')).map(|(message, _)| message.to_owned());
+    Ok(Archived {
+        key: key.ok_or_else(|| wrong("no key"))?,
+        version: field("ek_source_etag").map(str::to_owned),
+        by: by.ok_or_else(|| wrong("nobody archived it"))?,
+        content: of_json(&json),
+        value: field(LARGE_PROPERTY).and_then(pointed_to),
+    })
+}
+
+/// Where a pointer leads: `container/name` of a blob, or the name of a file.
+pub(super) fn pointed_to(text: &str) -> Option<String> {
+    let pointer: Value = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()?;
+    pointer["$blob"].as_str().or_else(|| pointer["$file"].as_str()).map(str::to_owned)
+}

@@ -1,0 +1,182 @@
+//! What became of the tables by date, checked when one is dropped: its time was over by the queue service's clock, and every row of it lies in a
+//! file, where its rows are to be kept. A worker changes no row of one by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::content::{Content, of_entity, of_json};
+use super::shape::KeptIn;
+use super::{ArchivesShape, OLD_ATTEMPTS, OLD_ATTEMPTS_FOLDER};
+use crate::history::CLIENT;
+use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::model::{EntityKey, Row};
+
+/// What the names of the tables begin with.
+const PREFIX: &str = "Attempts";
+
+/// How long after its period a table is left over for sure that follows none.
+const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
+
+type Rows = BTreeMap<EntityKey, Row>;
+
+/// What is known of the tables by date.
+#[derive(Debug)]
+pub(super) struct DatedHistory {
+    kept_in: KeptIn,
+    keep: SignedDuration,
+    /// How far the clock of the queues is off: it is the one that tells whether a table's time is over.
+    queues_off: SignedDuration,
+    /// Every table that is there and has a date, its rows among it: those of views and footprints too.
+    pub(super) tables: BTreeMap<String, Rows>,
+    /// What was in tables when they were dropped.
+    dropped: BTreeMap<String, BTreeMap<EntityKey, Content>>,
+    /// The files of the rows, by name.
+    files: BTreeMap<String, Bytes>,
+}
+
+impl DatedHistory {
+    pub(super) fn new(shape: ArchivesShape, queues_off: SignedDuration) -> Self {
+        let keep = SignedDuration::try_from(shape.keep).unwrap_or(SignedDuration::MAX);
+        Self { kept_in: shape.kept_in, keep, queues_off, tables: BTreeMap::new(), dropped: BTreeMap::new(), files: BTreeMap::new() }
+    }
+
+    /// Takes in the changes of one operation; what is wrong with them, in words.
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+        let dropped: BTreeSet<&str> = execution
+            .changes
+            .iter()
+            .filter_map(|change| if let Change::Table { table, exists: false } = change { Some(table.as_str()) } else { None })
+            .collect();
+        for table in &dropped {
+            self.drop(table, execution.at)?;
+        }
+        for change in execution.changes {
+            match change {
+                Change::Table { table, exists: true } if period_of(table.as_str()).is_some() => {
+                    self.tables.insert(table.to_string(), Rows::new());
+                }
+                Change::Row { table, key, row } if !dropped.contains(table.as_str()) => {
+                    let Some(rows) = self.tables.get_mut(table.as_str()) else { continue };
+                    if table.as_str().starts_with(PREFIX) && execution.caller != CLIENT {
+                        return Err(format!("a worker has changed {table}{key}"));
+                    }
+                    match row {
+                        Some(row) => rows.insert(key.clone(), row.clone()),
+                        None => rows.remove(key),
+                    };
+                }
+                Change::Blob { container, name, blob } if container.as_str() == OLD_ATTEMPTS => {
+                    self.file(name.as_str(), blob.as_ref().map(|blob| &blob.content));
+                }
+                Change::File { place, content } if place.dir == OLD_ATTEMPTS_FOLDER => self.file(place.name.as_str(), content.as_ref()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, name: &str, content: Option<&Bytes>) {
+        match content {
+            Some(content) => self.files.insert(name.to_owned(), content.clone()),
+            None => self.files.remove(name),
+        };
+    }
+
+    /// A table is dropped now.
+    fn drop(&mut self, table: &str, now: Timestamp) -> Result<(), String> {
+        let rows = self.tables.remove(table).unwrap_or_default();
+        if !table.starts_with(PREFIX) {
+            return Ok(());
+        }
+        if !self.is_over(table, now.saturating_add(self.queues_off).unwrap_or(now)) {
+            return Err(format!("the table {table} was dropped before its time was over, which is {:?} after its hour", self.keep));
+        }
+        // A worker whose clock is behind may have created it anew: what was dropped before is what must be kept.
+        if rows.is_empty() && self.dropped.contains_key(table) {
+            return self.is_kept(table);
+        }
+        self.dropped.insert(table.to_owned(), rows.into_iter().map(|(key, row)| (key, of_entity(&row.entity))).collect());
+        self.is_kept(table)
+    }
+
+    fn is_over(&self, table: &str, now: Timestamp) -> bool {
+        period_of(table).is_none_or(|(_, ends)| ends.saturating_add(self.keep).is_ok_and(|over| over <= now))
+    }
+
+    /// Every row of a table that was dropped is in a file, once.
+    fn is_kept(&self, table: &str) -> Result<(), String> {
+        if self.kept_in == KeptIn::Nowhere {
+            return Ok(());
+        }
+        let wrong = |what: String| format!("the table {table} was dropped and is not archived: {what}");
+        let Some(rows) = self.dropped.get(table) else { return Ok(()) };
+        let folder = format!("{table}/");
+        let complete = self.files.iter().filter_map(|(name, content)| {
+            let run = name.strip_prefix(&folder)?.strip_suffix("/complete.json")?;
+            Some((run, serde_json::from_slice::<Value>(content).ok()?))
+        });
+        let mut problem = "no run of it is complete".to_owned();
+        for (run, complete) in complete {
+            match self.run(&format!("{folder}{run}/"), &complete) {
+                Ok(found) if found == *rows => return Ok(()),
+                Ok(found) => problem = format!("{found:?} instead of {rows:?}"),
+                Err(other) => problem = other,
+            }
+        }
+        Err(wrong(problem))
+    }
+
+    /// The rows in the files of one run.
+    fn run(&self, folder: &str, complete: &Value) -> Result<BTreeMap<EntityKey, Content>, String> {
+        let numbered = self.files.keys().filter_map(|name| name.strip_prefix(folder)?.strip_suffix(".jsonl")).count();
+        if complete["files"] != numbered {
+            return Err(format!("{numbered} files in {folder}, and it says {complete}"));
+        }
+        let mut rows = BTreeMap::new();
+        for number in 1..=numbered {
+            let content = self.files.get(&format!("{folder}{number:06}.jsonl")).ok_or_else(|| format!("no file {number} in {folder}"))?;
+            for line in content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let json: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+                let key = json["PartitionKey"].as_str().zip(json["RowKey"].as_str()).and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
+                let key = key.ok_or_else(|| format!("a row without a key: {json}"))?;
+                if rows.insert(key, of_json(&json)).is_some() {
+                    return Err(format!("a row is there twice: {json}"));
+                }
+            }
+        }
+        if complete["rows"] != rows.len() {
+            return Err(format!("{} rows in {folder}, and it says {complete}", rows.len()));
+        }
+        Ok(rows)
+    }
+
+    /// What must hold in the end: what is over is dropped with what follows it, and what was dropped is still kept.
+    pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
+        // A drop is queued when its time is over by the right clock, and done when it is over by the queues' clock as well.
+        let now = now.saturating_add(self.queues_off.min(SignedDuration::ZERO)).unwrap_or(now);
+        for table in self.tables.keys() {
+            let followed = period_of(table).map(|(digits, _)| format!("{PREFIX}{digits}")).unwrap_or_default();
+            // Its own table never came to be: it may do so until an hour after its period, and nobody drops what follows it before.
+            let alone = !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
+            let over = if alone { now.saturating_sub(SURELY_OVER).unwrap_or(now) } else { now };
+            if self.is_over(table, over) || self.dropped.contains_key(&followed) {
+                return Err(format!("the table {table} is over, and still there"));
+            }
+        }
+        self.dropped.keys().try_for_each(|table| self.is_kept(table))
+    }
+}
+
+/// The digits of a table of an hour, and when that ends.
+pub(crate) fn period_of(table: &str) -> Option<(&str, Timestamp)> {
+    let digits = table.get(table.len().checked_sub(10)?..)?;
+    let part = |from: usize, to: usize| digits.get(from..to)?.parse::<i8>().ok();
+    let date = Date::new(digits.get(..4)?.parse().ok()?, part(4, 6)?, part(6, 8)?).ok()?;
+    let begins = date.to_datetime(Time::new(part(8, 10)?, 0, 0, 0).ok()?).to_zoned(TimeZone::UTC).ok()?.timestamp();
+    Some((digits, begins.saturating_add(SignedDuration::from_hours(1)).ok()?))
+}

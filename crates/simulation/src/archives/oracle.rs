@@ -1,0 +1,193 @@
+//! What must hold in the third world in the end, computed from scratch: without the catalog, templates and patterns, and without what
+//! reads documents, lines and pointers in production.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::content::pointed_to;
+use super::history::{document_name, is_value};
+use super::{
+    ArchiveHistory, ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, PAPERS, RECORDS, SOURCES, TITLES, archive_of,
+};
+use crate::history::VERSION;
+use crate::items::{Address, Content, Held, Item, Place, Properties, content, document_key, filing, held, value_owner};
+use crate::oracle::{Judgement, Tables, compare, footprints};
+use crate::world::Seen;
+use evenkeel::model::{EdmValue, EntityKey, Row};
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+type Found = BTreeMap<Item, (Address, Properties)>;
+
+/// Compares what is derived, kept and archived with what the entities say, and with what became of them.
+pub(crate) fn judge(
+    seen: &Seen,
+    shape: ArchivesShape,
+    expired: &BTreeSet<Address>,
+    history: &ArchiveHistory,
+    now: Timestamp,
+) -> Result<Judgement, String> {
+    history.nothing_stayed(expired)?;
+    history.dated.judge(now)?;
+    let mut tables: Tables = seen.tables.clone();
+    for (table, rows) in &history.dated.tables {
+        let rows = rows.values().cloned();
+        if table.starts_with(FOOTPRINTS) {
+            tables.entry(FOOTPRINTS.to_owned()).or_default().extend(rows);
+        } else {
+            tables.entry(table.clone()).or_default().extend(rows);
+        }
+    }
+    let (mut found, mut wanted) = (elsewhere(seen, history)?, Found::new());
+    let (mut judgement, mut filings) = (Judgement::default(), BTreeSet::new());
+    for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
+        for row in rows {
+            found.extend(held(table, &row.entity)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+            let attempt = table.starts_with("Attempts");
+            if row.entity.text("ek_view").is_some() || !(attempt || SOURCES.contains(&table.as_str())) {
+                continue;
+            }
+            let address = (table.clone(), row.entity.key.clone());
+            let has_views = match table.as_str() {
+                EVENTS => shape.kinds,
+                PAPERS => shape.titles || shape.found || shape.large,
+                RECORDS => shape.found || shape.large,
+                _ => shape.by_user,
+            };
+            if has_views {
+                judgement.primaries.insert(address.clone());
+            }
+            wanted.extend(expected(table, row, shape).into_iter().map(|(item, says)| (item, (address.clone(), says))));
+            if let Some(place) = row.entity.text(LARGE_PROPERTY).and_then(pointed_to).filter(|_| table != EVENTS) {
+                let place = place.split_once('/').map(|(container, name)| Place::Blob(container.to_owned(), name.to_owned()));
+                let place = place.ok_or_else(|| format!("{table}{} points nowhere: {row:?}", address.1))?;
+                value(
+                    seen,
+                    history,
+                    (&address, history.written_late.contains(&address)),
+                    place,
+                    row.entity.text(LARGE_PROPERTY),
+                    &mut wanted,
+                )?;
+            }
+        }
+    }
+    for ((table, key), filed) in &history.filed {
+        let owner = (filing(archive_of(table)), key.clone());
+        filings.insert(owner.clone());
+        if let Some(place) = &filed.says.value {
+            let place = match place.split_once('/').filter(|(container, _)| table == PAPERS && *container == DOCUMENTS) {
+                Some((container, name)) => Place::Blob(container.to_owned(), name.to_owned()),
+                None => Place::File(FOLDER.to_owned(), place.clone()),
+            };
+            value(seen, history, (&owner, filed.late), place, filed.says.content.get(LARGE_PROPERTY).map(String::as_str), &mut wanted)?;
+        }
+    }
+    compare("derived data is not what the entities say", &found, &wanted)?;
+    let primaries = judgement.primaries.union(&filings).cloned().collect();
+    footprints(&tables, &primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
+    Ok(judgement)
+}
+
+/// A large value that somebody points to: it is there, and what the pointer says.
+fn value(
+    seen: &Seen,
+    history: &ArchiveHistory,
+    (owner, late): (&Address, bool),
+    place: Place,
+    says: Option<&str>,
+    wanted: &mut Found,
+) -> Result<(), String> {
+    let content = match &place {
+        Place::Blob(container, name) => seen.blobs.get(&(container.clone(), name.clone())).map(|blob| blob.content.clone()),
+        Place::File(dir, name) => {
+            history.files.iter().find(|(place, _)| place.dir == *dir && place.name.as_str() == name).map(|(_, content)| content.clone())
+        }
+        Place::Row(..) | Place::Document(..) => None,
+    };
+    let Some(content) = content else {
+        return if late { Ok(()) } else { Err(format!("{}{} points to {place}, which does not exist", owner.0, owner.1)) };
+    };
+    if !says.is_some_and(|says| says.contains(&hex::encode(Sha256::digest(&content)))) {
+        return Err(format!("{}{} points to {place}, which is not what it says: {says:?}", owner.0, owner.1));
+    }
+    wanted.insert((place, String::new()), (owner.clone(), Properties::new()));
+    Ok(())
+}
+
+/// What lies in blobs, files and the search index. Nothing lies there that is nobody's.
+fn elsewhere(seen: &Seen, history: &ArchiveHistory) -> Result<Found, String> {
+    let mut found = Found::new();
+    let documents = |of: &str| -> BTreeSet<String> {
+        history.filed.keys().filter(|(table, _)| table == of).map(|(_, key)| document_name(key)).collect()
+    };
+    let (papers, records) = (documents(PAPERS), documents(RECORDS));
+    for ((container, name), blob) in seen.blobs.iter().filter(|((container, _), _)| matches!(container.as_str(), DOCUMENTS | LARGE)) {
+        let place = Place::Blob(container.clone(), name.clone());
+        match content(&place, blob)? {
+            Content::Value(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
+            _ if papers.contains(name) => {}
+            _ => return Err(format!("{place} is nobody's")),
+        }
+    }
+    if !seen.files.iter().eq(history.files.keys()) {
+        return Err(format!("the files that there are are not those that were told of: {:?}", seen.files));
+    }
+    for file in history.files.keys().filter(|file| file.dir == FOLDER) {
+        let (place, name) = (Place::File(file.dir.clone(), file.name.to_string()), file.name.as_str());
+        match value_owner(archive_of(RECORDS), name).filter(|_| is_value(name)) {
+            Some(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
+            None if records.contains(name) => {}
+            None => return Err(format!("{place} is nobody's")),
+        }
+    }
+    for (key, document) in &seen.documents {
+        let place = Place::Document(INDEX.to_owned(), key.to_string());
+        let owner = document_key(key.as_str()).ok_or_else(|| format!("{place} is nobody's"))?;
+        found.insert((place, String::new()), (owner, said(&document.0)));
+    }
+    Ok(found)
+}
+
+/// What a document of the index says.
+fn said(fields: &BTreeMap<String, Value>) -> Properties {
+    Properties::from([("document".to_owned(), EdmValue::from(json!(fields).to_string()))])
+}
+
+/// What should exist because of an entity, by the rules of this world.
+fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properties)> {
+    let entity = &row.entity;
+    let (pk, rk) = (entity.key.pk.as_str(), entity.key.rk.as_str());
+    let text = |name: &str| entity.text(name).filter(|text| !text.is_empty());
+    let own: Properties =
+        entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let copy = |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| (Place::Row(table.to_owned(), key), String::new()));
+    let mut items = Vec::new();
+    let title = text("Title");
+    match (table, title) {
+        (EVENTS, Some(title)) if shape.kinds => items.extend(copy(EVENTS, pk, &format!("kind_{title}_{rk}")).zip(Some(own.clone()))),
+        (PAPERS, Some(title)) if shape.titles => {
+            let mut says = own.clone();
+            says.retain(|name, _| matches!(name.as_str(), "Title" | VERSION));
+            items.extend(copy(TITLES, &format!("title_{title}"), &format!("{pk}_{rk}")).zip(Some(says)));
+        }
+        _ => {}
+    }
+    if matches!(table, PAPERS | RECORDS) && shape.found && title.is_some() {
+        let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { json!(version) } else { Value::Null };
+        let fields = BTreeMap::from([("title".to_owned(), json!(title)), ("version".to_owned(), version)]);
+        items.push(((Place::Document(INDEX.to_owned(), key_of(table, &entity.key)), String::new()), said(&fields)));
+    }
+    if let (true, Some(user), Some(hour)) = (shape.by_user, text("User"), table.strip_prefix("Attempts")) {
+        items.extend(copy(&format!("ByUser{hour}"), user, &format!("{pk}_{rk}")).zip(Some(own)));
+    }
+    items
+}
+
+/// The key of the document of an entity.
+fn key_of(table: &str, key: &EntityKey) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json!([table.to_lowercase(), key.pk, key.rk]).to_string())
+}

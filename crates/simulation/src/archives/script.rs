@@ -1,0 +1,213 @@
+//! What the client of the third world does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::content::{self, Content};
+use super::{ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of};
+use crate::client::{Action, If, Message, Step, broken, chosen, script};
+use crate::climate::{Climate, Draw, chance, seconds};
+use crate::history::VERSION;
+use crate::ledger::{Asked, Guard};
+use evenkeel::model::{Entity, EntityKey, odata};
+
+const TITLES: [&str; 3] = ["Index", "Ledger", ""];
+const VALUES: [&str; 4] = ["", "short", "the first of the long values", "the second of the long values"];
+/// Hours in which events happen, where they say so: some of them the one in which the run takes place.
+const HOURS: [&str; 3] = ["2026-11-18T11:10:00Z", "2026-11-18T11:50:00Z", "2026-11-18T09:30:00Z"];
+const USERS: [&str; 2] = ["ada", "eve"];
+
+/// The versions of the entities that are written to be archived at once: far above the others.
+const FIRST_HARVESTED: i64 = 1_000;
+
+/// What a client has said of an entity at one version.
+#[derive(Debug, Clone)]
+pub(crate) struct Wording {
+    /// It said all there is to say.
+    pub(super) whole: bool,
+    pub(super) content: Content,
+}
+
+/// What a script says, by version.
+pub(crate) fn said(steps: &[Step]) -> BTreeMap<i64, Wording> {
+    let version = |content: &Content| content.get(VERSION)?.strip_prefix("Edm.Int64 ")?.parse().ok();
+    let wordings = steps.iter().filter_map(|step| match &step.action {
+        Action::Write(_, entity) => Some((true, content::of_entity(entity))),
+        Action::Send(Message::Spelled { json, .. }) if json["op"] == "put" => {
+            Some((json["mode"] == "replace", content::of_json(&json["entity"])))
+        }
+        _ => None,
+    });
+    wordings.filter_map(|(whole, content)| Some((version(&content)?, Wording { whole, content }))).collect()
+}
+
+fn attempt(rk: &str, user: &str) -> Entity {
+    let key = EntityKey { pk: constant("web"), rk: constant(rk) };
+    Entity::new(key).with("User", user)
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn constant(text: &str) -> evenkeel::model::Key {
+    evenkeel::model::Key::new(text).expect("a key")
+}
+
+/// What is there before anything happens: attempts in the tables that are over soon.
+pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
+    let attempts =
+        OVER.into_iter().flat_map(|table| USERS.into_iter().enumerate().map(move |(n, user)| (table, attempt(&n.to_string(), user))));
+    attempts.collect()
+}
+
+/// The script of a seed, in order of time.
+pub(crate) fn steps(seed: u64, climate: &Climate, shape: ArchivesShape) -> Vec<Step> {
+    let chance = chance(seed, 31);
+    let draw = Draw(&chance);
+    let of_each = 1 + draw.below(5);
+    let key = |letter: char, n: usize| EntityKey::new(if n < 3 { "Sales" } else { "Ops" }, format!("{letter}{n}")).ok();
+    let keys: Vec<EntityKey> = ['e', 'p', 'r'].into_iter().flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n))).collect();
+    // Each kind of action is frequent in some seeds and absent in others; some seeds are of one source alone.
+    let mut weights: Vec<f64> = (0..10).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    weights[0] += 0.5;
+    weights[4] += 0.5;
+    // It is workers that create the table of the hour: where none runs for hours, there is none that the client could write to.
+    if !climate.hazards.backlog.is_zero() {
+        weights[8] = 0.0;
+    }
+    let only = draw.happens(0.5).then(|| *draw.of(&['e', 'p', 'r']));
+    let keys: Vec<EntityKey> = keys.into_iter().filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only))).collect();
+    let client = Archivist { draw: &draw, keys: &keys, shape, weights: &weights };
+    let mut steps = script(climate.storm, &draw, |version| client.action(version));
+    client.founded(&mut steps);
+    client.harvest(climate.storm, &mut steps);
+    steps.sort_by_key(|step| step.at);
+    steps
+}
+
+struct Archivist<'a> {
+    draw: &'a Draw<'a>,
+    keys: &'a [EntityKey],
+    shape: ArchivesShape,
+    weights: &'a [f64],
+}
+
+impl Archivist<'_> {
+    /// The messages that follow the attempts that are there in the beginning.
+    fn founded(&self, steps: &mut Vec<Step>) {
+        let deed = steps.iter().map(|step| step.deed).max().unwrap_or(0);
+        for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
+            let sync = Message::Job { op: "sync", table, key, to: None, condition: None };
+            steps.push(Step::new(self.draw.moment(seconds(5.0)), deed + nth, Action::Send(sync)));
+        }
+    }
+
+    /// Whatever there is, is archived at once, some times over: lines then travel together.
+    fn harvest(&self, storm: Duration, steps: &mut Vec<Step>) {
+        let draw = self.draw;
+        let deed = steps.iter().map(|step| step.deed).max().unwrap_or(0);
+        for nth in 1..=draw.below(4) {
+            let start = draw.moment(storm);
+            for (key, version) in self.keys.iter().zip(FIRST_HARVESTED * i64::try_from(nth).unwrap_or(1)..) {
+                let (written, archived) = (start + draw.moment(seconds(0.2)), start + seconds(0.5) + draw.moment(seconds(0.05)));
+                let deed = deed + nth;
+                let (table, entity) = (source_of(key), self.entity(key.clone(), version));
+                steps.push(Step::new(written, deed, Action::Write(table, entity)));
+                steps.push(Step::new(archived, deed, spelled("archive", key.clone(), None)));
+            }
+        }
+    }
+
+    fn action(&self, version: i64) -> Action {
+        let key = self.draw.of(self.keys).clone();
+        let table = source_of(&key);
+        let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
+        match chosen(self.draw, self.weights) {
+            Some(1) => Action::Remove(table, key),
+            Some(2) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
+            Some(3) => spelled("delete", key, some_if(&[If::Match])),
+            Some(4 | 9) => spelled("archive", key, some_if(&[If::Match])),
+            Some(5) if table == EVENTS => {
+                let json = json!({"op": "restore", "archive": archive_of(table), "pk": key.pk, "rk": key.rk});
+                Action::Send(Message::Broken(json.to_string(), "permanent"))
+            }
+            Some(5) => spelled("restore", key, None),
+            Some(6) => spelled("sync", key, None),
+            Some(7) if self.draw.happens(0.3) => broken(self.draw),
+            Some(7) => {
+                let to = self.draw.of(self.keys).clone();
+                if to == key { spelled("sync", key, None) } else { moved(key, to) }
+            }
+            Some(8) => {
+                let entity = attempt(&(10 + self.draw.below(4)).to_string(), self.draw.of::<&str>(&USERS));
+                if self.draw.happens(0.2) { Action::Remove(PRESENT, entity.key) } else { Action::Write(PRESENT, entity) }
+            }
+            _ => Action::Write(table, self.entity(key, version)),
+        }
+    }
+
+    /// An entity as the client has it.
+    fn entity(&self, key: EntityKey, version: i64) -> Entity {
+        let draw = self.draw;
+        let table = source_of(&key);
+        let scan = if self.shape.large && matches!(table, PAPERS | RECORDS) { *draw.of::<&str>(&VALUES) } else { "" };
+        let at = if table == EVENTS { *draw.of::<&str>(&HOURS) } else { "" };
+        let texts = [("Title", *draw.of::<&str>(&TITLES)), (LARGE_PROPERTY, scan), ("At", at)];
+        let entity = Entity::new(key).with(VERSION, version).with("Urgent", draw.happens(0.5));
+        texts.into_iter().filter(|(_, value)| !value.is_empty()).fold(entity, |entity, (name, value)| entity.with(name, value))
+    }
+
+    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> Action {
+        let entity = Value::Object(odata::encode(&self.entity(key.clone(), version)));
+        let mode = if self.draw.happens(0.6) { "replace" } else { "merge" };
+        let mut json = json!({"op": "put", "table": source_of(&key), "mode": mode, "entity": entity});
+        let mut asked = asked("put", key);
+        match condition {
+            Some(If::Absent) => {
+                json["if_absent"] = true.into();
+                asked.guard = Some(Guard::Absent);
+            }
+            Some(If::Newer) => {
+                json["newer_by"] = VERSION.into();
+                asked.guard = Some(Guard::Newer(version));
+            }
+            Some(If::Match) | None => {}
+        }
+        Action::Send(Message::Spelled { json, asked: Box::new(asked), at_its_etag: condition == Some(If::Match) })
+    }
+}
+
+fn asked(op: &'static str, key: EntityKey) -> Asked {
+    Asked::plain(op, source_of(&key), key)
+}
+
+fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> Action {
+    let (field, name) = match op {
+        "archive" | "restore" => ("archive", archive_of(source_of(&key))),
+        _ => ("table", source_of(&key)),
+    };
+    let json = json!({"op": op, field: name, "pk": key.pk, "rk": key.rk});
+    Action::Send(Message::Spelled { json, asked: Box::new(asked(op, key)), at_its_etag: condition.is_some() })
+}
+
+/// To another key, maybe in another table.
+fn moved(key: EntityKey, to: EntityKey) -> Action {
+    let json = json!({
+        "op": "move", "table": source_of(&key), "pk": key.pk, "rk": key.rk,
+        "to_table": source_of(&to), "to_pk": to.pk, "to_rk": to.rk,
+    });
+    Action::Send(Message::Spelled { json, asked: Box::new(Asked { to: Some(to), ..asked("move", key) }), at_its_etag: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_in_json_is_what_is_said_in_rows() {
+        let entity = attempt("1", "ada").with(VERSION, 7_i64).with("Urgent", true).with(LARGE_PROPERTY, "a value");
+        let says = content::of_entity(&entity);
+        assert_eq!(says.get(VERSION).map(String::as_str), Some("Edm.Int64 7"));
+        assert_eq!(says, content::of_json(&Value::Object(odata::encode(&entity))));
+    }
+}

@@ -1,0 +1,252 @@
+//! `simulate`: runs the daemon's own code in a simulated world, seed by seed, and says what went wrong.
+//!
+//! ```text
+//! simulate --seeds 10000             seeds 0 to 9999, on every core
+//! simulate --seed 4711 --trace       one seed, with its story
+//! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
+//! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
+//! simulate --explore                 every interleaving of a tiny world, instead of seeds
+//! ```
+//!
+//! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command of its own")]
+
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Parser;
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::ports::Clock as _;
+use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
+use evenkeel_simulation::{Allowed, Fault, Median, Report, Request, Scene, Tally, Together, World, run, shrink};
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Runs the daemon's own code in a simulated world, seed by seed.
+#[derive(Debug, Parser)]
+#[command(name = "simulate")]
+struct Args {
+    /// Which world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents, files, tables
+    /// by date, a search index) or releases (catalogs that follow each other, several accounts).
+    #[arg(long, default_value_t)]
+    world: World,
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Runs this seed alone.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Tells the whole story of the seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Finds the shortest story of the seed's failure.
+    #[arg(long, requires = "seed")]
+    shrink: bool,
+    /// Searches every interleaving of a tiny world.
+    #[arg(long, conflicts_with = "seed")]
+    explore: bool,
+    /// Ends each search after so many executions.
+    #[arg(long, requires = "explore")]
+    executions: Option<u64>,
+    /// Threads; every core where absent.
+    #[arg(long)]
+    threads: Option<NonZero<usize>>,
+    /// Every so many seeds one is run twice and must give the same hash.
+    #[arg(long, default_value_t = 100)]
+    twice: u64,
+    /// Ends after so many failing seeds.
+    #[arg(long, default_value_t = 10)]
+    failures: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let well = match args.seed {
+        Some(seed) if args.shrink => shortest(args.world, seed, args.trace),
+        Some(seed) => one(&Request { world: args.world, seed, tells: args.trace, ..Request::default() }),
+        None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
+        None => many(&args),
+    };
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one seed.
+fn one(request: &Request) -> bool {
+    let report = run(request);
+    for line in &report.story {
+        println!("{line}");
+    }
+    let Report { seed, hash, operations, polls, jobs, virtual_time, .. } = &report;
+    println!(
+        "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}",
+        operations - polls
+    );
+    for fault in Fault::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
+        println!("  {:>6} × {fault}", report.faults.of(fault));
+    }
+    match &report.violation {
+        None => println!("all is well"),
+        Some(violation) => println!("FAILED: {violation}"),
+    }
+    report.violation.is_none()
+}
+
+/// Finds what a failing seed cannot do without, and runs that.
+fn shortest(world: World, seed: u64, tells: bool) -> bool {
+    let Some(allowed) = shrink(world, seed) else {
+        println!("seed {seed} does not fail");
+        return true;
+    };
+    let Allowed { without, faults, deeds, workers } = &allowed;
+    let deeds = deeds.as_ref().map_or(0, std::collections::BTreeSet::len);
+    println!("it fails with {workers} workers, {faults} faults, {deeds} things that the client does, without:");
+    for fault in without {
+        println!("  {fault}");
+    }
+    one(&Request { world, seed, allowed, tells })
+}
+
+fn threads(args: &Args) -> usize {
+    args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get)
+}
+
+/// Searches every interleaving of every script.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn all(threads: usize, most: u64) -> bool {
+    let searches: Vec<Script> = scripts().collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let clock = SystemClock::new();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((number, script)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, searches.get(n)?))) {
+                    let explored = explore(script, most, None);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((number, explored));
+                    eprint!("\r{} of {} searches ", done.len(), searches.len());
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(number, _)| *number);
+    let took = clock.monotonic().as_secs_f64().max(0.001);
+    eprintln!("\r{:60}", "");
+    println!(
+        "{:>11} {:>10} {:>9} {:>5} {:>8}  interleavings  the client; what goes wrong",
+        "executions", "states", "cut", "ends", "points"
+    );
+    let mut executions = 0;
+    for (number, explored) in &done {
+        executions += explored.executions;
+        let Explored { executions, states, cut, ends, points, interleavings, complete, .. } = explored;
+        let stopped = if *complete { "" } else { " (not to its end)" };
+        let Script { client, wrong, .. } = searches[*number];
+        println!("{executions:>11} {states:>10} {cut:>9} {ends:>5} {points:>8}  {interleavings:>13.1e}  {client}; {wrong}{stopped}");
+    }
+    println!("{executions} executions in {took:.1} s on {threads} threads: {:.0} executions/s", executions as f64 / took);
+    let mut well = true;
+    for (number, explored) in &done {
+        if let Some((violation, steps)) = &explored.violation {
+            well = false;
+            println!("FAILED: {}; {}: {violation}", searches[*number].client, searches[*number].wrong);
+            for step in steps {
+                println!("  {step}");
+            }
+        }
+    }
+    well
+}
+
+/// Runs many seeds.
+fn many(args: &Args) -> bool {
+    let threads = threads(args);
+    let (next, end) = (AtomicU64::new(args.from), args.from.saturating_add(args.seeds));
+    let (all, unrepeatable) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+    let clock = SystemClock::new();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut own = Tally::default();
+                let mut flushed = clock.monotonic();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let flush = !own.failed.is_empty() || clock.monotonic().saturating_sub(flushed) >= Duration::from_secs(1);
+                    if seed >= end || flush {
+                        flushed = clock.monotonic();
+                        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                        all.absorb(std::mem::take(&mut own));
+                        if seed >= end || all.failed.len() >= args.failures {
+                            return;
+                        }
+                        eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
+                    }
+                    let request = Request { world: args.world, seed, ..Request::default() };
+                    let report = run(&request);
+                    if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
+                        unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+                    }
+                    own.add(&report);
+                }
+            });
+        }
+    });
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let unrepeatable = unrepeatable.into_inner().unwrap_or_else(PoisonError::into_inner);
+    eprintln!("\r{:60}", "");
+    print(&all, clock.monotonic(), threads);
+    for seed in &unrepeatable {
+        println!("NOT REPEATABLE: seed {seed} gave two hashes");
+    }
+    for (seed, violation) in &all.failed {
+        println!("FAILED: seed {seed}: {violation:.300}\n  simulate --world {} --seed {seed} --shrink --trace", args.world);
+    }
+    let unseen = all.never_seen(args.world);
+    for scene in &unseen {
+        println!("NEVER SEEN: {scene}: these seeds say less than they seem to");
+    }
+    let never = all.never_hit(args.world);
+    for fault in &never {
+        println!("NEVER MET: {fault}: these seeds say less than they seem to");
+    }
+    all.failed.is_empty() && unrepeatable.is_empty() && never.is_empty() && unseen.is_empty()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn print(all: &Tally, took: Duration, threads: usize) {
+    let Median { jobs, operations, faults } = all.median();
+    let real = took.as_secs_f64().max(0.001);
+    let days = all.virtual_time.as_secs_f64() / 86_400.0;
+    println!("{} seeds in {real:.1} s on {threads} threads: {:.0} seeds/s", all.seeds, all.seeds as f64 / real);
+    println!("{days:.1} days of virtual time, {:.0} × real time", all.virtual_time.as_secs_f64() / real);
+    println!(
+        "{} jobs and {} from workers, {} done (with {} rechecks), {} poisoned, {} redeliveries",
+        all.jobs, all.sent_on, all.done, all.rechecks, all.poisoned, all.redelivered
+    );
+    println!("{} operations, beside {} looks at queues that changed nothing", all.operations - all.polls, all.polls);
+    let Together { writes, late, reads } = all.together;
+    for scene in Scene::ALL.into_iter().filter(|scene| all.scenes.of(*scene) > 0) {
+        println!("  {:>9} × {scene}", all.scenes.of(scene));
+    }
+    println!("{writes} transactions of several rows, {late} of them late, and {reads} ranges");
+    println!("the median seed: {jobs} jobs, {operations} operations, {faults} faults");
+    println!(
+        "the backlog was drained {:.1?} after the last fault in half of the seeds, {:.1?} in 99%",
+        all.drained_after(0.5),
+        all.drained_after(0.99)
+    );
+    println!("{} faults:", all.faults.total());
+    for fault in Fault::ALL {
+        println!("  {:>9} × {fault}", all.faults.of(fault));
+    }
+    println!("known limit met: {} × a late insert brought back something deleted", all.resurrections);
+}

@@ -1,0 +1,304 @@
+//! What a seed stands for: how many workers, how they are set up, and which weather they live in. Pure.
+//!
+//! Swarm testing: each kind of fault is off in many seeds and rare or frequent in others, so that faults that
+//! hide each other also come alone.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::company::Shape;
+use super::fault::Fault;
+use super::hazards::Hazards;
+use super::world::World;
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::ports::{Chance, Service};
+use evenkeel::reconcile::DEFAULT_MEMORY;
+use evenkeel::settings::{Backoff, PollInterval, RetryPolicy, WorkerSettings};
+
+/// A clock may be wrong by this much.
+const SKEW_SECONDS: f64 = 15.0 * 60.0;
+/// The longest burst of throttling and the longest outage.
+const BURST_SECONDS: f64 = 10.0 * 60.0;
+
+/// Tells the other account's seeds from the first one's.
+const ABROAD: u64 = 0x00ab_20ad << 32;
+
+/// What a seed stands for.
+#[derive(Debug, Clone)]
+pub(super) struct Climate {
+    /// How many workers there are.
+    pub(super) workers: usize,
+    /// How each is set up.
+    pub(super) settings: WorkerSettings,
+    /// Messages in flight in one worker.
+    pub(super) concurrency: usize,
+    /// Which views there are.
+    pub(super) shape: Shape,
+    /// How long faults are injected and clients are busy.
+    pub(super) storm: Duration,
+    /// How long a request takes, in seconds.
+    pub(super) latency: Range<f64>,
+    /// How often each kind of fault strikes an operation.
+    pub(super) rates: [f64; Fault::ALL.len()],
+    /// When what is throttled.
+    pub(super) bursts: Vec<Burst>,
+    /// When which service refuses everything.
+    pub(super) outages: Vec<Outage>,
+    /// When which worker is told to shut down.
+    pub(super) terms: Vec<(Duration, usize)>,
+    /// When a message is shown while somebody works on it.
+    pub(super) shows: Vec<Duration>,
+    /// When which worker's clock is set how many seconds off.
+    pub(super) clocks: Vec<(Duration, usize, i64)>,
+    /// The other faults.
+    pub(super) hazards: Hazards,
+}
+
+/// Throttling for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Burst {
+    /// When.
+    pub(super) during: Range<Duration>,
+    /// What is throttled.
+    pub(super) lane: Lane,
+    /// What it asks for.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// What is throttled by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lane {
+    /// A partition of a table.
+    Partition(&'static str, &'static str),
+    /// A queue.
+    Queue(&'static str),
+}
+
+/// A service that refuses everything for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outage {
+    /// When.
+    pub(super) during: Range<Duration>,
+    /// Which service; all where absent.
+    pub(super) service: Option<Service>,
+    /// How it refuses.
+    pub(super) refusal: Refusal,
+}
+
+/// How a service refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No connection.
+    Refused,
+    /// 500.
+    Failing,
+    /// 503 for everybody.
+    Busy,
+    /// No answer.
+    Silent,
+    /// It executes every request, and each connection is reset before the answer.
+    Reset,
+    /// It executes every request, and answers after its sender has stopped waiting.
+    Deaf,
+}
+
+/// The job queue of every simulation.
+pub(super) const JOBS: &str = "jobs";
+
+/// What is throttled by itself in the company's world.
+pub(super) const LANES: [Lane; 7] = [
+    Lane::Partition("Employees", "Sales"),
+    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
+    Lane::Partition("ByEmail", "email_Sales"),
+    Lane::Partition("FormerEmployees", "Sales"),
+    Lane::Partition("Managers", "managers"),
+    Lane::Queue(JOBS),
+    Lane::Queue("jobs-recheck"),
+];
+
+/// The chance of one part of a run, independent of every other part's.
+pub(super) fn chance(seed: u64, part: u64) -> SeededChance {
+    let mixed = SeededChance::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
+    SeededChance::new(mixed)
+}
+
+pub(super) fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.max(0.0))
+}
+
+/// Draws from a sequence of random numbers.
+pub(super) struct Draw<'a>(pub(super) &'a dyn Chance);
+
+impl Draw<'_> {
+    /// From 0 up to, not including, `n`.
+    pub(super) fn below(&self, n: usize) -> usize {
+        let n = u64::try_from(n).unwrap_or(u64::MAX).max(1);
+        usize::try_from(self.0.next_u64() % n).unwrap_or(0)
+    }
+
+    pub(super) fn of<'t, T>(&self, values: &'t [T]) -> &'t T {
+        &values[self.below(values.len())]
+    }
+
+    pub(super) fn happens(&self, probability: f64) -> bool {
+        self.0.unit() < probability
+    }
+
+    /// Between two numbers, each magnitude as likely as every other.
+    pub(super) fn magnitude(&self, low: f64, high: f64) -> f64 {
+        self.0.between(low.ln(), high.ln()).exp()
+    }
+
+    pub(super) fn moment(&self, within: Duration) -> Duration {
+        within.mul_f64(self.0.unit())
+    }
+}
+
+impl Climate {
+    /// What this seed stands for.
+    pub(super) fn of(seed: u64, world: World) -> Self {
+        let chance = chance(seed, 1);
+        let draw = Draw(&chance);
+        let workers = 1 + draw.below(3);
+        let storm = Duration::from_secs(*draw.of(&[60, 120, 240, 480, 900]));
+        let latency = *draw.of(&[(0.001, 0.005), (0.001, 0.05), (0.005, 0.2), (0.01, 1.0)]);
+        let during = |longest: f64| {
+            let start = draw.moment(storm);
+            start..start + seconds(draw.magnitude(2.0, longest))
+        };
+        let some = |odds: f64, most: usize| if draw.happens(odds) { 1 + draw.below(most) } else { 0 };
+        let bursts = (0..some(0.4, 3)).map(|_| Burst {
+            during: during(BURST_SECONDS),
+            lane: *draw.of(world.lanes()),
+            retry_after: draw.happens(0.5).then(|| seconds(draw.magnitude(1.0, 120.0).round())),
+        });
+        let bursts: Vec<Burst> = bursts.collect();
+        let outages = (0..some(0.3, 2)).map(|_| Outage {
+            during: during(BURST_SECONDS),
+            service: *draw.of(world.services()),
+            refusal: *draw.of(&[Refusal::Refused, Refusal::Failing, Refusal::Busy, Refusal::Silent]),
+        });
+        let mut outages: Vec<Outage> = outages.collect();
+        let terms = (0..some(0.4, 4)).map(|_| (draw.moment(storm), draw.below(workers))).collect();
+        let shows = (0..some(0.4, 12)).map(|_| draw.moment(storm)).collect();
+        let settings = settings(&draw);
+        let concurrency = *draw.of(&[1, 2, 4, 8, 16]);
+        let mut shape = Shape {
+            former_index: draw.happens(0.4),
+            chain: draw.happens(0.3),
+            lists: draw.happens(0.4),
+            near: draw.happens(0.4),
+            sets: draw.happens(0.4),
+            groups: draw.happens(0.4),
+            ..Shape::default()
+        };
+        shape.vary(&Draw(&self::chance(seed, 8)));
+        let mut rates = rates(&draw);
+        delay(&mut rates, &Draw(&self::chance(seed, 10)));
+        let clocks = clocks(&draw, workers, storm);
+        let hazards = Hazards::of(seed, (world, &world.employees(seed)), storm, &mut rates, &mut outages);
+        Self {
+            workers,
+            settings,
+            concurrency,
+            shape,
+            storm,
+            latency: latency.0..latency.1,
+            rates,
+            bursts,
+            outages,
+            terms,
+            shows,
+            clocks,
+            hazards,
+        }
+    }
+}
+
+impl Climate {
+    /// The weather of another account in the same run.
+    pub(super) fn abroad(seed: u64, world: World) -> Self {
+        let mut abroad = Self::of(seed ^ ABROAD, world);
+        abroad.rates[Fault::Recreated as usize] = 0.0;
+        abroad.hazards.refused_row = None;
+        abroad
+    }
+
+    /// Lets everything but the beginning happen so much later, with no worker until then.
+    pub(super) fn begin_after(&mut self, wait: Duration) {
+        self.storm += wait;
+        let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
+        let spells = spells.chain(self.outages.iter_mut().map(|outage| &mut outage.during));
+        let spells = spells.chain(self.hazards.unheard.iter_mut().map(|unheard| &mut unheard.during));
+        let spells = spells.chain(&mut self.hazards.gateways);
+        for during in spells.chain(self.hazards.refused_row.iter_mut().map(|row| &mut row.during)) {
+            *during = during.start + wait..during.end + wait;
+        }
+        let moments = self.terms.iter_mut().map(|(at, _)| at).chain(&mut self.shows);
+        for at in moments.chain(self.clocks.iter_mut().map(|(at, ..)| at).filter(|at| !at.is_zero())) {
+            *at += wait;
+        }
+    }
+}
+
+fn settings(draw: &Draw<'_>) -> WorkerSettings {
+    let lease = Duration::from_secs(*draw.of(&[10, 15, 30, 60]));
+    let job_timeout = Duration::from_secs(*draw.of(&[30, 120, 600]));
+    let second = Duration::from_secs(1);
+    let retry_max = Duration::from_secs(*draw.of(&[20, 120, 600]));
+    let storage = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    WorkerSettings {
+        lease,
+        max_dequeue_count: *draw.of(&[2, 3, 5, 5]),
+        retry_delay: Backoff { min: second, base: second, max: retry_max },
+        job_timeout,
+        recheck_after: job_timeout + Duration::from_mins(16),
+        give_up_after: Duration::from_hours(6),
+        drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
+        poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(*draw.of(&[1, 5, 20])) },
+        storage_retry: RetryPolicy { backoff: storage, attempts: *draw.of(&[1, 2, 6]) },
+        memory: DEFAULT_MEMORY,
+    }
+}
+
+fn rates(draw: &Draw<'_>) -> [f64; Fault::ALL.len()] {
+    let mut rates = [0.0; Fault::ALL.len()];
+    for (fault, odds, low, high) in [
+        (Fault::ErrorBefore, 0.5, 0.002, 0.2),
+        (Fault::RequestLost, 0.4, 0.002, 0.1),
+        (Fault::AnswerLost, 0.5, 0.002, 0.1),
+        (Fault::LateArrival, 0.5, 0.002, 0.1),
+        (Fault::SlowRequest, 0.4, 0.001, 0.05),
+        (Fault::SlowAnswer, 0.3, 0.001, 0.05),
+        (Fault::CrashBefore, 0.3, 0.000_5, 0.01),
+        (Fault::CrashAfter, 0.4, 0.000_5, 0.01),
+        (Fault::CrashInFlight, 0.4, 0.000_5, 0.01),
+        (Fault::Panic, 0.2, 0.005, 0.1),
+    ] {
+        if draw.happens(odds) {
+            rates[fault as usize] = draw.magnitude(low, high);
+        }
+    }
+    rates
+}
+
+/// In one seed of six, 3 to 30 % of all writes arrive late; the other faults stay as drawn. A late write does harm only where little else
+/// has been written since.
+fn delay(rates: &mut [f64; Fault::ALL.len()], draw: &Draw<'_>) {
+    if draw.below(6) == 0 {
+        rates[Fault::LateArrival as usize] = draw.magnitude(0.03, 0.3);
+    }
+}
+
+fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, usize, i64)> {
+    if draw.happens(0.5) {
+        return Vec::new();
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "minutes in seconds")]
+    let off = || draw.0.between(-SKEW_SECONDS, SKEW_SECONDS) as i64;
+    let mut clocks: Vec<_> = (0..workers).map(|worker| (Duration::ZERO, worker, off())).collect();
+    for _ in 0..draw.below(4) {
+        clocks.push((draw.moment(storm), draw.below(workers), off()));
+    }
+    clocks
+}

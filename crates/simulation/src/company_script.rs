@@ -1,0 +1,138 @@
+//! What the company's client does.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::client::{Action, DEPARTMENTS, EMPLOYEES, If, Message, Put, Step, broken, chosen, script};
+use super::climate::{Climate, Draw, chance, seconds};
+use super::history::VERSION;
+use evenkeel::model::{Entity, EntityKey, Key};
+
+const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
+/// The same, with what keys may not have in them.
+const ODD_EMAILS: [&str; 5] = ["o'neil+é@contoso.com", "O'Neil+É@contoso.com", "a/b#1?@contoso.com", "100%@contoso.com", ""];
+/// Row keys that differ in case, in how a letter is composed, and in what must be escaped or quoted.
+const ODD_KEYS: [&str; 12] = ["A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F"];
+const NAMES: [&str; 3] = ["King", "Byron", ""];
+
+/// An employee's properties.
+struct Properties {
+    version: i64,
+    email: &'static str,
+    last_name: &'static str,
+    manager: bool,
+}
+
+/// The script of a seed, in order of time.
+pub(super) fn steps(seed: u64, climate: &Climate) -> Vec<Step> {
+    let chance = chance(seed, 2);
+    let draw = Draw(&chance);
+    let keys = keys(seed, 1 + draw.below(4));
+    let emails: &[&'static str] = if Draw(&self::chance(seed, 14)).happens(0.25) { &ODD_EMAILS } else { &EMAILS };
+    // Each kind of action is frequent in some seeds and absent in others.
+    let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    let mut steps = script(climate.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails), &weights));
+    if climate.shape.targets {
+        steps.extend(departments(seed, climate, &keys, steps.iter().map(|step| step.deed).max().unwrap_or(0)));
+        steps.sort_by_key(|step| step.at);
+    }
+    steps
+}
+
+/// The employees of a seed.
+pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
+    keys(seed, 1 + Draw(&chance(seed, 2)).below(4))
+}
+
+/// So many employees; in some seeds more, in some with keys that look alike or need escapes.
+fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
+    let chance = chance(seed, 15);
+    let draw = Draw(&chance);
+    let employees = if draw.happens(0.15) { 6 + draw.below(10) } else { few };
+    let odd = draw.happens(0.25);
+    let key = |n: usize| match ODD_KEYS.get(n).filter(|_| odd) {
+        Some(rk) => EntityKey::new(if n % 4 < 3 { "Sales" } else { "Süd & Ost" }, *rk),
+        None => EntityKey::new(if n % 4 < 3 { "Sales" } else { "Ops" }, n.to_string()),
+    };
+    (0..employees).filter_map(|n| key(n).ok()).collect()
+}
+
+/// Departments that come and go. What follows each is a sync of all who may be its manager: a thorough one, since what they have
+/// set is gone with it; a plain one where it was never there.
+fn departments(seed: u64, climate: &Climate, keys: &[EntityKey], deeds: usize) -> Vec<Step> {
+    let chance = chance(seed, 16);
+    let draw = Draw(&chance);
+    let mut steps = Vec::new();
+    let homes: BTreeSet<&Key> = keys.iter().map(|key| &key.pk).collect();
+    for pk in homes {
+        let Ok(department) = EntityKey::new(pk.as_str(), "department") else { continue };
+        let founded = pk.as_str() == "Sales";
+        let mut at = draw.moment(climate.storm / 2);
+        for turn in 0..=draw.below(4) {
+            let comes = founded == (turn % 2 == 1);
+            let first = turn == 0 && !founded;
+            let action = if comes {
+                Action::Merge(DEPARTMENTS, Entity::new(department.clone()).with("Name", pk.as_str()))
+            } else {
+                Action::Remove(DEPARTMENTS, department.clone())
+            };
+            let deed = deeds + 1 + steps.len();
+            let followers = keys.iter().filter(|key| key.pk == *pk).map(|key| {
+                let sync = Message::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+                let message = if first { sync } else { Message::Thorough(EMPLOYEES, key.clone()) };
+                Step::new(at + seconds(draw.magnitude(0.02, 5.0)), deed, Action::Send(message))
+            });
+            steps.extend(followers.collect::<Vec<_>>());
+            steps.push(Step::new(at, deed, action));
+            at += draw.moment(climate.storm / 4);
+        }
+    }
+    steps
+}
+
+fn action(draw: &Draw<'_>, key: EntityKey, (version, emails): (i64, &[&'static str]), weights: &[f64]) -> Action {
+    let properties = Properties { version, email: draw.of::<&str>(emails), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
+    let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
+    let chosen = chosen(draw, weights);
+    let job = |op, condition| Action::Send(Message::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+    match chosen {
+        Some(1) => Action::Remove(EMPLOYEES, key),
+        Some(2) => {
+            let mode = if draw.happens(0.5) { "replace" } else { "merge" };
+            let condition = some_if(&[If::Match, If::Absent, If::Newer]);
+            let entity = properties.json(&key);
+            Action::Send(Message::Put(Box::new(Put { key, version, entity, mode, condition, staged: Vec::new() })))
+        }
+        Some(3) => job("delete", some_if(&[If::Match])),
+        Some(4) => job("archive", some_if(&[If::Match])),
+        Some(5) => job("restore", None),
+        Some(6) => job("sync", None),
+        Some(7) if draw.happens(0.4) => broken(draw),
+        _ => Action::Write(EMPLOYEES, properties.entity(&key)),
+    }
+}
+
+impl Properties {
+    fn entity(&self, key: &EntityKey) -> Entity {
+        let mut entity = Entity::new(key.clone()).with(VERSION, self.version).with("FirstName", "Ada");
+        if !self.email.is_empty() {
+            entity = entity.with("Email", self.email);
+        }
+        if !self.last_name.is_empty() {
+            entity = entity.with("LastName", self.last_name);
+        }
+        if self.manager { entity.with("IsManager", true) } else { entity }
+    }
+
+    fn json(&self, key: &EntityKey) -> Value {
+        let mut entity = json!({
+            "PartitionKey": key.pk, "RowKey": key.rk, VERSION: self.version.to_string(), "Version@odata.type": "Edm.Int64",
+            "FirstName": "Put", "LastName": self.last_name, "IsManager": self.manager,
+        });
+        if !self.email.is_empty() {
+            entity["Email"] = self.email.into();
+        }
+        entity
+    }
+}

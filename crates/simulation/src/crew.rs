@@ -1,0 +1,387 @@
+//! The workers: the daemon's own code, started, crashed, told to shut down, and started again.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::archives::SINK;
+use super::climate::{Climate, Draw, JOBS, chance};
+use super::company::queue;
+use super::fault::Fault;
+use super::realm::{Realm, Weathers};
+use super::releases::{Releases, Term, is_refusal};
+use super::sky::Sky;
+use super::stage::{Stage, StageClock, WORKERS};
+use evenkeel::adapters::circuit::Circuits;
+use evenkeel::adapters::sim::{REFUSED, Weather};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::adapters::wear::{Grouping, wear, wear_sink};
+use evenkeel::catalog::Catalog;
+use evenkeel::model::AccountName;
+use evenkeel::model::job::Primary;
+use evenkeel::ports::{Account, Chance, Clock, Sink, Stores};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
+use evenkeel::retention::Keeper;
+use evenkeel::settings::QueueSettings;
+use evenkeel::worker::{KeyOf, Mode, Worker, WorkerParts};
+
+/// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
+pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
+/// The longest a worker stays away after its end, in seconds.
+const AWAY: f64 = 120.0;
+
+/// How often a worker sees to the tables by date, in seconds. (The daemon does so every hour.)
+const TENDED_EVERY: Range<f64> = 30.0..300.0;
+
+/// Everything that workers need.
+pub(super) struct Crew {
+    pub(super) seed: u64,
+    pub(super) stage: Arc<Stage>,
+    pub(super) climate: Arc<Climate>,
+    /// The climate of the other account, where there is one.
+    pub(super) abroad: Arc<Climate>,
+    pub(super) realm: Realm,
+    /// The last catalog.
+    pub(super) catalog: Arc<Catalog>,
+    /// The catalogs that follow each other, where several do.
+    pub(super) releases: Option<Releases>,
+    pub(super) clocks: Vec<Arc<StageClock>>,
+    /// How many workers were started.
+    started: AtomicU64,
+}
+
+/// How a worker ended.
+enum End {
+    Crashed,
+    Stopped(anyhow::Result<()>),
+}
+
+/// What a worker is made of.
+pub(super) struct Gear {
+    pub(super) caller: u32,
+    number: u64,
+    pub(super) stores: Stores,
+    circuits: Arc<Circuits>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) chance: Arc<dyn Chance>,
+    /// The chance of its engines.
+    engines: Arc<dyn Chance>,
+}
+
+impl Crew {
+    pub(super) fn new(
+        seed: u64,
+        stage: Arc<Stage>,
+        (climate, abroad): (Arc<Climate>, Arc<Climate>),
+        realm: Realm,
+        (catalog, releases): (Arc<Catalog>, Option<Releases>),
+    ) -> Self {
+        let clocks = (0..climate.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
+        Self { seed, stage, climate, abroad, realm, catalog, releases, clocks, started: AtomicU64::new(0) }
+    }
+
+    /// The service's clock.
+    pub(super) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(StageClock::new(Arc::clone(&self.stage)))
+    }
+
+    /// One host: a worker, and another after each end, until `curtain` falls.
+    pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
+        let chance = chance(self.seed, 1_000 + slot as u64);
+        let draw = Draw(&chance);
+        let mut terms: Vec<Duration> = self.climate.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
+        terms.extend(self.releases.iter().flat_map(|releases| releases.restarts(slot)));
+        terms.sort_unstable_by(|a, b| b.cmp(a));
+        while !curtain.is_cancelled() {
+            self.worker(slot, &mut terms, curtain).await;
+            let away = Duration::from_secs_f64(draw.0.between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }));
+            curtain.run_until_cancelled(sleep(away)).await;
+        }
+    }
+
+    /// One worker, from its start to its end.
+    async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
+        let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
+        let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
+        let weathers = Weathers { main: Arc::clone(&sky) as _, abroad: beside };
+        let Some(gear) = self.gear(caller, Some(slot), number, &weathers) else { return };
+        let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
+        self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
+        let shutdown = CancellationToken::new();
+        let mut told: Option<Duration> = None;
+        let end = {
+            let mut running = Box::pin(self.works(&gear, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
+            let mut tending = pin!(self.tend_on(&gear));
+            loop {
+                let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
+                tokio::select! {
+                    biased;
+                    () = sky.crashed() => {
+                        self.stage.explain(caller);
+                        break End::Crashed;
+                    }
+                    ended = &mut running => break End::Stopped(ended),
+                    never = &mut tending, if told.is_none() => match never {},
+                    () = curtain.cancelled(), if told.is_none() => {
+                        told = Some(self.stage.elapsed());
+                        self.stage.explain(caller);
+                        shutdown.cancel();
+                    }
+                    () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
+                        terms.pop();
+                        if self.stage.strike(Fault::Sigterm) {
+                            self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
+                            told = Some(self.stage.elapsed());
+                            self.stage.explain(caller);
+                            shutdown.cancel();
+                        }
+                    }
+                }
+            }
+        };
+        // What it had and did not settle will be delivered again, and that is nobody's fault.
+        self.stage.explain(caller);
+        self.stage.tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, End::Crashed) { "crashes" } else { "ends" }));
+        match (end, told) {
+            // Whoever starts it starts it again: its queues could not be created, for a request was refused.
+            (End::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
+            // Its catalog is not the recorded one.
+            (End::Stopped(Err(error)), _)
+                if error.chain().any(is_refusal)
+                    && self.releases.as_ref().is_some_and(|releases| release != Some((releases.last(), releases.last()))) => {}
+            (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
+            (End::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
+            (End::Stopped(Ok(())), Some(told)) => {
+                let took = self.stage.elapsed().saturating_sub(told);
+                if took > self.climate.settings.drain + DRAIN_GRACE {
+                    self.stage.violated(format!("a shutdown took {took:?}"));
+                }
+            }
+            (End::Crashed, _) => {}
+        }
+    }
+
+    /// A worker that runs until there is nothing left to do, in fair weather.
+    pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn Weather>) {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let Some(gear) = self.gear(WORKERS, Some(0), number, &Weathers::same(weather)) else { return };
+        let release = self.releases.as_ref().map(Releases::last);
+        if let Err(error) = Box::pin(self.works(&gear, (mode, release, None), &CancellationToken::new())).await {
+            self.stage.violated(format!("the last worker ended badly: {error:#}"));
+        }
+    }
+
+    /// A worker at work: by the catalog, or by that of a release.
+    async fn works(
+        &self,
+        gear: &Gear,
+        (mode, release, slot): (Mode, Option<usize>, Option<usize>),
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        if let Some(release) = release {
+            return self.released(gear, Term { mode, release, slot }, shutdown).await.map(drop);
+        }
+        let engine = self.engine(gear, Arc::clone(&self.catalog));
+        let keys = Arc::clone(&engine);
+        let Some(worker) = self.dress(gear, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
+        worker.run(mode, shutdown.clone()).await?;
+        Ok(())
+    }
+
+    /// The stores as `app` composes them, and what else a worker needs.
+    pub(super) fn gear(&self, caller: u32, slot: Option<usize>, number: u64, weathers: &Weathers) -> Option<Gear> {
+        let clock: Arc<dyn Clock> = match slot {
+            Some(slot) => self.clocks.get(slot)?.clone(),
+            None => self.clock(),
+        };
+        let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
+        let retry = self.climate.settings.storage_retry;
+        let seen = self.realm.seen_by(caller, weathers);
+        let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
+        for (name, bare) in seen.accounts() {
+            let worn = wear(&name, &bare, Grouping::Together, retry, &clock, &chance);
+            accounts.insert(name, worn.account);
+            circuits.push(worn.circuit);
+        }
+        let sink = wear_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
+        let engines = Arc::new(self::chance(self.seed, 6_000 + number));
+        let stores = stores(&seen, accounts, sink);
+        Some(Gear { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
+    }
+
+    /// An engine with a catalog.
+    pub(super) fn engine(&self, gear: &Gear, catalog: Arc<Catalog>) -> Arc<Engine> {
+        Arc::new(Engine::new(EngineParts {
+            stores: gear.stores.clone(),
+            catalog,
+            clock: Arc::clone(&gear.clock),
+            chance: Arc::clone(&gear.engines),
+            recheck_after: self.climate.settings.recheck_after,
+        }))
+    }
+
+    /// The daemon as `app` composes it.
+    pub(super) fn dress(&self, gear: &Gear, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
+        let settings = self.climate.settings.clone();
+        let execute = Arc::new(Watched {
+            inner: execute,
+            key_of: Arc::clone(&key_of),
+            stage: Arc::clone(&self.stage),
+            caller: gear.caller,
+            chance: self::chance(self.seed, 4_000 + gear.number),
+            panics: self.climate.rates[Fault::Panic as usize],
+            pills: self.climate.rates[Fault::Pill as usize],
+            job_timeout: settings.job_timeout,
+        });
+        let parts = WorkerParts {
+            stores: gear.stores.clone(),
+            health: Arc::<Circuits>::clone(&gear.circuits),
+            execute,
+            clock: Arc::clone(&gear.clock),
+            chance: Arc::clone(&gear.chance),
+            settings,
+            queues: vec![self.queue()],
+            name: super::stage::name(gear.caller),
+            key_of,
+        };
+        Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
+    }
+
+    pub(super) fn queue(&self) -> QueueSettings {
+        QueueSettings { concurrency: self.climate.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
+    }
+
+    /// Sees to the tables by date again and again, where there are any.
+    async fn tend_on(&self, gear: &Gear) -> Infallible {
+        let chance = chance(self.seed, 7_000 + gear.number);
+        if self.catalog.retentions.is_empty() {
+            return std::future::pending().await;
+        }
+        let keeper = Keeper::new(&self.catalog, gear.stores.clone(), Arc::clone(&gear.clock), &[self.queue()]);
+        loop {
+            // What fails is tried again.
+            drop(keeper.tend().await);
+            sleep(Duration::from_secs_f64(chance.between(TENDED_EVERY.start, TENDED_EVERY.end))).await;
+        }
+    }
+
+    /// Sees to the tables by date once, by the right clock.
+    pub(super) async fn tend(&self, weather: Arc<dyn Weather>) {
+        let seen = self.realm.seen_by(WORKERS, &Weathers::same(weather));
+        let stores = stores(&seen, seen.accounts(), seen.main.sink());
+        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);
+        if let Err(error) = keeper.tend().await {
+            self.stage.violated(format!("the tables by date could not be seen to in fair weather: {error}"));
+        }
+    }
+}
+
+/// Accounts with what lies beside them: a search service and shared folders.
+pub(super) fn stores(seen: &Realm, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
+    Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files())
+}
+
+#[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+fn sink_name() -> AccountName {
+    AccountName::new(SINK).expect("a name")
+}
+
+/// The work, with somebody who notes when its runs begin and how they end, and who makes some panic.
+struct Watched {
+    inner: Arc<dyn Execute>,
+    key_of: KeyOf,
+    stage: Arc<Stage>,
+    caller: u32,
+    chance: SeededChance,
+    panics: f64,
+    pills: f64,
+    job_timeout: Duration,
+}
+
+/// A run under way. Dropped before it has ended: it was cancelled, timed out or panicked.
+struct Running<'a> {
+    watched: &'a Watched,
+    primary: Option<Primary>,
+    queue: &'a str,
+    message: &'a str,
+    delivery: u32,
+    began: Duration,
+    /// It gave an answer, or panicked.
+    ended: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let took = self.watched.stage.elapsed().saturating_sub(self.began);
+        let dropped = !self.ended && took < self.watched.job_timeout;
+        self.watched.stage.run_ends(self.watched.caller, self.primary.as_ref(), (self.queue, self.message, self.delivery), dropped);
+        if !self.ended {
+            self.watched.stage.explain_message(self.message);
+        }
+    }
+}
+
+#[async_trait]
+impl Execute for Watched {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let (primary, queue) = match work {
+            Work::Job(job) => ((self.key_of)(job), JOBS),
+            Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
+        };
+        let message = delivery.stamp.message_id.as_str();
+        let began = self
+            .stage
+            .run_begins(self.caller, primary.as_ref(), (queue, message, delivery.dequeue_count), || format!("{work:?} {delivery:?}"));
+        let began_at = self.stage.elapsed();
+        let mut running =
+            Running { watched: self, primary, queue, message, delivery: delivery.dequeue_count, began: began_at, ended: false };
+        if self.pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < self.pills) {
+            self.panic("as always", message);
+        }
+        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
+        if panics && self.chance.unit() < 0.5 {
+            self.panic("before it began", message);
+        }
+        let result = self.inner.execute(work, delivery).await;
+        if panics {
+            self.panic("after it had ended", message);
+        }
+        match &result {
+            Ok(outcome) => {
+                running.ended = true;
+                self.stage.run_ended_well(self.caller, queue, message, began, outcome);
+                self.stage.tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
+            }
+            Err(failure) => {
+                running.ended = true;
+                self.stage.tell(|| format!("{} run failed: {:?} {}", super::stage::name(self.caller), failure.class, failure.chain()));
+            }
+        }
+        result
+    }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        self.inner.give_up(work, delivery).await
+    }
+}
+
+impl Watched {
+    /// Without the panic hook, which would print.
+    fn panic(&self, when: &str, message: &str) -> ! {
+        self.stage.panicked(message);
+        self.stage.tell(|| format!("{} FAULT the run panics {when}", super::stage::name(self.caller)));
+        resume_unwind(Box::new("injected"))
+    }
+}

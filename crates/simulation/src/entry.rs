@@ -1,0 +1,119 @@
+//! What is known of one message: what it asks for, its deliveries and its runs.
+
+use jiff::Timestamp;
+
+use super::asked::Expectation;
+use evenkeel::model::{EntityKey, job};
+use evenkeel::ports::Ttl;
+use evenkeel::reconcile::Outcome;
+
+/// A message.
+#[derive(Debug)]
+pub(super) struct LedgerEntry {
+    pub(super) expectation: Expectation,
+    pub(super) enqueued: Timestamp,
+    pub(super) text: String,
+    pub(super) free: u64,
+    pub(super) deliveries: Vec<Delivered>,
+    /// Its own last run that ended well: how it ended.
+    pub(super) ended: Option<Outcome>,
+    /// Its own runs under way.
+    pub(super) running: Vec<Run>,
+    /// Of a delete job: the deliveries for which a primary was deleted.
+    pub(super) acted: Vec<u32>,
+    /// Runs that panicked.
+    pub(super) panics: u32,
+    pub(super) poisoned: bool,
+    pub(super) gone: bool,
+    pub(super) ttl: Ttl,
+    /// It is gone since its time was over.
+    pub(super) expired: bool,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "four separate facts about one delivery")]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delivered {
+    pub(super) tick: u64,
+    pub(super) caller: u32,
+    /// Attempts so far, this one included: runs that began and whose end nothing tells of.
+    pub(super) attempts: u64,
+    /// A run of it began, or the message says so.
+    pub(super) began: bool,
+    /// Released in order, and written off.
+    pub(super) released: bool,
+    /// Something happened that explains why it counts.
+    pub(super) explained: bool,
+    /// Something happened beside a panic of its run, so that the run may have left no trace.
+    pub(super) disturbed: bool,
+}
+
+/// A run under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) caller: u32,
+    /// Which delivery it belongs to, from 1.
+    pub(super) delivery: u32,
+}
+
+/// How many deliveries a message says to write off, and how many runs it says began in the others.
+pub(super) fn noted(text: &str, id: &str) -> (u64, u64) {
+    let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
+    note.map_or((0, 0), |note| (u64::from(note.free), u64::from(note.begun)))
+}
+
+impl LedgerEntry {
+    pub(super) fn is(&self, about: &EntityKey, wanted: &str) -> bool {
+        matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
+    }
+
+    /// Whether it has an end.
+    pub(super) const fn is_mortal(&self) -> bool {
+        matches!(self.ttl, Ttl::After(_))
+    }
+
+    /// The n-th delivery, from 1. A run that a redelivered sync shares is told of its number, which may be beyond the message's own.
+    pub(super) fn delivery(&mut self, number: u32) -> Option<&mut Delivered> {
+        let last = self.deliveries.len().checked_sub(1)?;
+        self.deliveries.get_mut(usize::try_from(number).ok()?.checked_sub(1)?.min(last))
+    }
+
+    pub(super) fn explain(&mut self, whose: impl Fn(&Delivered) -> bool) {
+        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
+            delivery.explained = true;
+        }
+    }
+
+    /// Something happened to deliveries, so that their runs may leave no trace.
+    pub(super) fn disturb(&mut self, whose: impl Fn(&Delivered) -> bool) {
+        for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
+            delivery.disturbed = true;
+        }
+    }
+
+    /// How many deliveries may have left no trace of their runs.
+    pub(super) fn disturbed(&self) -> u32 {
+        u32::try_from(self.deliveries.iter().filter(|delivery| delivery.began && delivery.disturbed).count()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn updated(&mut self, text: &str, id: &str) {
+        if *text == self.text {
+            return;
+        }
+        let (_, begun_before) = noted(&self.text, id);
+        text.clone_into(&mut self.text);
+        let (free, begun) = noted(text, id);
+        let Some(last) = self.deliveries.last_mut() else { return };
+        last.began |= begun > begun_before;
+        if free > self.free {
+            self.free = free;
+            last.released = true;
+        }
+    }
+
+    /// Whether enough runs began that count, each for a reason. `late`: the poison message arrived when its sender had given it
+    /// up, and maybe written the delivery off.
+    pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
+        let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
+        counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
+    }
+}

@@ -1,0 +1,202 @@
+//! An account whose requests wait on a desk until somebody answers them: what lets a run be polled by hand.
+
+use std::future::{Future, poll_fn};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use evenkeel::model::{AccountName, ETag, EntityKey, Key, QueueName, Row, TableName};
+use evenkeel::ports::{
+    Account, BlobStore, ErrorClass, Message, Page, PeekedMessage, Query, QueueStore, SentMessage, Service, StoreError, Subject,
+    TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
+};
+
+/// A request that lies on the desk.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Request {
+    /// Reads an entity, or some of its properties.
+    Get(TableName, EntityKey, Option<Vec<String>>),
+    /// Writes an entity.
+    Apply(TableName, TableOperation),
+    /// Writes several in one transaction.
+    Transact(TableName, Vec<TableOperation>),
+    /// Queues a message.
+    Put(String),
+}
+
+/// What a request is answered with.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The row that was read, or none.
+    Row(Option<Row>),
+    /// The new ETags.
+    Written(Vec<Option<ETag>>),
+    /// The message is queued.
+    Queued,
+    /// A failure, and the operation of a transaction that failed.
+    Failed(ErrorClass, Option<usize>),
+}
+
+/// The desk.
+#[derive(Default)]
+pub(super) struct Desk(Mutex<Vec<Slot>>);
+
+#[derive(Default)]
+struct Slot {
+    request: Option<Request>,
+    reply: Option<Reply>,
+    waker: Option<Waker>,
+}
+
+impl Desk {
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An account whose requests lie here; nothing that is searched asks for blobs.
+    pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
+        let clerk = Arc::new(Clerk(Arc::clone(self)));
+        Account { tables: Arc::clone(&clerk) as Arc<dyn TableStore>, queues: clerk, blobs, clocks: Arc::default() }
+    }
+
+    /// Everything off the desk.
+    pub(super) fn clear(&self) {
+        self.slots().clear();
+    }
+
+    /// How many requests were ever laid here.
+    pub(super) fn len(&self) -> usize {
+        self.slots().len()
+    }
+
+    /// The n-th request.
+    pub(super) fn request(&self, n: usize) -> Option<Request> {
+        self.slots().get(n).and_then(|slot| slot.request.clone())
+    }
+
+    /// Answers the n-th request.
+    pub(super) fn answer(&self, n: usize, reply: Reply) {
+        let waker = self.slots().get_mut(n).and_then(|slot| {
+            slot.reply = Some(reply);
+            slot.waker.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn ask(&self, request: Request) -> impl Future<Output = Reply> + Send + '_ {
+        let mut number = None;
+        let mut request = Some(request);
+        poll_fn(move |context| {
+            let mut slots = self.slots();
+            let number = *number.get_or_insert_with(|| {
+                slots.push(Slot { request: request.take(), ..Slot::default() });
+                slots.len() - 1
+            });
+            let Some(slot) = slots.get_mut(number) else { return Poll::Pending };
+            if let Some(reply) = slot.reply.take() {
+                return Poll::Ready(reply);
+            }
+            slot.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+/// Who takes requests to the desk.
+struct Clerk(Arc<Desk>);
+
+fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
+    let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
+    StoreError::new(class, "request", subject, "as the search had it").with_index(index)
+}
+
+/// What the protocol does not ask for has no place in the search: a run that asks for it fails for good.
+fn unknown<T>() -> Result<T, StoreError> {
+    Err(error(ErrorClass::Permanent, None))
+}
+
+#[async_trait]
+impl TableStore for Clerk {
+    async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
+        match self.0.ask(Request::Get(table.clone(), key.clone(), select.map(<[String]>::to_vec))).await {
+            Reply::Row(row) => Ok(row),
+            Reply::Failed(class, index) => Err(error(class, index)),
+            Reply::Written(_) | Reply::Queued => unknown(),
+        }
+    }
+
+    async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
+        match self.0.ask(Request::Apply(table.clone(), operation.clone())).await {
+            Reply::Written(etags) => Ok(etags.into_iter().next().flatten()),
+            Reply::Failed(class, _) => Err(error(class, None)),
+            Reply::Row(_) | Reply::Queued => unknown(),
+        }
+    }
+
+    async fn transact(&self, table: &TableName, _: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
+        match self.0.ask(Request::Transact(table.clone(), operations.to_vec())).await {
+            Reply::Written(etags) => Ok(etags),
+            Reply::Failed(class, index) => Err(error(class, index)),
+            Reply::Row(_) | Reply::Queued => unknown(),
+        }
+    }
+
+    async fn query(&self, _: &TableName, _: &Query) -> Result<Page, StoreError> {
+        unknown()
+    }
+
+    async fn create_table(&self, _: &TableName) -> Result<bool, StoreError> {
+        unknown()
+    }
+
+    async fn delete_table(&self, _: &TableName) -> Result<bool, StoreError> {
+        unknown()
+    }
+
+    async fn list_tables(&self, _: Option<&str>) -> Result<TablePage, StoreError> {
+        unknown()
+    }
+}
+
+#[async_trait]
+impl QueueStore for Clerk {
+    async fn put(&self, _: &QueueName, text: &str, _: Duration, _: Ttl) -> Result<SentMessage, StoreError> {
+        match self.0.ask(Request::Put(text.to_owned())).await {
+            Reply::Queued => Ok(SentMessage { id: String::new(), pop_receipt: String::new() }),
+            Reply::Failed(class, index) => Err(error(class, index)),
+            Reply::Row(_) | Reply::Written(_) => unknown(),
+        }
+    }
+
+    async fn create_queue(&self, _: &QueueName) -> Result<bool, StoreError> {
+        unknown()
+    }
+
+    async fn delete_queue(&self, _: &QueueName) -> Result<bool, StoreError> {
+        unknown()
+    }
+
+    async fn get(&self, _: &QueueName, _: u32, _: Duration) -> Result<Vec<Message>, StoreError> {
+        unknown()
+    }
+
+    async fn update(&self, _: &QueueName, _: &str, _: &str, _: &str, _: Duration) -> Result<UpdatedMessage, StoreError> {
+        unknown()
+    }
+
+    async fn delete(&self, _: &QueueName, _: &str, _: &str) -> Result<(), StoreError> {
+        unknown()
+    }
+
+    async fn peek(&self, _: &QueueName, _: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        unknown()
+    }
+
+    async fn approximate_count(&self, _: &QueueName) -> Result<u64, StoreError> {
+        unknown()
+    }
+}

@@ -1,0 +1,290 @@
+//! What the real code does: after every sequence of answers, what it asks next, or how it ends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::desk::{Desk, Request};
+use super::moment;
+use super::tiny::{Answer, Cells, Deed, Registry, Rows};
+use crate::company::queue;
+use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::catalog::Catalog;
+use evenkeel::model::AccountName;
+use evenkeel::model::job::{Primary, Stamp};
+use evenkeel::ports::{Clock, Stores};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute as _, FailureClass, Work};
+
+/// Most requests that one run has under way at once.
+pub(super) const AT_ONCE: usize = 4;
+/// Long enough that half an hour makes a second look visible.
+const RECHECK_AFTER: Duration = Duration::from_mins(26);
+
+/// The answers to the requests under way.
+pub(super) type Heard = [Option<Answer>; AT_ONCE];
+
+/// A run at the point where it waits for answers, or has ended. 0 for none.
+pub(super) type Point = u32;
+
+/// How a run ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// The message is deleted.
+    Done,
+    /// The message comes again.
+    Again,
+    /// It goes to the poison queue, for this reason.
+    Poison(String),
+}
+
+/// How a run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Beginning {
+    pub(super) work: u16,
+    /// It was delivered before.
+    pub(super) again: bool,
+    pub(super) enqueued: u8,
+    pub(super) era: u8,
+}
+
+struct Node {
+    beginning: Beginning,
+    /// The point before, and what was heard there.
+    before: Point,
+    heard: Heard,
+    asks: Vec<u32>,
+    end: Option<End>,
+}
+
+/// A clock that stands still while anybody works.
+struct Era(AtomicU8);
+
+impl Clock for Era {
+    fn now(&self) -> Timestamp {
+        moment(self.0.load(Ordering::Relaxed))
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Everything that is known of runs.
+pub(super) struct Runs {
+    engine: Engine,
+    desk: Arc<Desk>,
+    era: Arc<Era>,
+    pub(super) registry: Registry,
+    works: Vec<(Work, Rows)>,
+    by_work: HashMap<String, u16>,
+    requests: Vec<(Request, Deed)>,
+    by_request: HashMap<String, u32>,
+    nodes: Vec<Node>,
+    begun: HashMap<Beginning, Point>,
+    after: HashMap<(Point, Heard), Point>,
+}
+
+impl Runs {
+    pub(super) fn new(catalog: Catalog) -> Self {
+        let desk = Arc::new(Desk::default());
+        let era = Arc::new(Era(AtomicU8::new(0)));
+        let clock: Arc<dyn Clock> = era.clone();
+        let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Fair)).account();
+        let stores = Stores::new([(AccountName::main(), desk.account(elsewhere.blobs))].into());
+        let engine = Engine::new(EngineParts {
+            stores,
+            catalog: Arc::new(catalog),
+            clock,
+            // Rows need no chance.
+            chance: Arc::new(SeededChance::new(0)),
+            recheck_after: RECHECK_AFTER,
+        });
+        let none = Beginning { work: 0, again: false, enqueued: 0, era: 0 };
+        let nobody = Node { beginning: none, before: 0, heard: [None; AT_ONCE], asks: Vec::new(), end: None };
+        Self {
+            engine,
+            desk,
+            era,
+            registry: Registry::new(),
+            works: Vec::new(),
+            by_work: HashMap::new(),
+            requests: Vec::new(),
+            by_request: HashMap::new(),
+            nodes: vec![nobody],
+            begun: HashMap::new(),
+            after: HashMap::new(),
+        }
+    }
+
+    /// The number of a piece of work.
+    pub(super) fn work(&mut self, work: Work) -> u16 {
+        let name = format!("{work:?}");
+        if let Some(known) = self.by_work.get(&name) {
+            return *known;
+        }
+        let number = u16::try_from(self.works.len()).unwrap_or_else(|_| unreachable!("too many kinds of work"));
+        let rows = if let Work::Recheck(recheck) = &work { self.registry.looked_at(recheck) } else { 0 };
+        self.works.push((work, rows));
+        self.by_work.insert(name, number);
+        number
+    }
+
+    /// The rows that a piece of work looks at a second time.
+    pub(super) fn looks_at(&self, work: u16) -> Rows {
+        self.works[usize::from(work)].1
+    }
+
+    /// A piece of work, in words.
+    pub(super) fn show_work(&self, work: u16) -> String {
+        format!("{:?}", self.works[usize::from(work)].0)
+    }
+
+    /// How many points of runs there are: each was found by running the real code.
+    pub(super) const fn points(&self) -> usize {
+        self.nodes.len() - 1
+    }
+
+    /// What a run waits for.
+    pub(super) fn asks(&self, at: Point) -> &[u32] {
+        &self.nodes[at as usize].asks
+    }
+
+    /// How a run has ended, if it has.
+    pub(super) fn end(&self, at: Point) -> Option<&End> {
+        self.nodes[at as usize].end.as_ref()
+    }
+
+    /// A request.
+    pub(super) fn deed(&self, request: u32) -> &Deed {
+        &self.requests[request as usize].1
+    }
+
+    /// A request, in words.
+    pub(super) fn show(&self, request: u32) -> String {
+        format!("{:?}", self.requests[request as usize].0)
+    }
+
+    /// The first point of a run.
+    pub(super) fn begin(&mut self, beginning: Beginning) -> Point {
+        if let Some(known) = self.begun.get(&beginning) {
+            return *known;
+        }
+        let point = self.discover(beginning, 0, [None; AT_ONCE]);
+        self.begun.insert(beginning, point);
+        point
+    }
+
+    /// Where a run goes on that has heard this.
+    pub(super) fn next(&mut self, at: Point, heard: Heard) -> Point {
+        if let Some(known) = self.after.get(&(at, heard)) {
+            return *known;
+        }
+        let point = self.discover(self.nodes[at as usize].beginning, at, heard);
+        self.after.insert((at, heard), point);
+        point
+    }
+
+    /// Runs the real code from its beginning to a point that was never met.
+    fn discover(&mut self, beginning: Beginning, before: Point, heard: Heard) -> Point {
+        let mut course = Vec::new();
+        if before > 0 {
+            course.push((before, heard));
+            let mut at = before;
+            while self.nodes[at as usize].before > 0 {
+                let node = &self.nodes[at as usize];
+                course.push((node.before, node.heard));
+                at = node.before;
+            }
+        }
+        let Self { engine, desk, era, works, nodes, requests, registry, .. } = self;
+        desk.clear();
+        era.0.store(beginning.era, Ordering::Relaxed);
+        let work = &works[usize::from(beginning.work)].0;
+        let delivery = Delivery {
+            stamp: Stamp { message_id: format!("m{}", beginning.work), enqueued: moment(beginning.enqueued), job: None },
+            dequeue_count: 1 + u32::from(beginning.again),
+            account: AccountName::main(),
+            queue: queue("jobs"),
+            sync_queue: queue("jobs"),
+            recheck_queue: queue("jobs-recheck"),
+        };
+        let mut run = engine.execute(work, &delivery);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut polled = run.as_mut().poll(&mut context);
+        let mut first = 0;
+        for (point, heard) in course.into_iter().rev() {
+            let asks = &nodes[point as usize].asks;
+            for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
+                assert!(polled.is_pending() && desk.len() == first + asks.len(), "a run goes on before it has every answer");
+                let Some(answer) = answer else { unreachable!("a run goes on without an answer") };
+                let (request, deed) = &requests[*request as usize];
+                desk.answer(first + index, registry.reply(request, deed, answer));
+                polled = run.as_mut().poll(&mut context);
+            }
+            first += asks.len();
+        }
+        let end = match polled {
+            Poll::Pending => None,
+            Poll::Ready(Ok(_)) => Some(End::Done),
+            Poll::Ready(Err(failure)) => Some(match failure.class {
+                FailureClass::Permanent => End::Poison(failure.chain()),
+                FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => End::Again,
+            }),
+        };
+        drop(run);
+        let asked: Vec<Request> = (first..self.desk.len()).filter_map(|n| self.desk.request(n)).collect();
+        assert!(asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()), "{} requests at once", asked.len());
+        let asks = asked.into_iter().map(|request| self.number(request)).collect();
+        self.nodes.push(Node { beginning, before, heard, asks, end });
+        u32::try_from(self.nodes.len() - 1).unwrap_or_else(|_| unreachable!("too many points"))
+    }
+
+    fn number(&mut self, request: Request) -> u32 {
+        let name = format!("{request:?}");
+        if let Some(known) = self.by_request.get(&name) {
+            return *known;
+        }
+        let mut second = None;
+        let mut deed = self.registry.deed(&request, |_, recheck| {
+            second = Some(recheck);
+            0
+        });
+        if let Some(recheck) = second {
+            deed = Deed::Recheck(self.work(Work::Recheck(recheck)));
+        }
+        let number = u32::try_from(self.requests.len()).unwrap_or_else(|_| unreachable!("too many requests"));
+        self.requests.push((request, deed));
+        self.by_request.insert(name, number);
+        number
+    }
+
+    /// Whether the real code finds nothing to do about a primary, in the world as it is.
+    pub(super) fn is_in_step(&mut self, primary: &Primary, cells: &Cells) -> Result<(), String> {
+        self.desk.clear();
+        let Self { engine, desk, registry, .. } = self;
+        let mut plan = Box::pin(engine.plan(primary));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut answered = 0;
+        loop {
+            match plan.as_mut().poll(&mut context) {
+                Poll::Ready(Ok(plan)) if plan.in_step => return Ok(()),
+                Poll::Ready(Ok(plan)) => return Err(format!("a second plan finds work to do: {plan}")),
+                Poll::Ready(Err(failure)) => return Err(failure.chain()),
+                Poll::Pending if desk.len() == answered => return Err("a plan waits for nothing".to_owned()),
+                Poll::Pending => {}
+            }
+            while let Some(request) = desk.request(answered) {
+                let deed = registry.deed(&request, |_, _| 0);
+                let Deed::Read(row) = deed else { return Err(format!("a plan writes: {request:?}")) };
+                let reply = registry.reply(&request, &deed, super::state::read(cells, row));
+                desk.answer(answered, reply);
+                answered += 1;
+            }
+        }
+    }
+}

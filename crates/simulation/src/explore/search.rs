@@ -1,0 +1,370 @@
+//! The search: depth first over all states, each once, with a check after every step and a judgement at every end.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher as _;
+
+use foldhash::quality::FixedState;
+
+use super::runs::{AT_ONCE, Beginning, End, Runs};
+use super::script::{Script, key};
+use super::state::{Busy, How, IDLE, LATE, MESSAGES, Move, NO_MAIL, State, WORKERS, read};
+use super::tiny::{Answer, Cells, Deed};
+use crate::company::{Shape, catalog, table};
+use crate::oracle;
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::model::job::Primary;
+use evenkeel::ports::Chance as _;
+use evenkeel::reconcile::Work;
+
+/// Second looks that ask for second looks must end: an era is half an hour.
+const LAST_ERA: u8 = 12;
+
+/// How a search went.
+#[derive(Debug, Clone, Default)]
+pub struct Explored {
+    /// Steps, each out of a state that was met once.
+    pub executions: u64,
+    /// States.
+    pub states: u64,
+    /// Whether the search came to its end: every state was met.
+    pub complete: bool,
+    /// Whole interleavings that they make up, where the search came to its end.
+    pub interleavings: f64,
+    /// Steps that were not gone on from, since they lost more races than the script has.
+    pub cut: u64,
+    /// States in which all is done.
+    pub ends: u64,
+    /// Points of runs, each found by running the real code.
+    pub points: u64,
+    /// Steps of the longest interleaving.
+    pub longest: usize,
+    /// What was wrong, and the steps that led there.
+    pub violation: Option<(String, Vec<String>)>,
+}
+
+struct Frame {
+    state: State,
+    hash: u64,
+    moves: Vec<Move>,
+    next: usize,
+    /// Whole interleavings from here on, as far as known.
+    ways: f64,
+}
+
+struct Search {
+    script: Script,
+    runs: Runs,
+    hasher: FixedState,
+    /// Every state that was gone on from, and how many interleavings go on from it.
+    met: HashMap<u64, f64, FixedState>,
+    /// Shuffles what is tried first.
+    chance: Option<SeededChance>,
+    judged: HashSet<Cells>,
+    explored: Explored,
+}
+
+/// Searches a script to its end, or to this many executions. With a seed, what is tried first is up to chance: where
+/// there is no time for all, many short searches see more than one long one.
+pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
+    let mut search = Search {
+        script: *script,
+        runs: Runs::new(catalog(Shape::default())),
+        hasher: FixedState::with_seed(0),
+        met: HashMap::with_hasher(FixedState::with_seed(0)),
+        chance: seed.map(SeededChance::new),
+        judged: HashSet::new(),
+        explored: Explored::default(),
+    };
+    search.run(most);
+    search.explored.points = search.runs.points() as u64;
+    search.explored.states = search.met.len() as u64;
+    search.explored
+}
+
+impl Search {
+    fn run(&mut self, most: u64) {
+        let start = State::new(self.script.budget);
+        let hash = self.hasher.hash_one(start);
+        let moves = self.moves(&start);
+        let mut stack = vec![Frame { state: start, hash, moves, next: 0, ways: 0.0 }];
+        while let Some(frame) = stack.last_mut() {
+            let Some(step) = frame.moves.get(frame.next).copied() else {
+                let (hash, ways) = (frame.hash, frame.ways);
+                self.met.insert(hash, ways);
+                stack.pop();
+                if let Some(before) = stack.last_mut() {
+                    before.ways += ways;
+                } else {
+                    self.explored.interleavings = ways;
+                    self.explored.complete = true;
+                }
+                continue;
+            };
+            frame.next += 1;
+            if self.explored.executions >= most {
+                return;
+            }
+            self.explored.executions += 1;
+            let before = frame.state;
+            let after = match self.make(&before, step) {
+                Ok(Some(after)) => after.in_order(),
+                Ok(None) => {
+                    self.explored.cut += 1;
+                    continue;
+                }
+                Err(wrong) => return self.violated(&stack, wrong),
+            };
+            let hash = self.hasher.hash_one(after);
+            if let Some(ways) = self.met.get(&hash) {
+                frame.ways += ways;
+                continue;
+            }
+            let moves = self.moves(&after);
+            let mut ways = 0.0;
+            if moves.is_empty() {
+                ways = 1.0;
+                self.explored.ends += 1;
+                if let Err(wrong) = self.judge(&after) {
+                    return self.violated(&stack, wrong);
+                }
+            }
+            stack.push(Frame { state: after, hash, moves, next: 0, ways });
+            self.explored.longest = self.explored.longest.max(stack.len() - 1);
+        }
+    }
+
+    fn violated(&mut self, stack: &[Frame], wrong: String) {
+        let steps = stack.iter().filter_map(|frame| Some(self.show(&frame.state, *frame.moves.get(frame.next.checked_sub(1)?)?)));
+        let steps = steps.collect();
+        self.explored.violation = Some((wrong, steps));
+    }
+
+    /// Everything that may happen next.
+    fn moves(&self, state: &State) -> Vec<Move> {
+        let mut moves = Vec::with_capacity(12);
+        if usize::from(state.step) < self.script.steps.len() {
+            moves.push(Move::Client);
+        }
+        let resting = state.workers.iter().all(|busy| busy.at == 0);
+        let visible = |mail: usize| state.mail[mail].there && !state.mail[mail].hidden && state.mail[mail].from <= state.era;
+        if let Some(idle) = (0..WORKERS).find(|worker| state.workers[*worker].at == 0) {
+            moves.extend((0..MESSAGES).filter(|mail| visible(*mail)).map(|mail| Move::Take { worker: small(idle), mail: small(mail) }));
+        }
+        let room = state.late.contains(&0) && state.left.late > 0;
+        for (at, busy) in state.workers.iter().enumerate().filter(|(_, busy)| busy.at > 0) {
+            let worker = small(at);
+            if self.runs.end(busy.at).is_some() {
+                moves.push(Move::Settle { worker });
+            }
+            for (index, request) in self.runs.asks(busy.at).iter().enumerate().filter(|(index, _)| busy.heard[*index].is_none()) {
+                let ask = small(index);
+                moves.push(Move::Ask { worker, ask, how: How::Answered });
+                if matches!(self.runs.deed(*request), Deed::Read(_)) {
+                    continue;
+                }
+                if state.left.silences > 0 {
+                    moves.push(Move::Ask { worker, ask, how: How::AnswerLost });
+                    moves.push(Move::Ask { worker, ask, how: How::RequestLost });
+                }
+                if room {
+                    moves.push(Move::Ask { worker, ask, how: How::Late });
+                    if state.left.crashes > 0 {
+                        moves.push(Move::Ask { worker, ask, how: How::LateFromCrash });
+                    }
+                }
+            }
+            if state.left.crashes > 0 {
+                moves.push(Move::Crash { worker });
+            }
+            if state.left.leases > 0 && state.holds(at) && state.mail[usize::from(busy.mail)].hidden {
+                moves.push(Move::LoseLease { worker });
+            }
+        }
+        moves.extend((0..LATE).filter(|late| state.late[*late] > 0).map(|late| Move::Arrive { late: small(late) }));
+        let waiting = state.mail.iter().any(|mail| mail.there && mail.from > state.era) || state.late.iter().any(|late| *late > 0);
+        if resting && waiting {
+            moves.push(Move::TimePasses);
+        }
+        if let Some(chance) = &self.chance {
+            moves.sort_by_cached_key(|_| chance.next_u64());
+        }
+        moves
+    }
+
+    /// Makes a step. What is wrong afterwards, in words.
+    fn make(&mut self, before: &State, step: Move) -> Result<Option<State>, String> {
+        let mut state = *before;
+        match step {
+            Move::Client => {
+                let step = self.script.steps[usize::from(state.step)];
+                state.step += 1;
+                if let Some(operation) = step.operation() {
+                    let stroke = self.runs.registry.stroke(&table("Employees"), &operation);
+                    self.runs.registry.write(&mut state.cells, state.era, &[stroke]);
+                }
+                if let Some(job) = step.job() {
+                    let work = self.runs.work(Work::Job(job));
+                    state.put(work, state.era);
+                }
+            }
+            Move::Take { worker, mail } => {
+                let taken = &mut state.mail[usize::from(mail)];
+                taken.hidden = true;
+                taken.deliveries += 1;
+                let Beginning { work, again, enqueued, era } =
+                    Beginning { work: taken.work, again: taken.deliveries > 1, enqueued: taken.enqueued, era: state.era };
+                let delivery = taken.deliveries;
+                let at = self.runs.begin(Beginning { work, again, enqueued, era });
+                state.workers[usize::from(worker)] = Busy { at, mail, delivery, ..IDLE };
+            }
+            Move::Ask { worker, ask, how } => {
+                let answer = self.ask(&mut state, usize::from(worker), usize::from(ask), how);
+                if matches!(answer, Answer::Refused(..)) {
+                    let Some(races) = state.left.races.checked_sub(1) else { return Ok(None) };
+                    state.left.races = races;
+                }
+            }
+            Move::Settle { worker } => {
+                let at = usize::from(worker);
+                let (holds, mail) = (state.holds(at), state.workers[at].mail);
+                match self.runs.end(state.workers[at].at) {
+                    Some(End::Poison(why)) => return Err(format!("poisoned: {why}")),
+                    Some(End::Done) if holds => state.delete(mail),
+                    Some(End::Again) if holds => state.mail[usize::from(mail)].hidden = false,
+                    Some(End::Done | End::Again) | None => {}
+                }
+                state.workers[at] = IDLE;
+            }
+            Move::Crash { worker } => {
+                state.left.crashes -= 1;
+                crash(&mut state, usize::from(worker));
+            }
+            Move::LoseLease { worker } => {
+                state.left.leases -= 1;
+                state.mail[usize::from(state.workers[usize::from(worker)].mail)].hidden = false;
+            }
+            Move::Arrive { late } => {
+                let request = std::mem::take(&mut state.late[usize::from(late)]) - 1;
+                self.execute(&mut state, request);
+            }
+            Move::TimePasses => {
+                state.late = [0; LATE];
+                state.era += 1;
+                if state.era > LAST_ERA {
+                    return Err("second looks never end".to_owned());
+                }
+            }
+        }
+        self.check(&state)?;
+        Ok(Some(state))
+    }
+
+    fn ask(&mut self, state: &mut State, worker: usize, ask: usize, how: How) -> Answer {
+        let busy = state.workers[worker];
+        let request = self.runs.asks(busy.at)[ask];
+        let answer = match how {
+            How::Answered => self.execute(state, request),
+            How::AnswerLost => {
+                state.left.silences -= 1;
+                self.execute(state, request);
+                Answer::Silence
+            }
+            How::RequestLost => {
+                state.left.silences -= 1;
+                Answer::Silence
+            }
+            How::Late | How::LateFromCrash => {
+                state.left.late -= 1;
+                if let Some(place) = state.late.iter_mut().find(|late| **late == 0) {
+                    *place = request + 1;
+                }
+                Answer::Silence
+            }
+        };
+        if how == How::LateFromCrash {
+            state.left.crashes -= 1;
+            crash(state, worker);
+            return answer;
+        }
+        let busy = &mut state.workers[worker];
+        busy.heard[ask] = Some(answer);
+        if busy.heard.iter().take(self.runs.asks(busy.at).len()).all(Option::is_some) {
+            busy.at = self.runs.next(busy.at, busy.heard);
+            busy.heard = [None; AT_ONCE];
+        }
+        answer
+    }
+
+    fn execute(&mut self, state: &mut State, request: u32) -> Answer {
+        match self.runs.deed(request).clone() {
+            Deed::Read(row) => read(&state.cells, row),
+            Deed::Write(strokes) => self.runs.registry.write(&mut state.cells, state.era, &strokes),
+            Deed::Recheck(work) => {
+                state.put(work, state.era + 1);
+                Answer::Queued
+            }
+        }
+    }
+
+    /// The invariant: every derived item that exists is listed or queued.
+    fn check(&self, state: &State) -> Result<(), String> {
+        let (derived, listed) = self.runs.registry.derived_and_listed(&state.cells);
+        if derived & !listed == 0 {
+            return Ok(());
+        }
+        let queued = state.mail.iter().filter(|mail| mail.there).fold(0, |all, mail| all | self.runs.looks_at(mail.work));
+        if derived & !listed & !queued == 0 { Ok(()) } else { Err("an item exists that is neither listed nor queued".to_owned()) }
+    }
+
+    /// Everything is as the primary says, by a second implementation; and the real code finds nothing to do.
+    fn judge(&mut self, state: &State) -> Result<(), String> {
+        if state.mail.iter().any(|mail| mail.there) || usize::from(state.step) < self.script.steps.len() {
+            return Err("nothing can go on, and not all is done".to_owned());
+        }
+        if !self.judged.insert(state.cells) {
+            return Ok(());
+        }
+        oracle::judge(&self.runs.registry.tables(&state.cells), Shape::default())?;
+        self.runs.is_in_step(&Primary { table: table("Employees"), key: key() }, &state.cells)
+    }
+
+    /// A step in words.
+    fn show(&self, state: &State, step: Move) -> String {
+        let about = |worker: u8| {
+            let busy = &state.workers[usize::from(worker)];
+            if busy.mail == NO_MAIL { "-".to_owned() } else { format!("message {}, delivery {}", busy.mail, busy.delivery) }
+        };
+        match step {
+            Move::Client => format!("the client: {:?}", self.script.steps[usize::from(state.step)]),
+            Move::Take { mail, .. } => {
+                format!("a worker gets message {mail}: {}", self.runs.show_work(state.mail[usize::from(mail)].work))
+            }
+            Move::Ask { worker, ask, how } => {
+                let request = self.runs.asks(state.workers[usize::from(worker)].at)[usize::from(ask)];
+                format!("the worker with {}: {how:?}: {}", about(worker), self.runs.show(request))
+            }
+            Move::Settle { worker } => {
+                format!("the worker with {} settles: {:?}", about(worker), self.runs.end(state.workers[usize::from(worker)].at))
+            }
+            Move::Crash { worker } => format!("the worker with {} crashes", about(worker)),
+            Move::LoseLease { worker } => format!("the worker with {} loses its lease unnoticed", about(worker)),
+            Move::Arrive { late } => format!("late: {}", self.runs.show(state.late[usize::from(late)] - 1)),
+            Move::TimePasses => {
+                let rows: Vec<String> = state.cells.iter().enumerate().map(|(row, cell)| self.runs.registry.show(row, *cell)).collect();
+                format!("half an hour passes: {rows:?}")
+            }
+        }
+    }
+}
+
+fn crash(state: &mut State, worker: usize) {
+    if state.holds(worker) {
+        let mail = state.workers[worker].mail;
+        state.mail[usize::from(mail)].hidden = false;
+    }
+    state.workers[worker] = IDLE;
+}
+
+fn small(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}

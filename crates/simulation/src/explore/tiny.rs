@@ -1,0 +1,287 @@
+//! The tiny world: a handful of rows, and requests as the search knows them. Every value that the program ever
+//! wrote has a number, so that a state of the world is a few words, and a step a few comparisons.
+
+use std::collections::HashMap;
+
+use super::desk::{Reply, Request};
+use crate::items::{Place, held, listed};
+use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
+use evenkeel::ports::{Condition, ErrorClass, Missing, TableOperation};
+use evenkeel::reconcile::Recheck;
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+/// Most rows there can be.
+pub(super) const ROWS: usize = 6;
+
+/// One row. Its version rises with every write and never falls, so that no ETag comes twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Cell {
+    /// What it holds; 0 for nothing.
+    pub(super) content: u16,
+    /// Its ETag.
+    pub(super) version: u8,
+    /// When it was last written.
+    pub(super) era: u8,
+}
+
+/// All rows.
+pub(super) type Cells = [Cell; ROWS];
+
+/// A set of rows.
+pub(super) type Rows = u8;
+
+/// A request as the search knows it.
+#[derive(Debug, Clone)]
+pub(super) enum Deed {
+    /// Reads a row, whole or in part.
+    Read(u8),
+    /// Writes rows, all or none.
+    Write(Vec<Stroke>),
+    /// Queues a second look at these rows; which work that is.
+    Recheck(u16),
+}
+
+/// One write of one row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stroke {
+    row: u8,
+    /// What it will hold; 0 for nothing.
+    content: u16,
+    merges: bool,
+    over: Over,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Over {
+    Nothing,
+    Anything,
+    Something,
+    Version(u8),
+    /// An ETag of another row, or of none: it never matches.
+    Never,
+}
+
+/// What a request is answered with, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    /// No such row.
+    Absent,
+    /// The row.
+    Found(Cell),
+    /// Written; the version of each of at most four rows.
+    Written([u8; 4]),
+    /// Queued.
+    Queued,
+    /// The row is there already, is at another ETag, or is absent.
+    Refused(Refusal, u8),
+    /// No answer.
+    Silence,
+}
+
+/// Why a write is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Refusal {
+    Exists,
+    Changed,
+    Gone,
+}
+
+/// What is known of a content.
+#[derive(Debug, Default)]
+struct Content {
+    entity: Option<Entity>,
+    /// Whether it is an item.
+    derived: bool,
+    /// The rows that it lists, where it is a footprint.
+    lists: Rows,
+}
+
+/// The numbers of everything.
+pub(super) struct Registry {
+    rows: Vec<(TableName, EntityKey)>,
+    contents: Vec<Content>,
+    by_entity: HashMap<String, u16>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self { rows: Vec::new(), contents: vec![Content::default()], by_entity: HashMap::new() }
+    }
+
+    /// The number of a row.
+    pub(super) fn row(&mut self, table: &TableName, key: &EntityKey) -> u8 {
+        let known = self.rows.iter().position(|(name, other)| name == table && other == key);
+        let at = known.unwrap_or_else(|| {
+            self.rows.push((table.clone(), key.clone()));
+            self.rows.len() - 1
+        });
+        assert!(at < ROWS, "more rows than the tiny world has: {:?}", self.rows);
+        u8::try_from(at).unwrap_or(u8::MAX)
+    }
+
+    /// The number of a content.
+    pub(super) fn content(&mut self, table: &TableName, entity: &Entity) -> u16 {
+        let name = format!("{table} {entity:?}");
+        if let Some(known) = self.by_entity.get(&name) {
+            return *known;
+        }
+        let lists = if table.as_str() == FOOTPRINTS {
+            let items = listed(entity).unwrap_or_else(|wrong| unreachable!("{wrong}"));
+            let rows = items.into_keys().filter_map(|(place, _)| if let Place::Row(name, key) = place { Some((name, key)) } else { None });
+            rows.map(|(name, key)| self.bit(&name, &key)).fold(0, |all, bit| all | bit)
+        } else {
+            0
+        };
+        let number = u16::try_from(self.contents.len()).unwrap_or_else(|_| unreachable!("too many contents"));
+        let derived = held(table.as_str(), entity).is_ok_and(|held| !held.is_empty());
+        self.contents.push(Content { entity: Some(entity.clone()), derived, lists });
+        self.by_entity.insert(name, number);
+        number
+    }
+
+    fn bit(&mut self, table: &str, key: &EntityKey) -> Rows {
+        1 << self.row(&super::super::company::table(table), key)
+    }
+
+    /// The rows that a second look looks at.
+    pub(super) fn looked_at(&mut self, recheck: &Recheck) -> Rows {
+        let bits = recheck.items.iter().filter_map(|ItemAddress { site, .. }| site.row()).map(|(table, key)| self.bit(table.as_str(), key));
+        bits.collect::<Vec<_>>().into_iter().fold(0, |all, bit| all | bit)
+    }
+
+    /// What a row is called and holds.
+    pub(super) fn show(&self, row: usize, cell: Cell) -> String {
+        let Some((table, key)) = self.rows.get(row) else { return String::new() };
+        let held = self.contents.get(usize::from(cell.content)).and_then(|content| content.entity.as_ref());
+        let held = held.map_or_else(|| "nothing".to_owned(), |entity| format!("{:?}", entity.properties));
+        format!("{table}{key} v{}: {held}", cell.version)
+    }
+
+    /// The rows as a store would return them, by table.
+    pub(super) fn tables(&self, cells: &Cells) -> std::collections::BTreeMap<String, Vec<Row>> {
+        let mut tables = std::collections::BTreeMap::<String, Vec<Row>>::new();
+        for (at, (table, _)) in self.rows.iter().enumerate() {
+            if cells[at].content > 0 {
+                tables.entry(table.to_string()).or_default().extend(self.read(at, cells[at], None));
+            }
+        }
+        tables
+    }
+
+    /// The items that exist, and those that footprints list.
+    pub(super) fn derived_and_listed(&self, cells: &Cells) -> (Rows, Rows) {
+        cells.iter().enumerate().fold((0, 0), |(derived, listed), (row, cell)| {
+            let content = &self.contents[usize::from(cell.content)];
+            (derived | (Rows::from(content.derived) << row), listed | content.lists)
+        })
+    }
+
+    /// A request in the search's words. `recheck` numbers the work of a second look.
+    pub(super) fn deed(&mut self, request: &Request, recheck: impl FnOnce(&mut Self, Recheck) -> u16) -> Deed {
+        match request {
+            Request::Get(table, key, _) => Deed::Read(self.row(table, key)),
+            Request::Apply(table, operation) => Deed::Write(vec![self.stroke(table, operation)]),
+            Request::Transact(table, operations) => Deed::Write(operations.iter().map(|operation| self.stroke(table, operation)).collect()),
+            Request::Put(text) => {
+                let decoded = Recheck::decode(text).unwrap_or_else(|error| unreachable!("{error}"));
+                Deed::Recheck(recheck(self, decoded))
+            }
+        }
+    }
+
+    /// A write in the search's words.
+    pub(super) fn stroke(&mut self, table: &TableName, operation: &TableOperation) -> Stroke {
+        let row = self.row(table, operation.key());
+        let content = operation.entity().map_or(0, |entity| self.content(table, entity));
+        let over = |condition: &Condition| match condition {
+            Condition::Any => Over::Something,
+            Condition::Matches(etag) => {
+                let version = etag.as_str().split_once('.').filter(|(at, _)| *at == row.to_string()).and_then(|(_, v)| v.parse().ok());
+                version.map_or(Over::Never, Over::Version)
+            }
+        };
+        let (merges, over) = match operation {
+            TableOperation::Insert(_) => (false, Over::Nothing),
+            TableOperation::InsertOrReplace(_) => (false, Over::Anything),
+            TableOperation::InsertOrMerge(_) => (true, Over::Anything),
+            TableOperation::Replace(_, condition) | TableOperation::Delete(_, condition) => (false, over(condition)),
+            TableOperation::Merge(_, condition) => (true, over(condition)),
+        };
+        Stroke { row, content, merges, over }
+    }
+
+    /// Executes a write.
+    pub(super) fn write(&mut self, cells: &mut Cells, era: u8, strokes: &[Stroke]) -> Answer {
+        let before = *cells;
+        let mut versions = [0; 4];
+        for (index, stroke) in strokes.iter().enumerate() {
+            let cell = cells[usize::from(stroke.row)];
+            let present = cell.content > 0;
+            let refusal = match stroke.over {
+                Over::Nothing if present => Some(Refusal::Exists),
+                Over::Something | Over::Version(_) | Over::Never if !present => Some(Refusal::Gone),
+                Over::Version(version) if version != cell.version => Some(Refusal::Changed),
+                Over::Never => Some(Refusal::Changed),
+                Over::Nothing | Over::Anything | Over::Something | Over::Version(_) => None,
+            };
+            if let Some(refusal) = refusal {
+                *cells = before;
+                return Answer::Refused(refusal, u8::try_from(index).unwrap_or(u8::MAX));
+            }
+            let content = if stroke.merges && present { self.merged(*stroke, cell) } else { stroke.content };
+            let version = cell.version.checked_add(1).unwrap_or_else(|| unreachable!("256 writes of one row"));
+            cells[usize::from(stroke.row)] = Cell { content, version, era };
+            if content > 0 {
+                versions[index] = version;
+            }
+        }
+        Answer::Written(versions)
+    }
+
+    fn merged(&mut self, stroke: Stroke, cell: Cell) -> u16 {
+        let table = self.rows[usize::from(stroke.row)].0.clone();
+        let held = |number: u16| self.contents[usize::from(number)].entity.clone();
+        match (held(cell.content), held(stroke.content)) {
+            (Some(old), Some(new)) => self.content(&table, &old.merged(&new)),
+            _ => stroke.content,
+        }
+    }
+
+    /// A row as a store would return it.
+    fn read(&self, row: usize, cell: Cell, select: Option<&[String]>) -> Option<Row> {
+        let mut entity = self.contents.get(usize::from(cell.content))?.entity.clone()?;
+        if let Some(select) = select {
+            entity.properties.retain(|name, _| select.contains(name));
+        }
+        let etag = etag(row, cell.version);
+        Some(Row { entity, etag, timestamp: EdmDateTime::from_timestamp(super::moment(cell.era)).ok() })
+    }
+
+    /// An answer as the program hears it.
+    pub(super) fn reply(&self, request: &Request, deed: &Deed, answer: Answer) -> Reply {
+        match (answer, deed, request) {
+            (Answer::Found(cell), Deed::Read(row), Request::Get(_, _, select)) => {
+                Reply::Row(self.read(usize::from(*row), cell, select.as_deref()))
+            }
+            (Answer::Written(versions), Deed::Write(strokes), _) => {
+                let etags = strokes.iter().zip(versions);
+                Reply::Written(etags.map(|(stroke, version)| (version > 0).then(|| etag(usize::from(stroke.row), version))).collect())
+            }
+            (Answer::Queued, ..) => Reply::Queued,
+            (Answer::Refused(refusal, index), ..) => {
+                let class = match refusal {
+                    Refusal::Exists => ErrorClass::Conflict,
+                    Refusal::Changed => ErrorClass::Precondition,
+                    Refusal::Gone => ErrorClass::NotFound(Missing::Item),
+                };
+                Reply::Failed(class, Some(usize::from(index)))
+            }
+            (Answer::Silence, ..) => Reply::Failed(ErrorClass::Ambiguous, None),
+            (Answer::Absent | Answer::Found(_) | Answer::Written(_), ..) => Reply::Row(None),
+        }
+    }
+}
+
+fn etag(row: usize, version: u8) -> ETag {
+    ETag::new(format!("{row}.{version}")).unwrap_or_else(|error| unreachable!("{error}"))
+}

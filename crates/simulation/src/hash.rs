@@ -1,0 +1,81 @@
+//! A number that stands for everything that happened in a run: the same seed gives the same one.
+
+use evenkeel::adapters::sim::Execution;
+use evenkeel::model::EntityKey;
+use evenkeel::ports::What;
+
+/// FNV-1a: quick on short texts, and the same on every machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hash(u64);
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hash {
+    pub(super) const fn value(self) -> u64 {
+        self.0
+    }
+
+    pub(super) fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+        self.bytes(&[0xff]);
+    }
+
+    fn key(&mut self, key: &EntityKey) {
+        self.text(key.pk.as_str());
+        self.text(key.rk.as_str());
+    }
+
+    pub(super) fn execution(&mut self, execution: &Execution<'_>) {
+        let operation = execution.operation;
+        self.number(operation.number ^ (u64::from(execution.caller) << 48));
+        self.number(u64::try_from(execution.at.as_millisecond()).unwrap_or(0));
+        self.text(operation.name);
+        match &operation.what {
+            What::Service(service) => self.text(service.name()),
+            What::Table(table) => self.text(table.as_str()),
+            What::Partition(table, pk) => {
+                self.text(table.as_str());
+                self.text(pk.as_str());
+            }
+            What::Entity(table, key) => {
+                self.text(table.as_str());
+                self.key(key);
+            }
+            What::Queue(queue) => self.text(queue.as_str()),
+            What::Message(queue, id) => {
+                self.text(queue.as_str());
+                self.text(id);
+            }
+            What::Container(container) => self.text(container.as_str()),
+            What::Blob(container, blob) => {
+                self.text(container.as_str());
+                self.text(blob.as_str());
+            }
+            What::File(dir, name) => {
+                self.text(dir);
+                self.text(name.as_str());
+            }
+            What::Collection(collection) => self.text(collection.as_str()),
+            What::Document(collection, key) => {
+                self.text(collection.as_str());
+                self.text(key.as_str());
+            }
+        }
+        self.text(execution.result.map_or_else(evenkeel::ports::ErrorClass::name, |()| "ok"));
+        self.number(execution.changes.len() as u64);
+    }
+}

@@ -1,0 +1,158 @@
+//! The faults that come in spells of their own, or that other faults bring about: how often each strikes, and when. Pure.
+//!
+//! They are drawn from a sequence of their own: what else a seed stands for does not depend on them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::client::EMPLOYEES;
+use super::climate::{Draw, Outage, Refusal, chance, seconds};
+use super::fault::Fault;
+use super::oracle::escaped;
+use super::world::World;
+use evenkeel::model::{EntityKey, TableName};
+use evenkeel::ports::{Chance, ErrorClass};
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+/// The longest spell, in seconds.
+const LONGEST: f64 = 10.0 * 60.0;
+/// The clocks of two services differ by this much at most, in seconds.
+const SERVICE_SKEW: f64 = 90.0;
+/// A first attempt is refused this much more rarely than a repeated one.
+pub(super) const FIRST_ATTEMPT: f64 = 0.01;
+/// A name that is being deleted is free again after this (Azure: at least 40 s).
+const BEING_DELETED: Duration = Duration::from_secs(40);
+
+/// Refusals that a request meets, mostly in the middle of its attempts, and their classes.
+pub(super) const REFUSALS: [(Fault, ErrorClass); 4] = [
+    (Fault::Forbidden, ErrorClass::Unauthorised),
+    (Fault::BeingDeleted, ErrorClass::Transient { retry_after: Some(BEING_DELETED) }),
+    (Fault::BadRequest, ErrorClass::Permanent),
+    (Fault::TooLarge, ErrorClass::TooLarge),
+];
+
+/// Spells of a seed.
+#[derive(Debug, Clone)]
+pub(super) struct Hazards {
+    /// When no answer of Get Messages arrives.
+    pub(super) unheard: Vec<Unheard>,
+    /// When a gateway answers 503 to requests that it has forwarded.
+    pub(super) gateways: Vec<Range<Duration>>,
+    /// How many seconds the clocks of the queues and of the tables are off.
+    pub(super) service_clocks: Option<(i64, i64)>,
+    /// A row that is refused for a while.
+    pub(super) refused_row: Option<RefusedRow>,
+    /// How long no worker runs in the middle of what the client does.
+    pub(super) backlog: Duration,
+}
+
+/// A row whose writes are refused for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RefusedRow {
+    /// When.
+    pub(super) during: Range<Duration>,
+    /// The employee whom it is about.
+    pub(super) employee: EntityKey,
+    /// Which of the rows that are about it.
+    row: RowOf,
+}
+
+/// A row about an employee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RowOf {
+    /// The employee.
+    Primary,
+    /// What it lists.
+    Footprint,
+    /// Its copy among the managers.
+    Manager,
+}
+
+impl RefusedRow {
+    /// Whether it is this row of this table.
+    pub(super) fn is(&self, table: &TableName, key: &EntityKey) -> bool {
+        let EntityKey { pk, rk } = &self.employee;
+        match self.row {
+            RowOf::Primary => table.as_str() == EMPLOYEES && *key == self.employee,
+            RowOf::Footprint => table.as_str() == FOOTPRINTS && key.rk == *rk && key.pk.as_str() == format!("{EMPLOYEES}~{pk}"),
+            RowOf::Manager => table.as_str() == "Managers" && key.rk.as_str() == escaped(&format!("{pk}_{rk}")),
+        }
+    }
+}
+
+/// A spell in which no answer of Get Messages arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unheard {
+    /// When.
+    pub(super) during: Range<Duration>,
+    /// Whether the answers come, after their senders have stopped waiting.
+    pub(super) slow: bool,
+}
+
+impl Hazards {
+    /// Those of a seed. Rates and outages are added to the ones there are.
+    pub(super) fn of(
+        seed: u64,
+        (world, employees): (World, &[EntityKey]),
+        storm: Duration,
+        rates: &mut [f64; Fault::ALL.len()],
+        outages: &mut Vec<Outage>,
+    ) -> Self {
+        let chance = chance(seed, 7);
+        let draw = Draw(&chance);
+        let during = |longest: f64| {
+            let start = draw.moment(storm);
+            start..start + seconds(draw.magnitude(5.0, longest))
+        };
+        let some = |odds: f64, most: usize| if draw.happens(odds) { 1 + draw.below(most) } else { 0 };
+        for (fault, odds, low, high) in [
+            (Fault::Forbidden, 0.15, 0.02, 0.5),
+            (Fault::BeingDeleted, 0.1, 0.02, 0.5),
+            (Fault::BadRequest, 0.15, 0.02, 0.3),
+            (Fault::TooLarge, 0.1, 0.02, 0.3),
+            (Fault::Recreated, 0.25, 0.1, 1.0),
+            (Fault::ShortPage, 0.2, 0.05, 0.6),
+            (Fault::Doubled, 0.2, 0.05, 0.5),
+            (Fault::Expiry, 0.15, 0.05, 0.5),
+            (Fault::Pill, 0.15, 0.01, 0.1),
+        ] {
+            if draw.happens(odds) {
+                rates[fault as usize] = draw.magnitude(low, high);
+            }
+        }
+        let deaf = (0..some(0.15, 2)).map(|_| Outage {
+            during: during(LONGEST / 2.0),
+            service: *draw.of(world.services()),
+            refusal: *draw.of(&[Refusal::Reset, Refusal::Deaf]),
+        });
+        outages.extend(deaf);
+        let off = |chance: &dyn Chance| {
+            #[expect(clippy::cast_possible_truncation, reason = "seconds")]
+            let seconds = chance.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
+            seconds
+        };
+        let unheard = (0..some(0.2, 2)).map(|_| Unheard { during: during(LONGEST), slow: draw.happens(0.5) }).collect();
+        let gateways = (0..some(0.2, 3)).map(|_| during(60.0)).collect();
+        let behind = draw.happens(0.2).then(|| {
+            let (one, other) = (off(draw.0), off(draw.0));
+            (one.min(other), one.max(other))
+        });
+        // From a sequence of their own: the other seeds stay as they were.
+        let others = self::chance(seed, 17);
+        let ahead = Draw(&others).happens(0.12).then(|| {
+            let (one, other) = (off(&others), off(&others));
+            (one.max(other), one.min(other))
+        });
+        Self {
+            unheard,
+            gateways,
+            service_clocks: ahead.or(behind),
+            refused_row: (!employees.is_empty() && draw.happens(0.15)).then(|| RefusedRow {
+                during: during(LONGEST),
+                employee: draw.of(employees).clone(),
+                row: *draw.of(&[RowOf::Primary, RowOf::Footprint, RowOf::Manager]),
+            }),
+            backlog: if draw.happens(0.1) { Duration::from_hours(7) } else { Duration::ZERO },
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What became of the primaries: their content, and who wrote it, from the changes that the world tells of. What may be done to
+//! them is judged in `warrant`, at the operation that does it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::archives::ArchiveHistory;
+use super::asked::{Asked, Expectation};
+use super::content::{self, Content};
+use super::items::{Address, Properties};
+use super::ledger::{Author, Ledger, Sent};
+use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::model::job::Stamp;
+use evenkeel::model::large::STAGING;
+use evenkeel::model::{EdmValue, Entity, EntityKey, Key, Row};
+
+/// The caller that is no worker: the client.
+pub(super) const CLIENT: u32 = 0;
+/// The property that tells versions apart.
+pub(super) const VERSION: &str = "Version";
+
+/// The table of the primaries.
+pub(super) const SOURCE: &str = "Employees";
+/// The table of their archive.
+pub(super) const TARGET: &str = "FormerEmployees";
+
+/// What is known of the primaries.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    primaries: BTreeMap<Address, Known>,
+    /// Further rows of wide entities.
+    further: BTreeMap<Address, Properties>,
+    /// What each job has written, by message.
+    brought: BTreeMap<String, Vec<Brought>>,
+    /// Jobs that have brought an entity elsewhere, and deleted it where it was.
+    taken: BTreeSet<String>,
+    /// Who has ever wanted an e-mail address, or to be named as manager of a department.
+    wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
+    /// What arrived late and created something.
+    pub(super) resurrections: u64,
+    /// Primaries whose last write arrived when its sender had given it up, and when that was sent: what it points to may have gone
+    /// meanwhile.
+    written_late: BTreeMap<Address, u64>,
+    /// When blobs were deleted last, by container and name.
+    dropped: BTreeMap<(String, String), u64>,
+    /// On whose behalf staged blobs were deleted, by name.
+    unstaged: BTreeMap<String, BTreeSet<String>>,
+    /// What is known in the world of the archives, in the place of all this.
+    pub(super) archives: Option<Box<ArchiveHistory>>,
+}
+
+/// What is known of one primary.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) version: Option<i64>,
+    pub(super) present: bool,
+    pub(super) etag: Option<String>,
+    /// The message whose job wrote it last.
+    pub(super) by: Option<String>,
+    /// What it says, where it is present.
+    pub(super) content: Content,
+    /// When it was written last.
+    pub(super) written: (u64, Timestamp),
+    /// The last tick at which it was absent, and present.
+    absent_at: u64,
+    present_at: u64,
+    /// What it said before, and until when.
+    past: Vec<(u64, Content)>,
+    /// Whether it is the one place of its content: a job has brought it here and deleted it elsewhere.
+    pub(super) only: bool,
+}
+
+/// What a job has written.
+#[derive(Debug)]
+struct Brought {
+    table: &'static str,
+    key: EntityKey,
+    content: Content,
+    /// When, first and last.
+    first: u64,
+    last: u64,
+}
+
+/// A change of a primary.
+pub(super) struct Event<'a> {
+    pub(super) execution: &'a Execution<'a>,
+    pub(super) tick: u64,
+    /// The request, where a worker's.
+    pub(super) sent: Option<&'a Sent>,
+    pub(super) table: &'static str,
+    pub(super) key: &'a EntityKey,
+    /// What it is now, and what it says; nothing where it was deleted.
+    pub(super) row: Option<(&'a Row, Content)>,
+}
+
+impl Event<'_> {
+    /// The runs on whose behalf the request was sent.
+    pub(super) fn authors(&self, ledger: &Ledger) -> Vec<Author> {
+        self.sent.map_or_else(|| ledger.at_work(self.execution.caller), |sent| sent.authors.clone())
+    }
+
+    /// The message that the row names as its writer.
+    pub(super) fn by(&self) -> Option<String> {
+        let (row, _) = self.row.as_ref()?;
+        Stamp::of(&row.entity).map(|stamp| stamp.message_id)
+    }
+}
+
+impl History {
+    /// Takes in the changes of one operation; what is wrong with them, in words.
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, ledger: &mut Ledger, sent: Option<&Sent>) -> Result<(), String> {
+        if let Some(archives) = &mut self.archives {
+            let taken_in = archives.take_in((execution, sent), tick, ledger);
+            self.resurrections = archives.resurrections;
+            return taken_in;
+        }
+        for change in execution.changes {
+            match change {
+                // First the further rows, without which a first row says half.
+                Change::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
+                    let address = (table.to_string(), key.clone());
+                    match row {
+                        Some(row) => self.further.insert(address, row.entity.properties.clone()),
+                        None => self.further.remove(&address),
+                    };
+                }
+                Change::Blob { container, name, blob: None } => {
+                    if container.as_str() == STAGING && execution.caller != CLIENT {
+                        let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
+                        self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
+                    }
+                    self.dropped.insert((container.to_string(), name.to_string()), tick);
+                }
+                _ => {}
+            }
+        }
+        for change in execution.changes {
+            let Change::Row { table, key, row } = change else { continue };
+            let Some(table) = known_table(table.as_str()) else { continue };
+            // A derived row is no primary.
+            let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
+            if derived || !is_primary(key) {
+                continue;
+            }
+            let row = row.as_ref().map(|row| Ok::<_, String>((row, self.whole(table, row)?))).transpose()?;
+            self.change(&Event { execution, tick, sent, table, key, row }, ledger)?;
+        }
+        Ok(())
+    }
+
+    /// What an entity says in all of its rows.
+    fn whole(&self, table: &str, first: &Row) -> Result<Content, String> {
+        let mut content: Properties = content::own(&first.entity.properties).collect();
+        let key = &first.entity.key;
+        for (number, token) in (1..).zip(content::further_rows(&first.entity)) {
+            let further = EntityKey::new(key.pk.as_str(), format!("{}~{number}", key.rk)).map_err(|error| error.to_string())?;
+            let row = self.further.get(&(table.to_owned(), further));
+            let row = row.filter(|row| row.get("ek_row").and_then(EdmValue::as_str) == Some(&token));
+            content
+                .extend(content::own(row.ok_or_else(|| format!("{table}{key} was written, and its row {number} is of another version"))?));
+        }
+        Ok(Arc::new(content))
+    }
+
+    fn change(&mut self, event: &Event<'_>, ledger: &mut Ledger) -> Result<(), String> {
+        let Event { execution, tick, table, key, .. } = event;
+        let (tick, address) = (*tick, ((*table).to_owned(), (*key).clone()));
+        let mut known = self.primaries.remove(&address).unwrap_or_default();
+        if execution.caller != CLIENT {
+            match &event.row {
+                None => self.may_delete(event, &known, ledger)?,
+                Some((row, content)) => self.may_write(event, (row, content), &known, ledger)?,
+            }
+        }
+        if execution.late && event.row.is_some() {
+            self.written_late.insert(address.clone(), event.sent.map_or(tick, |sent| sent.tick));
+        } else {
+            self.written_late.remove(&address);
+        }
+        let by = event.by();
+        if let Some((row, content)) = &event.row {
+            self.wants(event, row);
+            if let (Some(by), true) = (&by, execution.caller != CLIENT) {
+                self.brings(by, event, content);
+            }
+        }
+        known.only &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
+        if known.present {
+            known.past.push((tick, std::mem::take(&mut known.content)));
+        }
+        let present = event.row.is_some();
+        known.absent_at = match (known.present, present) {
+            (_, false) => tick,
+            (false, true) => tick.saturating_sub(1),
+            (true, true) => known.absent_at,
+        };
+        known.present_at = match (known.present, present) {
+            (_, true) => tick,
+            (true, false) => tick.saturating_sub(1),
+            (false, false) => known.present_at,
+        };
+        known.version = event.row.as_ref().and_then(|(row, _)| version(&row.entity));
+        known.etag = event.row.as_ref().map(|(row, _)| row.etag.to_string());
+        known.content = event.row.as_ref().map(|(_, content)| Arc::clone(content)).unwrap_or_default();
+        (known.present, known.by, known.written) = (present, by, (tick, execution.at));
+        self.primaries.insert(address, known);
+        Ok(())
+    }
+
+    /// Notes who wants what only one can have.
+    fn wants(&mut self, event: &Event<'_>, row: &Row) {
+        let Event { table, key, .. } = event;
+        if let Some(email) = row.entity.text("Email").filter(|email| *table == SOURCE && !email.is_empty()) {
+            let address = (key.pk.to_string(), email.to_lowercase());
+            self.wanted.entry(address).or_default().insert((*key).clone());
+        }
+        if *table == SOURCE && row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
+            self.wanted.entry((key.pk.to_string(), "manager".to_owned())).or_default().insert((*key).clone());
+        }
+    }
+
+    /// Notes what a job has written.
+    fn brings(&mut self, by: &str, event: &Event<'_>, content: &Content) {
+        let Event { tick, table, key, .. } = event;
+        let brought = self.brought.entry(by.to_owned()).or_default();
+        match brought.iter_mut().find(|brought| brought.table == *table && brought.key == **key && brought.content == *content) {
+            Some(again) => again.last = *tick,
+            None => brought.push(Brought { table, key: (*key).clone(), content: Arc::clone(content), first: *tick, last: *tick }),
+        }
+    }
+
+    /// Notes that a job has deleted its source: the row that it has brought is the one place of what that said.
+    pub(super) fn takes(&mut self, message: &str, (table, key): (&str, &EntityKey), content: &Content) {
+        self.taken.insert(message.to_owned());
+        if let Some(there) = self.primaries.get_mut(&(table.to_owned(), key.clone())) {
+            there.only |= there.present && there.content == *content;
+        }
+    }
+
+    pub(super) fn known(&self, table: &str, key: &EntityKey) -> Option<&Known> {
+        self.primaries.get(&(table.to_owned(), key.clone()))
+    }
+
+    /// Whether a primary said this at some moment since a tick.
+    pub(super) fn said_since(&self, table: &str, key: &EntityKey, content: &Content, tick: u64) -> bool {
+        self.known(table, key).is_some_and(|known| {
+            let earlier = known.past.iter().rev().take_while(|(until, _)| *until >= tick);
+            (known.present && known.content == *content) || earlier.into_iter().any(|(_, past)| past == content)
+        })
+    }
+
+    /// Whether a job has brought an entity elsewhere, and deleted it where it was.
+    pub(super) fn has_taken(&self, message: &str) -> bool {
+        self.taken.contains(message)
+    }
+
+    /// Whether a job has written this there, since a tick.
+    pub(super) fn has_brought(&self, by: &str, (table, key): (&str, &EntityKey), content: &Content, tick: u64) -> bool {
+        let brought = self.brought.get(by).into_iter().flatten();
+        brought
+            .into_iter()
+            .any(|brought| brought.table == table && brought.key == *key && brought.content == *content && brought.last > tick)
+    }
+
+    /// When a job has first written something there.
+    pub(super) fn brought_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
+        let brought = self.brought.get(by).into_iter().flatten().filter(|brought| brought.table == table && brought.key == *key);
+        brought.map(|brought| brought.first).min()
+    }
+
+    /// Whether a primary was absent at some moment since a tick.
+    pub(super) fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
+        self.known(table, key).is_none_or(|known| !known.present || known.absent_at >= tick)
+    }
+
+    /// Whether a primary was present at some moment since a tick.
+    pub(super) fn present_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
+        self.known(table, key).is_some_and(|known| known.present || known.present_at >= tick)
+    }
+
+    /// Whether an employee was written at this moment or after it, as far as its last write says.
+    pub(super) fn written_since(&self, table: &str, key: &EntityKey, at: Timestamp) -> bool {
+        self.known(table, key).is_some_and(|known| known.written.1 >= at)
+    }
+
+    /// Whether an entity that jobs are about was present at some moment since a tick.
+    pub(super) fn source_present_since(&self, key: &EntityKey, tick: u64) -> bool {
+        match &self.archives {
+            Some(archives) => archives.present_since(key, tick),
+            None => self.present_since(SOURCE, key, tick),
+        }
+    }
+
+    /// Whether a row of the table was seen with this message's stamp.
+    pub(super) fn stamped(&self, table: &str, message: &str) -> bool {
+        self.brought.get(message).is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
+    }
+
+    /// Whether a staged blob was deleted while a run of this message was under way in the worker that did so.
+    pub(super) fn has_unstaged(&self, name: &str, message: &str) -> bool {
+        self.unstaged.get(name).is_some_and(|messages| messages.contains(message))
+    }
+
+    /// Everybody who has ever wanted what another wanted as well.
+    pub(super) fn contenders(&self) -> BTreeSet<EntityKey> {
+        self.wanted.values().filter(|keys| keys.len() > 1).flatten().cloned().collect()
+    }
+
+    /// Whether this employee has ever wanted what another wanted as well.
+    pub(super) fn contested(&self, key: &EntityKey) -> bool {
+        self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
+    }
+
+    /// Whether a primary may point to a blob that is not there: a known limit. The write of the primary arrived when its sender had
+    /// given it up, and the blob was dropped between the two.
+    pub(super) fn may_lead_nowhere(&self, address: &Address, (container, name): (&str, &str)) -> bool {
+        let dropped = self.dropped.get(&(container.to_owned(), name.to_owned()));
+        self.written_late.get(address).is_some_and(|sent| dropped.is_some_and(|dropped| dropped >= sent))
+    }
+
+    /// Whether any primary may, for which its job is tried until it is given up.
+    pub(super) fn leads_nowhere(&self) -> bool {
+        let last = self.dropped.values().max();
+        self.written_late.values().any(|sent| last >= Some(sent))
+    }
+
+    /// The job that a message asks for, where it is one about one entity.
+    pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l Asked> {
+        match ledger.asked(message) {
+            Some(Expectation::Job(asked)) => Some(asked),
+            _ => None,
+        }
+    }
+}
+
+/// A table of primaries that is watched.
+fn known_table(table: &str) -> Option<&'static str> {
+    [SOURCE, TARGET].into_iter().find(|known| *known == table)
+}
+
+/// Whether a row of a source is a primary's first, by its key.
+pub(super) fn is_primary(key: &EntityKey) -> bool {
+    let derived = ["name_", "list_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
+    !derived && !is_continuation(&key.rk)
+}
+
+/// Whether a row is a further row of an entity that takes several.
+pub(super) fn is_continuation(rk: &Key) -> bool {
+    rk.as_str().rsplit_once('~').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+}
+
+fn version(entity: &Entity) -> Option<i64> {
+    match entity.get(VERSION) {
+        Some(EdmValue::Int64(version)) => Some(*version),
+        _ => None,
+    }
+}

@@ -1,0 +1,258 @@
+//! What lies derived in rows and blobs, and what footprints list, read by simple means of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use base64::Engine as _;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::archives;
+use evenkeel::model::{EdmValue, Entity, EntityKey};
+use evenkeel::ports::Blob;
+
+/// A row: its table and key.
+pub(super) type Address = (String, EntityKey);
+
+/// Where an item lies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In a row: its table and key.
+    Row(String, EntityKey),
+    /// In a blob: container and name.
+    Blob(String, String),
+    /// In a file: folder and path below it.
+    File(String, String),
+    /// In another store: collection and key.
+    Document(String, String),
+}
+
+/// An item: its place, and which part of what lies there it is, as JSON; empty where it is all of it.
+pub(super) type Item = (Place, String);
+
+/// A whole row as a footprint spells it: view, generation, account, table, pk, rk, ETag, changing.
+type ListedRow = (String, u32, String, String, String, String, Option<String>, u8);
+/// Any item: view, generation, account, site, part, ETag or token, changing.
+type ListedItem = (String, u32, String, Vec<String>, Option<serde_json::Value>, Option<String>, u8);
+
+pub(super) type Properties = BTreeMap<String, EdmValue>;
+/// What a member says.
+pub(super) type Texts = Vec<String>;
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Row(table, key) => write!(f, "{table}{key}"),
+            Self::Blob(place, name) | Self::File(place, name) | Self::Document(place, name) => write!(f, "{place}/{name}"),
+        }
+    }
+}
+
+/// One item.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Held {
+    pub(super) item: Item,
+    /// The primary that it belongs to.
+    pub(super) owner: Address,
+    /// What it says; nothing for a member, which its address says all of.
+    pub(super) says: Properties,
+}
+
+/// The primary whose footprint lies under this key. No partition key here is so long that it is hashed.
+pub(super) fn primary_of(key: &EntityKey) -> Address {
+    let (table, pk) = key.pk.as_str().split_once('~').unwrap_or_default();
+    let key = EntityKey::new(pk, key.rk.as_str()).unwrap_or_else(|_| key.clone());
+    (table.to_owned(), key)
+}
+
+/// The items that a footprint lists, and whether each is changing.
+pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String> {
+    let unreadable = || format!("the footprint {} cannot be read: {footprint:?}", footprint.key);
+    let mut text = footprint.text("Items").ok_or_else(unreadable)?.to_owned();
+    for piece in (1..).map_while(|number| footprint.text(&format!("Items_{number}"))) {
+        text.push_str(piece);
+    }
+    let items: Vec<ListedItem> = if footprint.get("Version") == Some(&EdmValue::Int32(1)) {
+        let rows: Vec<ListedRow> = serde_json::from_str(&text).map_err(|_| unreadable())?;
+        let item = |(view, generation, account, table, pk, rk, etag, changing): ListedRow| {
+            (view, generation, account, vec!["row".to_owned(), table, pk, rk], None, etag, changing)
+        };
+        rows.into_iter().map(item).collect()
+    } else {
+        serde_json::from_str(&text).map_err(|_| unreadable())?
+    };
+    let mut listed = BTreeMap::new();
+    for (_, _, _, site, part, _, changing) in items {
+        let part = part.map(|part| part.to_string()).unwrap_or_default();
+        let site: Vec<&str> = site.iter().map(String::as_str).collect();
+        let place = match site.as_slice() {
+            ["row", table, pk, rk] => Place::Row((*table).to_owned(), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
+            ["blob", container, name] => Place::Blob((*container).to_owned(), (*name).to_owned()),
+            ["file", dir, name] => Place::File((*dir).to_owned(), (*name).to_owned()),
+            ["document", collection, key] => Place::Document((*collection).to_owned(), (*key).to_owned()),
+            _ => return Err(unreadable()),
+        };
+        listed.insert((place, part), changing != 0);
+    }
+    Ok(listed)
+}
+
+/// The part that a member is.
+pub(super) fn member(texts: &[String]) -> String {
+    serde_json::json!({"member": texts}).to_string()
+}
+
+/// The items that lie in a row itself. An error where it contradicts itself.
+pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
+    let sets = sets(table, row)?;
+    if row.text("ek_view").is_none() {
+        return Ok(sets);
+    }
+    let source: Vec<String> = row.text("ek_source").and_then(|source| serde_json::from_str(source).ok()).unwrap_or_default();
+    match source.as_slice() {
+        [source, pk, rk] => {
+            let Ok(key) = EntityKey::new(pk.as_str(), rk.as_str()) else { return Ok(Vec::new()) };
+            let says = row.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(n, v)| (n.clone(), v.clone())).collect();
+            Ok(vec![Held { item: (Place::Row(table.to_owned(), row.key.clone()), String::new()), owner: (source.clone(), key), says }])
+        }
+        [_] if elsewhere(row).is_some() => Ok(sets),
+        [source] => members(table, source, row),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The properties that somebody else keeps on a row.
+fn sets(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
+    let wrong = || format!("what is set on {table}{} contradicts itself: {row:?}", row.key);
+    let mut held = Vec::new();
+    let mut known = BTreeSet::from(["Name".to_owned()]);
+    for (_, owner) in row.properties.iter().filter(|(name, _)| name.starts_with("ek_owner_")) {
+        let owner: serde_json::Value = owner.as_str().and_then(|owner| serde_json::from_str(owner).ok()).ok_or_else(wrong)?;
+        let texts = |name: &str| serde_json::from_value::<Vec<String>>(owner[name].clone()).map_err(|_| wrong());
+        let (source, names) = (texts("source")?, texts("set")?);
+        if owner["by_claim"] == true {
+            // The claim is the item, wherever it is carried to.
+            continue;
+        }
+        let [source, pk, rk] = source.as_slice() else { return Err(wrong()) };
+        let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
+        let says: Option<Properties> = names.iter().map(|name| Some((name.clone(), row.get(name)?.clone()))).collect();
+        let item = (Place::Row(table.to_owned(), row.key.clone()), set_part());
+        held.push(Held { item, owner: (source.clone(), key), says: says.ok_or_else(wrong)? });
+        known.extend(names);
+    }
+    let nobodys = |name: &String| !name.starts_with("ek_") && !known.contains(name);
+    if table == "Departments" && row.properties.keys().any(nobodys) { Err(wrong()) } else { Ok(held) }
+}
+
+/// The part that properties are.
+pub(super) fn set_part() -> String {
+    "\"properties\"".to_owned()
+}
+
+fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<Held>, String> {
+    let wrong = || format!("the list {table}{} contradicts itself: {row:?}", row.key);
+    let list = row.text("ek_list").and_then(|property| row.text(property)).ok_or_else(wrong)?;
+    let members: Vec<Texts> = serde_json::from_str(list).map_err(|_| wrong())?;
+    let tokens: Vec<String> = row.text("ek_tokens").and_then(|tokens| serde_json::from_str(tokens).ok()).ok_or_else(wrong)?;
+    let sorted: BTreeSet<&Texts> = members.iter().collect();
+    if !members.iter().eq(sorted) || tokens.len() != members.len() || members.is_empty() {
+        return Err(wrong());
+    }
+    counted(table, row, &members)?;
+    members_of(&Place::Row(table.to_owned(), row.key.clone()), (source, row.key.pk.as_str()), &members)
+}
+
+/// Checks that a row says how many members it lists, and what they make of its figures.
+pub(super) fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
+    let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
+    let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
+    if table == "Groups" {
+        let versions = members.iter().flatten().filter_map(|text| text.strip_prefix("Version=i")?.parse::<i64>().ok()).sum();
+        wanted.extend([("Headcount", EdmValue::Int64(count)), ("Versions", EdmValue::Int64(versions))]);
+    }
+    match wanted.iter().find(|(name, value)| row.get(name) != Some(value)) {
+        None => Ok(()),
+        Some(_) => Err(format!("the list {table}{} contradicts itself: {row:?}", row.key)),
+    }
+}
+
+/// The members of a list, as items.
+pub(super) fn members_of(place: &Place, (source, pk): (&str, &str), members: &[Texts]) -> Result<Vec<Held>, String> {
+    let held = members.iter().map(|texts| {
+        // In the primaries' own partition the list need not tell it.
+        let (pk, rk) = match texts.as_slice() {
+            [rk] => (pk, rk),
+            [pk, rk, ..] => (pk.as_str(), rk),
+            [] => return Err(format!("{place} has a member that says nothing")),
+        };
+        let key = EntityKey::new(pk, rk.as_str()).map_err(|_| format!("{place} has a member without a key: {texts:?}"))?;
+        Ok(Held { item: (place.clone(), member(texts)), owner: (source.to_owned(), key), says: Properties::new() })
+    });
+    held.collect()
+}
+
+/// The table that the entities of an archive of documents are primaries of, where they have large values.
+pub(super) fn filing(archive: &str) -> String {
+    let capital = |word: &str| word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)).collect::<String>();
+    let name: String = archive.split('_').map(capital).collect();
+    format!("EvenkeelArchive{name}{}", hex::encode(&Sha256::digest(archive)[..4]))
+}
+
+/// The primary whose large value lies under this name beside its document: `pk/rk.json%values/…`.
+pub(super) fn value_owner(archive: &str, name: &str) -> Option<Address> {
+    let (document, _) = name.split_once(".json%values/")?;
+    let (pk, rk) = document.split_once('/')?;
+    Some((filing(archive), EntityKey::new(pk, rk).ok()?))
+}
+
+/// The primary that a document of a search index is of.
+pub(super) fn document_key(key: &str) -> Option<Address> {
+    let json = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(key).ok()?;
+    let [table, pk, rk]: [String; 3] = serde_json::from_slice(&json).ok()?;
+    let table = archives::SOURCES.into_iter().find(|source| source.eq_ignore_ascii_case(&table))?;
+    Some((table.to_owned(), EntityKey::new(pk, rk).ok()?))
+}
+
+/// The blob in which the list of a row lies, where it does not lie in the row.
+pub(super) fn elsewhere(row: &Entity) -> Option<(String, String)> {
+    let (container, name) = row.text("ek_blob")?.split_once('/')?;
+    Some((container.to_owned(), name.to_owned()))
+}
+
+/// What a blob holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Content {
+    /// A list: the table of its primaries, and its members.
+    List(String, Vec<Texts>),
+    /// A value of this primary.
+    Value(Address),
+    /// Nothing that was derived.
+    Other,
+}
+
+/// What a blob holds. An error where it contradicts itself.
+pub(super) fn content(place: &Place, blob: &Blob) -> Result<Content, String> {
+    let metadata = |name: &str| blob.properties.metadata.get(name);
+    let wrong = || format!("{place} contradicts itself: {:?}", String::from_utf8_lossy(&blob.content));
+    let source: Texts = match metadata("ek_source").filter(|_| metadata("ek_view").is_some()) {
+        None => return Ok(Content::Other),
+        Some(source) => serde_json::from_str(source).map_err(|_| wrong())?,
+    };
+    match source.as_slice() {
+        [table, pk, rk] => Ok(Content::Value((table.clone(), EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?))),
+        [table] => {
+            let text = std::str::from_utf8(&blob.content).map_err(|_| wrong())?;
+            let mut lines = text.lines();
+            let head: Value = lines.next().and_then(|head| serde_json::from_str(head).ok()).ok_or_else(wrong)?;
+            let members = lines.map(|line| serde_json::from_str::<(Texts, String)>(line).map(|(member, _)| member));
+            let members: Vec<Texts> = members.collect::<Result<_, _>>().map_err(|_| wrong())?;
+            let count = members.len();
+            // The metadata of one that is being moved is not looked at any more.
+            let told = metadata("ek_moved").is_some() || metadata("ek_count").is_some_and(|told| *told == count.to_string());
+            let told = told && head["ek_count"] == count;
+            if told && members.is_sorted_by(|one, next| one < next) { Ok(Content::List(table.clone(), members)) } else { Err(wrong()) }
+        }
+        _ => Err(wrong()),
+    }
+}

@@ -1,0 +1,497 @@
+//! The accounts of the queue: every message that was put is done or poisoned, nothing else is, and each poison
+//! has its reason.
+//!
+//! Done means: the message was deleted after a run that began after its delivery had ended well, and the run's
+//! effect was seen.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::archives::Later;
+pub(super) use super::asked::{Asked, Expectation, Guard};
+use super::climate::JOBS;
+use super::entry::{Delivered, LedgerEntry, Run, noted};
+use super::history::History;
+use super::stage::WORKERS;
+use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::model::job::SyncJob;
+use evenkeel::model::{EntityKey, Job, body, job};
+use evenkeel::ports::Ttl;
+use evenkeel::reconcile::Outcome;
+
+mod deserved;
+
+pub(super) use deserved::{Poison, poison};
+
+/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
+/// before it, as far as a worker can know.
+const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
+
+/// How far the clocks of two services may be apart, and the second that queues cut off.
+const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
+
+/// How wrong a worker may be about how far the clocks of two services are apart, right after its start: it has one answer of each, which
+/// may have taken as long as anybody waits, and told its time in whole seconds.
+const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
+
+/// The tables whose primaries a worker may queue a sync of.
+const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
+
+/// A run on whose behalf a request was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Author {
+    /// The message.
+    pub(super) message: String,
+    /// Which of its deliveries, from 1.
+    pub(super) delivery: u32,
+}
+
+/// A request that a fault has struck on its way.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    /// When it was sent.
+    pub(super) tick: u64,
+    /// The runs that were under way in the worker that sent it.
+    pub(super) authors: Vec<Author>,
+}
+
+/// Which delivery of which message: queue, id and number.
+pub(super) type Which<'a> = (&'a str, &'a str, u32);
+
+/// The messages of a run.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// By queue and id.
+    messages: BTreeMap<(String, String), LedgerEntry>,
+    /// What the next messages from outside are.
+    expected: VecDeque<(Expectation, Ttl)>,
+    /// When the last sync that ended well began, by worker and primary.
+    synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
+    max_dequeue_count: u32,
+    /// How far the clock of the tables is ahead of that of the queues.
+    pub(super) clocks_apart: SignedDuration,
+    /// The employee of whom a row is refused for a while.
+    pub(super) refused: Option<EntityKey>,
+    /// Messages put by clients, and twice put.
+    pub(super) jobs: u64,
+    /// Jobs that workers have queued.
+    pub(super) sent_on: u64,
+    pub(super) done: u64,
+    pub(super) poisoned: u64,
+    pub(super) redelivered: u64,
+    pub(super) rechecks: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(max_dequeue_count: u32) -> Self {
+        Self { max_dequeue_count, ..Self::default() }
+    }
+
+    /// Says what the next message from outside is.
+    pub(super) fn expect(&mut self, expectation: Expectation, ttl: Ttl) {
+        self.expected.push_back((expectation, ttl));
+    }
+
+    /// What a message was expected to be.
+    pub(super) fn expectation(&self, queue: &str, id: &str) -> Option<Expectation> {
+        self.messages.get(&(queue.to_owned(), id.to_owned())).map(|entry| entry.expectation.clone())
+    }
+
+    /// Takes in the changes of one operation; what is wrong with them, in words. `faulty`: a fault struck it.
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, faulty: bool, history: &History) -> Result<(), String> {
+        for change in execution.changes {
+            match change {
+                Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, execution.late, history)?,
+                Change::Put { queue, id, text } => {
+                    let from_worker = execution.caller >= WORKERS;
+                    let expectation = match queue.as_str() {
+                        JOBS if from_worker => Some((sent_by_worker(text)?, Ttl::Never)),
+                        JOBS => self.expected.pop_front(),
+                        _ => Some(self.expected_recheck()),
+                    };
+                    let (expectation, ttl) = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
+                    if from_worker && queue.as_str() == JOBS {
+                        self.sent_on += 1;
+                    } else if queue.as_str() == JOBS {
+                        self.jobs += 1;
+                    } else {
+                        self.rechecks += 1;
+                    }
+                    let entry = LedgerEntry {
+                        expectation,
+                        enqueued: execution.at,
+                        text: text.clone(),
+                        free: 0,
+                        deliveries: Vec::new(),
+                        ended: None,
+                        running: Vec::new(),
+                        acted: Vec::new(),
+                        panics: 0,
+                        poisoned: false,
+                        gone: false,
+                        ttl,
+                        expired: false,
+                    };
+                    self.messages.insert((queue.to_string(), id.clone()), entry);
+                }
+                Change::Got { queue, id, dequeue_count } => {
+                    if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                        let explained = faulty || execution.late;
+                        let (free, begun) = noted(&entry.text, id);
+                        let attempts = u64::from(*dequeue_count).saturating_sub(free).min(begun + 1);
+                        let caller = execution.caller;
+                        entry.deliveries.push(Delivered {
+                            tick,
+                            caller,
+                            attempts,
+                            began: false,
+                            released: false,
+                            explained,
+                            disturbed: explained,
+                        });
+                        self.redelivered += u64::from(*dequeue_count > 1);
+                    }
+                }
+                Change::Updated { queue, id, text } => {
+                    if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                        entry.updated(text, id);
+                    }
+                }
+                Change::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
+                    let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) else { continue };
+                    entry.gone = true;
+                    self.done += u64::from(!entry.poisoned);
+                    self.deleted(queue.as_str(), id, history)?;
+                }
+                Change::Deleted { .. }
+                | Change::Row { .. }
+                | Change::Blob { .. }
+                | Change::File { .. }
+                | Change::Document { .. }
+                | Change::Table { .. } => {}
+                Change::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                    Some(entry) if entry.is_mortal() => {
+                        (entry.gone, entry.expired) = (true, true);
+                        entry.explain(|_| true);
+                    }
+                    _ => return Err(format!("the message {id} on {queue} expired, and was to live for ever")),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// A recheck comes from a worker, or from the operator who requeues it.
+    fn expected_recheck(&mut self) -> (Expectation, Ttl) {
+        let requeued = self.expected.pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
+        requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
+    }
+
+    /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again, and each run
+    /// that panicked was one.
+    pub(super) fn run_begins(&mut self, caller: u32, (queue, id, delivery): Which<'_>) -> Result<(), String> {
+        let most = u64::from(self.max_dequeue_count);
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        entry.running.push(Run { caller, delivery });
+        // Each run that panicked has left its trace, unless something else has happened to its delivery as well.
+        if entry.panics >= self.max_dequeue_count + entry.disturbed() {
+            return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
+        }
+        let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
+        delivery.began = true;
+        let attempts = delivery.attempts;
+        if attempts > most { Err(format!("the message {id} on {queue} runs in its attempt {attempts}")) } else { Ok(()) }
+    }
+
+    /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
+    /// something must have happened to its lease, or to its worker.
+    pub(super) fn run_ends(&mut self, caller: u32, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        if let Some(ended) = entry.running.iter().position(|running| *running == Run { caller, delivery }) {
+            entry.running.swap_remove(ended);
+        }
+        // A run that redelivered syncs share is told of the highest of their numbers: any delivery to this worker may be its own.
+        let shared = matches!(&entry.expectation, Expectation::Recheck | Expectation::Job(Asked { op: "sync", .. }));
+        let explained = if shared {
+            entry.deliveries.iter().any(|delivery| delivery.caller == caller && delivery.explained)
+        } else {
+            entry.delivery(delivery).is_none_or(|delivery| delivery.explained)
+        };
+        // What expires is dropped by the worker's own clock, maybe before the service has noticed.
+        if dropped && !entry.is_mortal() && !explained {
+            return Err(format!("the run of the message {id} on {queue} was dropped for no reason"));
+        }
+        Ok(())
+    }
+
+    /// A run ended well.
+    pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
+        let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
+        entry.ended = Some(outcome.clone());
+        if matches!(outcome, Outcome::Advanced { .. }) {
+            entry.panics = 0;
+        }
+        if let Expectation::Job(Asked { op: "sync", table, key, .. }) = &entry.expectation {
+            self.synced.insert((caller, table, key.clone()), began);
+        }
+    }
+
+    /// Something happened to a worker, or to its queue, that explains why its deliveries count.
+    pub(super) fn explain(&mut self, caller: u32) {
+        for entry in self.messages.values_mut().filter(|entry| !entry.gone) {
+            entry.explain(|delivery| delivery.caller == caller);
+            entry.disturb(|delivery| delivery.caller == caller);
+        }
+    }
+
+    /// A fault has struck a message, so that a run of it may leave no trace.
+    pub(super) fn disturb_message(&mut self, id: &str) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+            entry.explain(|_| true);
+            entry.disturb(|_| true);
+        }
+    }
+
+    /// Something happened to a message that explains why its deliveries count.
+    pub(super) fn explain_message(&mut self, id: &str) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+            entry.explain(|_| true);
+        }
+    }
+
+    /// A run panicked.
+    pub(super) fn panicked(&mut self, id: &str) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+            entry.panics += 1;
+        }
+    }
+
+    /// The runs that are under way in a worker.
+    pub(super) fn at_work(&self, caller: u32) -> Vec<Author> {
+        let runs = self.messages.iter().flat_map(|((_, id), entry)| entry.running.iter().map(move |run| (id, run)));
+        let own = runs.filter(|(_, run)| run.caller == caller);
+        own.map(|(id, run)| Author { message: id.clone(), delivery: run.delivery }).collect()
+    }
+
+    /// What a message asks for, whichever queue it is on.
+    pub(super) fn asked(&self, id: &str) -> Option<&Expectation> {
+        self.entry(id).map(|entry| &entry.expectation)
+    }
+
+    /// When a message was delivered first.
+    pub(super) fn first_delivered(&self, id: &str) -> u64 {
+        self.entry(id).and_then(|entry| entry.deliveries.first()).map_or(0, |delivery| delivery.tick)
+    }
+
+    /// Whether one message was enqueued in a later second than another, as the queue tells times.
+    pub(super) fn was_enqueued_later(&self, id: &str, than: &str) -> bool {
+        let second = |id| self.entry(id).map(|entry| entry.enqueued.as_second());
+        second(id).zip(second(than)).is_some_and(|(id, than)| id > than)
+    }
+
+    /// When a message was enqueued, as far as a row's time can tell. A first delivery allows for clocks that surely differ, and acts; one
+    /// that comes again for as much as they may differ, and does not.
+    fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
+        let behind = self.clocks_apart.max(SignedDuration::ZERO);
+        let unsure = if entry.deliveries.len() > 1 { APART_WITHIN } else { SignedDuration::ZERO };
+        entry.enqueued.saturating_sub(behind.saturating_add(unsure)).unwrap_or(entry.enqueued)
+    }
+
+    /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.
+    fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
+        let before = self.enqueued_before(entry);
+        before.saturating_sub(SERVICES_APART).unwrap_or(before)
+    }
+
+    /// A message, and those in which its sender has put the same job.
+    pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
+        let job = |entry: &LedgerEntry| job::decode_object(&entry.text).ok()?.get("id").cloned();
+        let of_this = self.entry(id).and_then(job);
+        let same = |entry: &LedgerEntry| of_this.is_some() && job(entry) == of_this;
+        self.messages.iter().filter(|((_, other), entry)| other == id || same(entry)).map(|((_, other), _)| other.as_str()).collect()
+    }
+
+    fn entry(&self, id: &str) -> Option<&LedgerEntry> {
+        self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
+    }
+
+    /// Whether a delivery of a delete job may have deleted an employee at this ETag, last written then for that message. Each acts once,
+    /// and one that is delivered again leaves alone what was written since, but by a job that was enqueued before it.
+    pub(super) fn may_have_deleted(&self, author: &Author, etag: Option<&str>, (written, by): (Timestamp, Option<&str>)) -> bool {
+        self.entry(&author.message).is_some_and(|entry| {
+            let guarded = match &entry.expectation {
+                Expectation::Job(Asked { guard: Some(Guard::Match(wanted)), .. }) => etag != Some(wanted),
+                _ => false,
+            };
+            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written < enqueued);
+            let for_older = by.is_some_and(|by| self.entry(by).is_some() && !self.was_enqueued_later(by, &author.message));
+            let first = author.delivery == 1 && !entry.acted.contains(&1);
+            !guarded && (first || older || for_older)
+        })
+    }
+
+    /// A delivery of a delete job has deleted an employee.
+    pub(super) fn has_deleted(&mut self, author: &Author) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, id), _)| *id == author.message) {
+            entry.acted.push(author.delivery);
+        }
+    }
+
+    /// Whether a message is on some queue.
+    pub(super) fn is_queued(&self, id: &str) -> bool {
+        self.messages.iter().any(|((_, other), entry)| other == id && !entry.gone)
+    }
+
+    /// The primaries of jobs that expired: what these have left undone is the client's to ask for again, as thoroughly.
+    pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
+        let expired = self.messages.values().filter(|entry| entry.expired && !entry.poisoned);
+        let asked = expired.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(asked) } else { None });
+        let mut primaries = BTreeMap::new();
+        for Asked { op, table, key, to, thorough, .. } in asked {
+            let archived = matches!(*op, "archive" | "restore").then(|| ("FormerEmployees", key.clone()));
+            for primary in [(*table, key.clone())].into_iter().chain(to.clone().map(|to| (*table, to))).chain(archived) {
+                *primaries.entry(primary).or_default() |= thorough;
+            }
+        }
+        primaries
+    }
+
+    /// What was put and is neither done nor poisoned.
+    pub(super) fn lost(&self) -> Vec<String> {
+        self.messages.iter().filter(|(_, entry)| !entry.gone).map(|((queue, id), _)| format!("{queue}/{id}")).collect()
+    }
+
+    fn deleted(&self, queue: &str, id: &str, history: &History) -> Result<(), String> {
+        let Some(entry) = self.messages.get(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
+        if entry.poisoned {
+            return Ok(());
+        }
+        let text = &entry.text;
+        let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
+        let asked = match &entry.expectation {
+            Expectation::Poison(_) => return lost("without a poison message"),
+            Expectation::Recheck => return if entry.ended.is_some() { Ok(()) } else { lost("before a run had ended well") },
+            Expectation::Whole(_) => {
+                let done = matches!(entry.ended, Some(Outcome::Done(_) | Outcome::Skipped { .. }));
+                return if done { Ok(()) } else { lost("before it had come to its end") };
+            }
+            Expectation::Job(asked) => asked,
+        };
+        let Asked { op, table, key, to, guard, staged, .. } = asked;
+        let conditional = guard.is_some();
+        if *op == "sync" {
+            let covered =
+                |delivery: &Delivered| self.synced.get(&(delivery.caller, *table, key.clone())).is_some_and(|began| *began > delivery.tick);
+            return if entry.deliveries.iter().any(covered) {
+                Ok(())
+            } else {
+                lost("before a sync that began after it was got had ended well")
+            };
+        }
+        let Some(outcome) = &entry.ended else { return lost("before a run had ended well") };
+        let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
+        if let Some(archives) = &history.archives {
+            let (archive, moving) = (self.later_archive(id, key), self.later_move(id, key, to.as_ref()));
+            let (enqueued, copied) = (self.enqueued_before(entry), self.may_be_copied_after(entry));
+            let later = Later { delivery: entry.deliveries.len() > 1, archive, moving, enqueued, copied };
+            let seen = self.same_job(id).into_iter().any(|id| archives.took_effect(id, asked, outcome, since, later));
+            return if seen { Ok(()) } else { lost(&format!("though its effect was never seen ({outcome:?})")) };
+        }
+        // It was brought to one place, and then gone from the other: what is there now was created since.
+        let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
+            history.brought_at(id, there, at).is_some_and(|brought| history.absent_since(from, key, brought))
+        };
+        // Of two messages with one job, one has done it.
+        let took_effect = |id: &str| match (*op, outcome) {
+            ("put", Outcome::Done(_)) => history.brought_at(id, "Employees", key).is_some(),
+            ("restore", Outcome::Done(_)) => left(id, ("Employees", key), ("FormerEmployees", key)),
+            ("move", Outcome::Done(_)) => to.as_ref().is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
+            // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
+            ("put", Outcome::Skipped { .. }) => conditional || self.took_what_was_staged(staged, history),
+            ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
+            // What was written since may have been created since: a message may be the double of another.
+            ("delete", Outcome::Skipped { .. }) => {
+                conditional || entry.deliveries.len() > 1 || history.written_since("Employees", key, self.enqueued_before(entry))
+            }
+            ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
+            ("archive", Outcome::Skipped { .. }) => {
+                // With its delete unanswered it cannot know what has become of the source since it was copied.
+                conditional
+                    || history.absent_since("Employees", key, since)
+                    || history.stamped("FormerEmployees", id)
+                    || self.later_archive(id, key)
+                    || history.written_since("Employees", key, self.enqueued_before(entry))
+                    // An earlier delivery may have archived what was there before another job's copy.
+                    || (entry.deliveries.len() > 1
+                        && ["Employees", "FormerEmployees"].iter().all(|table| history.written_since(table, key, self.may_be_copied_after(entry))))
+            }
+            ("move", Outcome::Skipped { .. }) => {
+                history.absent_since("Employees", key, since)
+                    || history.stamped("Employees", id)
+                    || self.later_move(id, key, to.as_ref())
+                    || history.written_since("Employees", key, self.enqueued_before(entry))
+            }
+            ("restore", Outcome::Skipped { .. }) => history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key),
+            _ => true,
+        };
+        if self.same_job(id).into_iter().any(took_effect) {
+            Ok(())
+        } else {
+            lost(&format!("though its effect was never seen ({outcome:?})"))
+        }
+    }
+
+    /// Whether an archive job of the same employee was put after this message.
+    fn later_archive(&self, id: &str, key: &EntityKey) -> bool {
+        self.messages.iter().any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
+    }
+
+    /// Whether a job has written an employee for which one of these was staged: this one, or one before it that was sent again.
+    fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
+        self.of_staged(staged).any(|(id, _)| history.stamped("Employees", id))
+    }
+
+    /// Whether a run for one of the messages with these staged blobs has deleted one of them: of a put whose condition was unmet.
+    fn deleted_what_was_staged(&self, staged: &[String], history: &History) -> bool {
+        staged.iter().any(|name| self.of_staged(staged).any(|(id, _)| history.has_unstaged(name, id)))
+    }
+
+    fn of_staged(&self, staged: &[String]) -> impl Iterator<Item = (&str, &LedgerEntry)> {
+        let same = |entry: &LedgerEntry| matches!(&entry.expectation, Expectation::Job(asked) if asked.staged.iter().any(|name| staged.contains(name)));
+        self.messages.iter().filter(move |(_, entry)| same(entry)).map(|((_, id), entry)| (id.as_str(), entry))
+    }
+
+    /// Whether a job was put after this message that takes the employee away, or brings or writes one where it was to go.
+    fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
+        self.messages.iter().any(|((_, other), entry)| {
+            let Expectation::Job(asked) = &entry.expectation else { return false };
+            let takes = matches!(asked.op, "archive" | "move") && asked.key == *key;
+            let writes = (matches!(asked.op, "put" | "restore") && Some(&asked.key) == to) || asked.to.as_ref() == to;
+            other.as_str() > id && (takes || writes)
+        })
+    }
+
+    /// What was staged for jobs that lie in the poison queue, or that expired: it stays for whoever sends them again.
+    pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
+        let undone = self.messages.values().filter(|entry| entry.poisoned || entry.expired);
+        let staged = undone.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(&asked.staged) } else { None });
+        staged.flatten().map(String::as_str).collect()
+    }
+}
+
+/// What a job is that a worker has queued.
+fn sent_by_worker(text: &str) -> Result<Expectation, String> {
+    let job =
+        body::decode(text).map_err(|error| error.to_string()).and_then(|body| job::decode(&body.text).map_err(|error| error.to_string()));
+    match job?.job {
+        Job::Carry(_) => Ok(Expectation::Whole("carry")),
+        Job::DropTable(_) => Ok(Expectation::Whole("drop_table")),
+        Job::Sync(SyncJob { primary, .. }) => {
+            let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
+            let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
+            Ok(Expectation::Job(Asked::sync(table, primary.key)))
+        }
+        other => Err(format!("a worker has queued {other:?}")),
+    }
+}

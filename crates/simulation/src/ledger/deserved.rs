@@ -1,0 +1,103 @@
+//! Whether a poison message deserves its place.
+
+use base64::Engine as _;
+use serde_json::Value;
+
+use super::{Asked, Expectation, Ledger};
+use crate::history::History;
+use crate::oracle::escaped;
+use crate::run::GONE_FOR_GOOD;
+use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED};
+use evenkeel::reconcile::Recheck;
+
+/// What a poison message says.
+pub(crate) struct Poison {
+    pub(crate) reason: String,
+    pub(crate) error: String,
+    pub(crate) message_id: String,
+    pub(crate) queue: String,
+    pub(crate) body: String,
+}
+
+/// Reads a poison message.
+pub(crate) fn poison(text: &str) -> Result<Poison, String> {
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| error.to_string())?;
+    let json: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    let field = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
+    let needed = |name: &str| field(name).ok_or_else(|| format!("a poison message without {name}: {json}"));
+    Ok(Poison {
+        reason: needed("reason")?,
+        error: needed("error")?,
+        message_id: needed("message_id")?,
+        queue: needed("queue")?,
+        body: field("body").unwrap_or_default(),
+    })
+}
+
+impl Ledger {
+    /// Takes in a poison message; what is wrong with it, in words.
+    pub(super) fn poisoned(&mut self, text: &str, late: bool, history: &History) -> Result<(), String> {
+        let poison = poison(text)?;
+        let max = usize::try_from(self.max_dequeue_count).unwrap_or(usize::MAX);
+        let Some(entry) = self.messages.get_mut(&(poison.queue.clone(), poison.message_id.clone())) else {
+            return Err(format!("poison of a message that nobody sent: {}", poison.message_id));
+        };
+        self.poisoned += u64::from(!entry.poisoned);
+        entry.poisoned = true;
+        let Some(entry) = self.messages.get(&(poison.queue.clone(), poison.message_id.clone())) else { return Ok(()) };
+        let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
+        let deserved = match (poison.reason.as_str(), &entry.expectation) {
+            ("exhausted", Expectation::Job(_)) if poison.error.contains(GONE_FOR_GOOD) && history.leads_nowhere() => true,
+            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
+            (reason, Expectation::Poison(expected)) => reason == *expected,
+            // A store refused a request of it for good.
+            ("permanent", _) if poison.error.contains(REFUSED) => true,
+            ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => self.is_refused(expectation, &poison.body, history),
+            ("expired", _) => entry.is_mortal(),
+            // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
+            ("permanent", Expectation::Job(Asked { op: "put", staged, guard, .. }))
+                if poison.error.contains("stage it before the job is sent") =>
+            {
+                self.took_what_was_staged(staged, history) || (guard.is_some() && self.deleted_what_was_staged(staged, history))
+            }
+            ("permanent", Expectation::Job(Asked { op: "move", to: Some(to), .. }))
+                if poison.error.contains("was not brought there by this job") =>
+            {
+                history.source_present_since(to, first)
+            }
+            // It has large values, and where it was to go there are none.
+            ("permanent", Expectation::Job(Asked { op: "move", .. })) if poison.error.contains("no large_entity view has the table") => {
+                leaves_its_table(&poison.body)
+            }
+            ("permanent", Expectation::Job(Asked { op: "restore", key, .. })) if poison.error.contains("was not restored by this job") => {
+                history.source_present_since(key, first)
+            }
+            ("permanent", Expectation::Job(Asked { key, .. })) => poison.error.contains("is taken by ") && history.contested(key),
+            ("permanent", Expectation::Recheck) => poison.error.contains("is taken by "),
+            _ => false,
+        };
+        if deserved && !poison.error.contains("a row that evenkeel did not write") {
+            return Ok(());
+        }
+        let deliveries = &entry.deliveries;
+        Err(format!("poisoned without a reason: {} as {}: {}; deliveries {deliveries:?}", poison.message_id, poison.reason, poison.error))
+    }
+
+    /// Whether the row that is refused belongs to what a message is about, or to another who has wanted the same key.
+    fn is_refused(&self, expectation: &Expectation, body: &str, history: &History) -> bool {
+        let primary = match expectation {
+            Expectation::Job(asked) => Some(asked.key.clone()),
+            Expectation::Recheck => Recheck::decode(body).ok().map(|recheck| recheck.primary.key),
+            Expectation::Whole(_) | Expectation::Poison(_) => None,
+        };
+        let (Some(key), Some(refused)) = (primary, &self.refused) else { return false };
+        let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
+        key == *refused || key.rk.as_str() == copy || history.contested(&key)
+    }
+}
+
+/// Whether a job moves its entity to another table.
+fn leaves_its_table(body: &str) -> bool {
+    let job: Value = serde_json::from_str(body).unwrap_or_default();
+    job.get("to_table").is_some_and(|to| Some(to) != job.get("table"))
+}

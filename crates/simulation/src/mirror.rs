@@ -1,0 +1,192 @@
+//! The invariant, checked after every single operation: every derived item that exists is listed in its owner's
+//! footprint or queued for a recheck.
+//!
+//! A mirror of what is derived, listed and queued is kept from the changes that the world tells of, so that a
+//! check only looks at what an operation has touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::archives::period_of;
+use super::items::{
+    Address, Content, Held, Item, Place, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of, value_owner,
+};
+use super::ledger::poison;
+use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::model::{EntityKey, Row, Site};
+use evenkeel::ports::{Blob, FilePlace};
+use evenkeel::reconcile::Recheck;
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+/// The container of lists that outgrew their rows.
+const SPILLED: &str = "evenkeel-lists";
+
+/// What is derived, listed and queued.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    /// Derived items, and the primaries that own them.
+    owners: BTreeMap<Item, Address>,
+    /// Lists in blobs: the table of their primaries, and their members.
+    lists: BTreeMap<Place, (String, Vec<Texts>)>,
+    /// Rows whose lists lie in blobs, and in which.
+    elsewhere: BTreeMap<Address, Place>,
+    /// What each primary's footprint lists.
+    listed: BTreeMap<Address, BTreeMap<Item, bool>>,
+    /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
+    queued: BTreeMap<(String, String), (Address, Vec<Item>)>,
+    /// Tables by date that were dropped with their rows: what arrives late in one that was created anew goes when that is dropped.
+    dropped: BTreeSet<String>,
+}
+
+impl Mirror {
+    /// Takes in the changes of one operation. What is derived and neither listed nor queued any more, in words.
+    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+        let mut suspects = BTreeSet::new();
+        for change in execution.changes {
+            match change {
+                // Records of lines lie among the footprints, and are none.
+                Change::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
+                // Tables by date have footprints of their own.
+                Change::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
+                    let primary = primary_of(key);
+                    suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
+                    match row {
+                        Some(row) => self.listed.insert(primary, listed(&row.entity)?),
+                        None => self.listed.remove(&primary),
+                    };
+                }
+                Change::Row { table, key, row } => {
+                    self.row(table.as_str(), key, row.as_ref(), &mut suspects)?;
+                }
+                Change::Blob { container, name, blob } => {
+                    let place = Place::Blob(container.to_string(), name.to_string());
+                    self.blob(&place, blob.as_ref(), &mut suspects)?;
+                }
+                Change::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
+                Change::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
+                    let poison = poison(text)?;
+                    if poison.queue.ends_with("-recheck") {
+                        self.queue(queue.as_str(), id, &poison.body);
+                    }
+                }
+                Change::Deleted { queue, id } | Change::Expired { queue, id } => {
+                    if let Some((_, items)) = self.queued.remove(&(queue.to_string(), id.clone())) {
+                        suspects.extend(items);
+                    }
+                }
+                Change::File { place: FilePlace { dir, name }, content } => {
+                    let place = Place::File(dir.clone(), name.to_string());
+                    let owner = value_owner("record_files", name.as_str());
+                    self.alone(&place, owner.filter(|_| content.is_some()), &mut suspects);
+                }
+                Change::Document { collection, key, document } => {
+                    let place = Place::Document(collection.to_string(), key.to_string());
+                    self.alone(&place, document_key(key.as_str()).filter(|_| document.is_some()), &mut suspects);
+                }
+                Change::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
+                    self.dropped.insert(table.to_string());
+                }
+                Change::Put { .. } | Change::Got { .. } | Change::Updated { .. } | Change::Table { .. } => {}
+            }
+        }
+        for item in suspects {
+            self.check(&item)?;
+        }
+        Ok(())
+    }
+
+    /// What lies in a row is this now.
+    fn row(&mut self, table: &str, key: &EntityKey, row: Option<&Row>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        let address = (table.to_owned(), key.clone());
+        self.forget(&Place::Row(table.to_owned(), key.clone()));
+        self.elsewhere.remove(&address);
+        let Some(row) = row.filter(|_| !self.dropped.contains(table)) else { return Ok(()) };
+        self.exist(held(table, &row.entity)?, suspects);
+        if let Some((container, name)) = elsewhere(&row.entity) {
+            self.elsewhere.insert(address.clone(), Place::Blob(container, name));
+            self.look_elsewhere(&address, suspects)?;
+        }
+        Ok(())
+    }
+
+    /// What lies in a blob is this now.
+    fn blob(&mut self, place: &Place, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        self.forget(place);
+        self.lists.remove(place);
+        match blob.map_or(Ok(Content::Other), |blob| content(place, blob))? {
+            Content::List(source, members) => {
+                // A list that a row may name is that row's.
+                if !matches!(place, Place::Blob(container, _) if container == SPILLED) {
+                    self.exist(members_of(place, (&source, ""), &members)?, suspects);
+                }
+                self.lists.insert(place.clone(), (source, members));
+            }
+            Content::Value(owner) => {
+                self.exist(vec![Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects);
+            }
+            Content::Other => {}
+        }
+        let naming: Vec<Address> = self.elsewhere.iter().filter(|(_, named)| *named == place).map(|(row, _)| row.clone()).collect();
+        naming.iter().try_for_each(|row| self.look_elsewhere(row, suspects))
+    }
+
+    /// What lies in a place is one item of this primary now; nothing where there is none.
+    fn alone(&mut self, place: &Place, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
+        self.forget(place);
+        let held = owner.map(|owner| Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() });
+        self.exist(held.into_iter().collect(), suspects);
+    }
+
+    /// Takes in the members of a row whose list lies in a blob.
+    fn look_elsewhere(&mut self, row: &Address, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+        let Some(named) = self.elsewhere.get(row) else { return Ok(()) };
+        let place = Place::Row(row.0.clone(), row.1.clone());
+        let (source, members) = self.lists.get(named).ok_or_else(|| format!("{place} names {named}, where there is no list"))?;
+        let held = members_of(&place, (source, row.1.pk.as_str()), members)?;
+        self.forget(&place);
+        self.exist(held, suspects);
+        Ok(())
+    }
+
+    fn forget(&mut self, place: &Place) {
+        self.owners.retain(|item, _| item.0 != *place);
+    }
+
+    fn exist(&mut self, held: Vec<Held>, suspects: &mut BTreeSet<Item>) {
+        for Held { item, owner, .. } in held {
+            self.owners.insert(item.clone(), owner);
+            suspects.insert(item);
+        }
+    }
+
+    fn queue(&mut self, queue: &str, id: &str, text: &str) {
+        // What is no recheck is judged where messages are.
+        if let Ok(recheck) = Recheck::decode(text) {
+            let items = recheck.items.into_iter().map(|item| {
+                let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
+                let place = match item.site {
+                    Site::Row { table, key } => Place::Row(table.to_string(), key),
+                    Site::Blob { container, name } => Place::Blob(container.to_string(), name.to_string()),
+                    Site::File { dir, name } => Place::File(dir, name.to_string()),
+                    Site::Document { collection, key } => Place::Document(collection.to_string(), key.to_string()),
+                };
+                (place, part)
+            });
+            let items = items.collect();
+            let primary = (recheck.primary.table.to_string(), recheck.primary.key);
+            self.queued.insert((queue.to_owned(), id.to_owned()), (primary, items));
+        }
+    }
+
+    fn check(&self, item: &Item) -> Result<(), String> {
+        let Some(owner) = self.owners.get(item) else { return Ok(()) };
+        let listed = self.listed.get(owner).is_some_and(|items| items.contains_key(item));
+        let queued = || self.queued.values().any(|(primary, items)| primary == owner && items.contains(item));
+        if listed || queued() {
+            return Ok(());
+        }
+        Err(format!(
+            "invariant: the item {} {} exists, and its owner {}{} neither lists it nor is it queued for a recheck",
+            item.0, item.1, owner.0, owner.1
+        ))
+    }
+}

@@ -1,0 +1,98 @@
+//! The catalog of the second world.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{FORMER_LARGE, LARGE, SKILLED, Shape, TABLES};
+use crate::company::{ARCHIVE, container, table, table_ref, view_name};
+use evenkeel::catalog::{
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, View,
+    ViewKind,
+};
+use evenkeel::model::blob_path::BlobPath;
+use evenkeel::model::template::Template;
+use evenkeel::model::{AccountName, ContainerName};
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn key(text: &str) -> Template {
+    Template::parse(text).expect("a template")
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn text(text: &str) -> Template {
+    Template::parse_text(text).expect("a template")
+}
+
+fn view(name: &str, source: &str, kind: ViewKind) -> Arc<View> {
+    Arc::new(View { name: view_name(name), source: table_ref(source), when: None, kind, on_conflict: OnConflict::Reject })
+}
+
+fn list(target: &str, keys: (&str, &str), member: &[&str]) -> ViewKind {
+    ViewKind::IndexEntity(IndexEntity {
+        target: table_ref(target),
+        partition_key: key(keys.0),
+        row_key: key(keys.1),
+        member: member.iter().map(|member| text(member)).collect(),
+        property: "Employees".to_owned(),
+    })
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn by_skill(anew: bool) -> ViewKind {
+    ViewKind::BlobLists(BlobLists {
+        account: AccountName::main(),
+        container: container(SKILLED),
+        name: BlobPath::parse(if anew { "anew/{Skill}.jsonl" } else { "{Skill}.jsonl" }).expect("a path"),
+        member: ["{PartitionKey}", "{RowKey}", "{Note}"].map(text).to_vec(),
+    })
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn headcount() -> ViewKind {
+    let set = [("Headcount", "count()"), ("Versions", "sum(Version)")];
+    ViewKind::Aggregate(Aggregate {
+        target: table_ref("Groups"),
+        partition_key: key("group"),
+        row_key: key("{PartitionKey}"),
+        set: set.map(|(name, text)| (name.to_owned(), text.parse().expect("a figure"))).into(),
+    })
+}
+
+fn large(container: ContainerName) -> ViewKind {
+    let properties = ["Photo", "Resume"].map(str::to_owned).into();
+    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16, spill: false })
+}
+
+fn team_name() -> ViewKind {
+    ViewKind::DenormalizeRange(DenormalizeRange {
+        target: table_ref("Employees"),
+        partition_key: key("{PartitionKey}"),
+        rows: RangeRows::Prefix(key("{Prefix}")),
+        set: BTreeMap::from([("Team".to_owned(), text("{Name}"))]),
+    })
+}
+
+/// The catalog.
+pub(crate) fn catalog(shape: Shape) -> Catalog {
+    let far = || list("Lists", ("list", "{LastName}"), &["{PartitionKey}", "{RowKey}", "{Note}"]);
+    let near = || list("Employees", ("{PartitionKey}", "list_{LastName}"), &["{PartitionKey}", "{RowKey}", "{Note}"]);
+    let views = [
+        shape.lists.then(|| view("by_last_name", "Employees", far())),
+        shape.near.then(|| view("by_last_name_near", "Employees", near())),
+        shape.groups.then(|| view("headcount", "Employees", headcount())),
+        shape.skilled.then(|| view("by_skill", "Employees", by_skill(shape.anew))),
+        shape.large.then(|| view("photos", "Employees", large(container(LARGE)))),
+        shape.large.then(|| view("former_photos", "FormerEmployees", large(container(FORMER_LARGE)))),
+        shape.ranges.then(|| view("team_name", "Teams", team_name())),
+    ];
+    let archive =
+        Archive { name: view_name(ARCHIVE), source: table_ref("Employees"), target: ArchiveTarget::Table(table_ref("FormerEmployees")) };
+    Catalog {
+        tables: TABLES[..5].iter().map(|name| (table(name), table_ref(name))).collect(),
+        wide: ["Employees", "FormerEmployees"].into_iter().filter(|_| shape.wide).map(table_ref).collect(),
+        views: views.into_iter().flatten().map(|view| (view.name.clone(), view)).collect(),
+        archives: BTreeMap::from([(archive.name.clone(), Arc::new(archive))]),
+        list_sizes: shape.sizes,
+        ..Catalog::default()
+    }
+}

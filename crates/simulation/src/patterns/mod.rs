@@ -1,0 +1,52 @@
+//! The second world: what does not lie in one row, and the jobs that the company's client does not send.
+//!
+//! | view | source | target | |
+//! |---|---|---|---|
+//! | `by_last_name` | Employees | Lists | a list for each last name, which moves into a blob and back: rows are made small |
+//! | `by_last_name_near` | Employees | Employees | the same in the primaries' own partition |
+//! | `headcount` | Employees | Groups | figures of each department, which move out too |
+//! | `by_skill` | Employees | `skilled` | a list in a blob for each skill |
+//! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which a put brings or finds staged |
+//! | `team_name` | Teams | Employees | what a team says to a range of employees |
+//!
+//! Employees and those who left may be wide. They are archived, restored and moved to other keys; whole tables are audited and gone
+//! through again meanwhile.
+
+mod catalog;
+mod oracle;
+mod script;
+mod shape;
+
+use super::climate::{JOBS, Lane};
+use evenkeel::model::claim::CLAIMS;
+use evenkeel::model::large::STAGING;
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+pub(super) use catalog::catalog;
+pub(super) use oracle::{Excused, judge};
+pub(super) use script::{LARGE_PROPERTIES, said, steps};
+pub(super) use shape::Shape;
+
+/// Every table, footprints included.
+pub(super) const TABLES: [&str; 8] = ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
+/// The container of lists of employees by skill.
+const SKILLED: &str = "skilled";
+/// The container of lists that outgrew their rows.
+const SPILLED: &str = "evenkeel-lists";
+/// The container of large values.
+const LARGE: &str = "large";
+/// The container of large values of those who left.
+const FORMER_LARGE: &str = "former-large";
+/// Every container.
+pub(super) const CONTAINERS: [&str; 5] = [SKILLED, SPILLED, LARGE, FORMER_LARGE, STAGING];
+
+/// What is throttled by itself.
+pub(super) const LANES: [Lane; 7] = [
+    Lane::Partition("Employees", "Sales"),
+    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
+    Lane::Partition("Lists", "list"),
+    Lane::Partition("FormerEmployees", "Sales"),
+    Lane::Partition("Groups", "group"),
+    Lane::Queue(JOBS),
+    Lane::Queue("jobs-recheck"),
+];

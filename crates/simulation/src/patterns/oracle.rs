@@ -1,0 +1,263 @@
+//! What must hold in the second world in the end, computed from scratch: without the catalog, templates and patterns, and without
+//! what reads lists, pointers and wide entities in production.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::script::{LARGE_PROPERTIES, Said};
+use super::{FORMER_LARGE, LARGE, SKILLED, SPILLED, Shape};
+use crate::history::{History, VERSION, is_continuation};
+use crate::items::{Address, Content, Held, Item, Place, Properties, Texts, content, counted, elsewhere, held, member, members_of};
+use crate::oracle::{Judgement, compare, footprints};
+use crate::world::{Blobs, Seen};
+use evenkeel::model::large::STAGING;
+use evenkeel::model::{EdmValue, Entity, EntityKey, Row};
+use evenkeel::ports::Blob;
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+/// What is no fault of the program's.
+pub(crate) struct Excused<'a> {
+    /// Primaries of jobs that have expired, perhaps half-way.
+    pub(crate) expired: BTreeSet<Address>,
+    /// What was staged for jobs that lie in the poison queue.
+    pub(crate) staged: BTreeSet<&'a str>,
+    /// Which primaries a request wrote when its sender had given it up, and which blobs were dropped meanwhile.
+    pub(crate) history: &'a History,
+    /// What the client has said, by version.
+    pub(crate) said: &'a BTreeMap<i64, Said>,
+}
+
+type Found = BTreeMap<Item, (Address, Properties)>;
+
+/// Compares what is derived, and footprints, with what the primaries say.
+pub(crate) fn judge(seen: &Seen, shape: Shape, excused: &Excused<'_>) -> Result<Judgement, String> {
+    let (mut found, mut wanted) = (Found::new(), Found::new());
+    let mut judgement = Judgement::default();
+    for (table, rows) in seen.tables.iter().filter(|(table, _)| !matches!(table.as_str(), FOOTPRINTS | "EvenkeelAudits")) {
+        for row in rows {
+            found.extend(in_row(table, row, &seen.blobs)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+        }
+        for entity in primaries(table, rows)? {
+            let address = (table.clone(), entity.key.clone());
+            let has_views = match table.as_str() {
+                "Employees" => shape.lists || shape.near || shape.groups || shape.skilled || shape.large,
+                "FormerEmployees" => shape.large,
+                "Teams" => shape.ranges,
+                _ => false,
+            };
+            if has_views {
+                judgement.primaries.insert(address.clone());
+            }
+            let mut items = expected(table, &entity, shape);
+            if shape.large {
+                items.extend(values(&address, &entity, &seen.blobs, excused)?);
+            }
+            wanted.extend(items.into_iter().map(|item| (item, (address.clone(), Properties::new()))));
+        }
+    }
+    found.extend(in_blobs(&seen.blobs)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+    nobodys_blobs(seen, excused)?;
+    ranges(seen, shape.ranges)?;
+    compare("derived data is not what the primaries say", &found, &wanted)?;
+    footprints(&seen.tables, &judgement.primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
+    Ok(judgement)
+}
+
+/// The items that lie in a row, or in the blob that it names.
+fn in_row(table: &str, row: &Row, blobs: &Blobs) -> Result<Vec<Held>, String> {
+    let mut items = held(table, &row.entity)?;
+    if let Some(named) = elsewhere(&row.entity) {
+        let place = Place::Row(table.to_owned(), row.entity.key.clone());
+        let blob = blobs.get(&named).ok_or_else(|| format!("{place} names {named:?}, which does not exist"))?;
+        let Content::List(source, members) = content(&Place::Blob(named.0.clone(), named.1.clone()), blob)? else {
+            return Err(format!("{place} names {named:?}, which is no list"));
+        };
+        if blob.properties.metadata.contains_key("ek_moved") {
+            return Err(format!("{place} names {named:?}, which is being moved, and nobody goes on with it"));
+        }
+        counted(table, &row.entity, &members)?;
+        items.extend(members_of(&place, (&source, row.entity.key.pk.as_str()), &members)?);
+    }
+    Ok(items)
+}
+
+/// The items that lie in blobs by themselves.
+fn in_blobs(blobs: &Blobs) -> Result<Vec<Held>, String> {
+    let mut items = Vec::new();
+    for ((container, name), blob) in blobs.iter().filter(|((container, _), _)| !matches!(container.as_str(), SPILLED | STAGING)) {
+        let place = Place::Blob(container.clone(), name.clone());
+        match content(&place, blob)? {
+            Content::List(_, members) if members.is_empty() => return Err(format!("{place} is an empty list")),
+            Content::List(source, members) => items.extend(members_of(&place, (&source, ""), &members)?),
+            Content::Value(owner) => items.push(Held { item: (place, String::new()), owner, says: Properties::new() }),
+            Content::Other => return Err(format!("{place} is nobody's")),
+        }
+    }
+    Ok(items)
+}
+
+/// The entities of a table that are primaries, each from all of its rows.
+fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
+    if !matches!(table, "Employees" | "FormerEmployees" | "Teams") {
+        return Ok(Vec::new());
+    }
+    let own = rows.iter().filter(|row| row.entity.text("ek_view").is_none());
+    let (further, first): (Vec<&Row>, Vec<&Row>) = own.partition(|row| is_continuation(&row.entity.key.rk));
+    let mut further: BTreeMap<EntityKey, &Row> = further.into_iter().map(|row| (row.entity.key.clone(), row)).collect();
+    let mut entities = Vec::new();
+    for row in first {
+        let mut entity = row.entity.clone();
+        let tokens: Texts = match entity.properties.remove("ek_rows") {
+            None => Texts::new(),
+            Some(tokens) => tokens.as_str().and_then(|tokens| serde_json::from_str(tokens).ok()).unwrap_or_default(),
+        };
+        for (number, token) in (1..).zip(tokens) {
+            let key = EntityKey::new(entity.key.pk.as_str(), format!("{}~{number}", entity.key.rk)).map_err(|error| error.to_string())?;
+            let part = further.remove(&key).ok_or_else(|| format!("{table}{key} does not exist, and the first row tells of it"))?;
+            if part.entity.text("ek_row") != Some(&token) {
+                return Err(format!("{table}{key} is of another version than its first row"));
+            }
+            let own = part.entity.properties.iter().filter(|(name, _)| *name != "ek_row");
+            entity.properties.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+        }
+        entities.push(entity);
+    }
+    match further.into_keys().next() {
+        None => Ok(entities),
+        Some(key) => Err(format!("{table}{key} is a row of no entity")),
+    }
+}
+
+/// What should be listed because of a primary, by the rules of this world.
+fn expected(table: &str, entity: &Entity, shape: Shape) -> Vec<Item> {
+    let mut items = Vec::new();
+    let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
+    let text = |name: &str| entity.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    let row = |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| Place::Row(table.to_owned(), key));
+    if table == "Employees" {
+        let noted = |note: String| member(&[pk.clone(), rk.clone(), note]);
+        if let Some(name) = text("LastName") {
+            let place = row("Lists", "list", &name).filter(|_| shape.lists);
+            items.extend(place.zip(text("Note").map(noted)));
+            let place = row("Employees", &pk, &format!("list_{name}")).filter(|_| shape.near);
+            items.extend(place.zip(text("Note").map(noted)));
+        }
+        if let Some(skill) = text("Skill").filter(|_| shape.skilled) {
+            let place = Place::Blob(SKILLED.to_owned(), format!("{}{skill}.jsonl", if shape.anew { "anew/" } else { "" }));
+            items.extend(text("Note").map(noted).map(|member| (place, member)));
+        }
+        let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { Some(format!("Version=i{version}")) } else { None };
+        let place = row("Groups", "group", &pk).filter(|_| shape.groups);
+        items.extend(place.map(|place| (place, member(&[pk.clone(), rk.clone()].into_iter().chain(version).collect::<Texts>()))));
+    }
+    if table == "Teams"
+        && shape.ranges
+        && let (Some(name), Some(prefix)) = (text("Name"), text("Prefix"))
+    {
+        let before = char::from(prefix.bytes().next().unwrap_or_default() + 1).to_string();
+        let says = format!("{{\"Team\":\"{name}\"}}");
+        let claim = [pk.as_str(), rk.as_str(), "main", "Employees", pk.as_str(), prefix.as_str(), before.as_str(), says.as_str()];
+        let place = row("EvenkeelClaims", &format!("team_name~Employees~{pk}"), "claims");
+        items.extend(place.map(|place| (place, member(&claim.map(str::to_owned)))));
+    }
+    items
+}
+
+/// The blobs that a primary points to. Each is there, its own, and what it is to be by its pointer and by what the client said.
+fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'_>) -> Result<Vec<Item>, String> {
+    let (table, key) = address;
+    let container = if table == "Employees" { LARGE } else { FORMER_LARGE };
+    let said = match entity.get(VERSION) {
+        Some(EdmValue::Int64(version)) => excused.said.get(version),
+        _ => None,
+    };
+    let mut items = Vec::new();
+    for property in LARGE_PROPERTIES {
+        let wrong = |what: &str| Err(format!("{property} of {table}{key} {what}: {:?}", entity.get(property)));
+        let value = entity.text(property);
+        let pointer = value.and_then(|text| serde_json::from_str::<Value>(text).ok()).filter(|pointer| pointer["$blob"].is_string());
+        let text = match pointer {
+            None => value.map(str::to_owned),
+            Some(pointer) => {
+                let place = pointer["$blob"].as_str().and_then(|place| place.split_once('/'));
+                let Some((within, name)) = place else { return wrong("is no pointer") };
+                let folder = format!("{}/{}/{}/{property}-", table.to_lowercase(), key.pk, key.rk);
+                if within != container || !name.starts_with(&folder) {
+                    return wrong("points to another's blob");
+                }
+                let Some(blob) = blobs.get(&(within.to_owned(), name.to_owned())) else {
+                    if excused.history.may_lead_nowhere(address, (within, name)) {
+                        continue;
+                    }
+                    return wrong("leads nowhere");
+                };
+                let Blob { content, .. } = blob;
+                let sha256 = hex::encode(Sha256::digest(content));
+                if pointer["sha256"] != sha256.as_str() || pointer["bytes"] != content.len() || name != format!("{folder}{sha256}") {
+                    return wrong("points to something else than it says");
+                }
+                items.push((Place::Blob(within.to_owned(), name.to_owned()), String::new()));
+                Some(String::from_utf8_lossy(content).into_owned())
+            }
+        };
+        if let Some(said) = said
+            && (said.whole || said.values.contains_key(property))
+            && said.values.get(property) != text.as_ref()
+        {
+            return wrong(&format!("is not what the client said, {said:?}"));
+        }
+    }
+    Ok(items)
+}
+
+/// Blobs that nothing points to: what was staged for a job that is done, and lists that a row may still come to name.
+fn nobodys_blobs(seen: &Seen, excused: &Excused<'_>) -> Result<(), String> {
+    let rows = || seen.tables.iter().flat_map(|(table, rows)| rows.iter().map(move |row| (table, row)));
+    let named: BTreeSet<(String, String)> = rows().filter_map(|(_, row)| elsewhere(&row.entity)).collect();
+    let mut left_over = BTreeSet::new();
+    for place in seen.blobs.keys() {
+        let (container, name) = place;
+        if container == STAGING && !excused.staged.contains(name.as_str()) {
+            return Err(format!("{container}/{name} is left over, and its job is done"));
+        }
+        if container != SPILLED || named.contains(place) {
+            continue;
+        }
+        // What was made for a move of a row at an ETag that it no longer has is never named again.
+        let mark = name.rsplit('/').next().and_then(|last| last.split_once('-')).map_or("", |(mark, _)| mark);
+        let made_for = rows().find(|(_, row)| hex::encode(&Sha256::digest(row.etag.as_str())[..8]) == mark);
+        // A known limit: one that a worker made before it stopped is left, where the list need not move any more.
+        if let Some((table, row)) = made_for
+            && !left_over.insert((table, &row.entity.key))
+        {
+            return Err(format!("{container}/{name} is left over, and {table}{} may still come to name it", row.entity.key));
+        }
+    }
+    Ok(())
+}
+
+/// Every employee says what the team says that it belongs to, where teams say something.
+fn ranges(seen: &Seen, say: bool) -> Result<(), String> {
+    let none = Vec::new();
+    let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
+    let teams = rows("Teams");
+    for row in rows("Employees").iter().filter(|row| row.entity.text("ek_view").is_none() && !is_continuation(&row.entity.key.rk)) {
+        let key = &row.entity.key;
+        let belongs = |team: &&Row| {
+            let prefix = team.entity.text("Prefix").unwrap_or_default();
+            team.entity.key.pk == key.pk && key.rk.as_str().starts_with(prefix)
+        };
+        let team = teams.iter().filter(|_| say).find(belongs);
+        let owner = row.entity.text("ek_owner_team_name");
+        let right = match team {
+            Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
+            None => owner.is_none(),
+        };
+        if !right {
+            return Err(format!("Employees{key} says something else than its team {team:?}: {row:?}"));
+        }
+    }
+    Ok(())
+}

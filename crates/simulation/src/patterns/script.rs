@@ -1,0 +1,170 @@
+//! What the client of the second world does.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Shape;
+use crate::client::{Action, EMPLOYEES, If, Message, Put, Step, broken, chosen, script};
+use crate::climate::{Climate, Draw, chance};
+use crate::history::VERSION;
+use evenkeel::model::{BlobName, Entity, EntityKey, odata};
+
+const NAMES: [&str; 3] = ["King", "Byron", ""];
+const SKILLS: [&str; 3] = ["Rust", "C", ""];
+/// What lies in blobs, and what does not: shorter than the threshold.
+const VALUES: [&str; 5] = ["", "", "short", "the first of the values", "the second of the values"];
+/// A note that makes a member short, or long: in lean times and in fat ones, so that lists outgrow their rows and come back.
+const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
+/// Versions that lean or fat times last.
+const TIMES: i64 = 8;
+/// Properties beyond those of a row. They come after `Version`, so that this stays in the first row.
+const MANY: usize = 270;
+/// The properties that lie in blobs.
+pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
+
+/// What a client has said of an employee's large values at one version.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Said {
+    /// It said all there is to say: what is not here, is not.
+    pub(super) whole: bool,
+    /// By property.
+    pub(super) values: BTreeMap<&'static str, String>,
+}
+
+/// What a script says of large values, by version.
+pub(crate) fn said(steps: &[Step]) -> BTreeMap<i64, Said> {
+    let mut said = BTreeMap::new();
+    for step in steps {
+        match &step.action {
+            Action::Write(EMPLOYEES, entity) => {
+                let values = LARGE_PROPERTIES.into_iter().filter_map(|name| Some((name, entity.text(name)?.to_owned()))).collect();
+                if let Some(evenkeel::model::EdmValue::Int64(version)) = entity.get(VERSION) {
+                    said.insert(*version, Said { whole: true, values });
+                }
+            }
+            Action::Send(Message::Put(put)) => {
+                let own = LARGE_PROPERTIES.into_iter().filter_map(|name| Some((name, put.entity[name].as_str()?.to_owned())));
+                let staged = put.staged.iter().filter_map(|(name, _, content)| Some(((*name)?, content.clone())));
+                said.insert(put.version, Said { whole: put.mode == "replace", values: own.chain(staged).collect() });
+            }
+            _ => {}
+        }
+    }
+    said
+}
+
+/// The script of a seed, in order of time.
+pub(crate) fn steps(seed: u64, climate: &Climate, shape: Shape) -> Vec<Step> {
+    let chance = chance(seed, 21);
+    let draw = Draw(&chance);
+    let employees = 2 + draw.below(8);
+    let keys: Vec<EntityKey> = (0..employees)
+        .filter_map(|n| EntityKey::new(if n + 1 < employees || n < 3 { "Sales" } else { "Ops" }, n.to_string()).ok())
+        .collect();
+    // Each kind of action is frequent in some seeds and absent in others.
+    let mut weights: Vec<f64> = (0..12).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    weights[10] = if shape.ranges { weights[10] } else { 0.0 };
+    let client = Employer { draw: &draw, keys: &keys, shape, weights: &weights };
+    script(climate.storm, &draw, |version| client.action(version))
+}
+
+struct Employer<'a> {
+    draw: &'a Draw<'a>,
+    keys: &'a [EntityKey],
+    shape: Shape,
+    weights: &'a [f64],
+}
+
+impl Employer<'_> {
+    fn action(&self, version: i64) -> Action {
+        let key = self.draw.of(self.keys).clone();
+        let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
+        let job = |op, condition| Action::Send(Message::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+        match chosen(self.draw, self.weights) {
+            // A client of a wide table sends jobs.
+            Some(1) if self.shape.wide => job("delete", None),
+            Some(1) => Action::Remove(EMPLOYEES, key),
+            Some(2 | 9) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
+            Some(3) => job("delete", some_if(&[If::Match])),
+            Some(4) => job("archive", some_if(&[If::Match])),
+            Some(5) => job("restore", None),
+            Some(6) => job("sync", None),
+            Some(7) if self.draw.happens(0.4) => broken(self.draw),
+            Some(8) => {
+                let to = self.draw.of(self.keys).clone();
+                if to == key {
+                    job("sync", None)
+                } else {
+                    Action::Send(Message::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None })
+                }
+            }
+            Some(10) => self.team(&key),
+            Some(11) => self.whole(),
+            _ if self.shape.wide => self.put(key, version, None),
+            _ => Action::Write(EMPLOYEES, self.entity(key, version)),
+        }
+    }
+
+    /// An employee as the client has it.
+    fn entity(&self, key: EntityKey, version: i64) -> Entity {
+        let draw = self.draw;
+        let notes = &NOTES[usize::from(version / TIMES % 2 == 0)];
+        let mut entity = Entity::new(key).with(VERSION, version).with("Note", "n".repeat(*draw.of(notes)));
+        let texts = [("LastName", *draw.of::<&str>(&NAMES)), ("Skill", *draw.of::<&str>(&SKILLS))];
+        let large = LARGE_PROPERTIES.map(|name| (name, if self.shape.large { *draw.of::<&str>(&VALUES) } else { "" }));
+        for (name, value) in texts.into_iter().chain(large).filter(|(_, value)| !value.is_empty()) {
+            entity = entity.with(name, value);
+        }
+        if self.shape.wide && draw.happens(0.4) {
+            for n in 0..MANY {
+                entity = entity.with(format!("X{n:03}"), n % 2 == 0);
+            }
+        }
+        entity
+    }
+
+    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> Action {
+        let draw = self.draw;
+        let mut entity = self.entity(key.clone(), version);
+        let mode = if draw.happens(0.6) { "replace" } else { "merge" };
+        let mut staged = Vec::new();
+        for property in LARGE_PROPERTIES {
+            if let Some(value) = entity.text(property).map(str::to_owned)
+                && draw.happens(0.4)
+                && let Ok(name) = BlobName::new(format!("{version}-{property}"))
+            {
+                entity.properties.remove(property);
+                staged.push((Some(property), name, value));
+            }
+        }
+        let entity = Value::Object(odata::encode(&entity));
+        if self.shape.large
+            && draw.happens(0.1)
+            && let Ok(name) = BlobName::new(format!("{version}-entity"))
+        {
+            staged.push((None, name, entity.to_string()));
+        }
+        Action::Send(Message::Put(Box::new(Put { key, version, entity, mode, condition, staged })))
+    }
+
+    /// A team that says its name to some of the employees of its department, or goes.
+    fn team(&self, near: &EntityKey) -> Action {
+        let key = EntityKey { rk: near.rk.clone(), ..near.clone() };
+        let team = EntityKey::new(key.pk.as_str(), "team").unwrap_or(key);
+        if self.draw.happens(0.25) {
+            return Action::Remove("Teams", team);
+        }
+        let (name, prefix) = (*self.draw.of(&["Blue", "Red"]), *self.draw.of(&["0", "1", "2", "1"]));
+        Action::Write("Teams", Entity::new(team).with("Name", name).with("Prefix", prefix))
+    }
+
+    /// A job about a whole table.
+    fn whole(&self) -> Action {
+        let table = *self.draw.of(&["Employees", "Employees", "FormerEmployees", "Teams"]);
+        Action::Send(match self.draw.below(3) {
+            0 => Message::Whole("backfill", json!({"op": "backfill", "table": table})),
+            nth => Message::Whole("audit", json!({"op": "audit", "table": table, "repair": nth == 1})),
+        })
+    }
+}

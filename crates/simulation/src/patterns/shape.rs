@@ -1,0 +1,65 @@
+//! What one seed has of the second world.
+
+use crate::climate::{Draw, chance};
+use evenkeel::catalog::ListSizes;
+
+/// Which of the views there are, and how they are.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
+pub(crate) struct Shape {
+    /// Employees are listed by their last names.
+    pub(super) lists: bool,
+    /// The same beside the employees.
+    pub(super) near: bool,
+    /// Employees are counted.
+    pub(super) groups: bool,
+    /// Employees are listed by their skills.
+    pub(super) skilled: bool,
+    /// Photos and resumes lie in blobs.
+    pub(super) large: bool,
+    /// Employees may take several rows.
+    pub(super) wide: bool,
+    /// Teams say their names to their employees.
+    pub(super) ranges: bool,
+    /// The lists by skill have their second definition: other blobs.
+    pub(super) anew: bool,
+    /// How large lists become before they move.
+    pub(super) sizes: ListSizes,
+}
+
+impl Shape {
+    /// A client of a wide table sends jobs.
+    pub(crate) const fn has_clients_that_write(&self) -> bool {
+        !self.wide
+    }
+
+    /// What a seed stands for.
+    pub(crate) fn of(seed: u64) -> Self {
+        let chance = chance(seed, 20);
+        let draw = Draw(&chance);
+        let sizes = ListSizes { row_bytes: *draw.of(&[800, 1_000, 1_200]), block_bytes: *draw.of(&[120, 250, 400, 100_000]) };
+        let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
+        // Views set nothing on entities that may take several rows.
+        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, anew: false, sizes }
+    }
+
+    /// The views that come and go in the world of the releases.
+    pub(crate) fn parts(&mut self) -> [&mut bool; 6] {
+        let Self { lists, near, groups, skilled, ranges, anew, .. } = self;
+        [lists, near, groups, skilled, ranges, anew]
+    }
+
+    /// Whether employees may take several rows.
+    pub(crate) const fn is_wide(&self) -> bool {
+        self.wide
+    }
+
+    /// The same, with teams that say something or not.
+    pub(crate) const fn with_ranges(self, ranges: bool) -> Self {
+        Self { ranges, ..self }
+    }
+
+    pub(crate) const fn has_ranges(&self) -> bool {
+        self.ranges
+    }
+}

@@ -1,0 +1,100 @@
+//! The accounts of a run: `main`, and in the world of the releases another one, with its own faults and its own clock.
+//!
+//! No table and no container has the same name in both but evenkeel's own, whose keys tell whose rows they are: one mirror, one
+//! history and one judge see both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::world::Blobs;
+use evenkeel::adapters::sim::{SimWorld, Weather};
+use evenkeel::model::{AccountName, Row};
+use evenkeel::ports::Account;
+
+use super::company::{container, table};
+
+/// The tables that lie in the other account, where there is one.
+const ABROAD: [&str; 5] = ["Lists", "Managers", "FormerEmployees", "Departments", "Teams"];
+
+/// The numbers of the other account's operations begin beyond all others.
+const NUMBERS: u64 = 1 << 40;
+
+/// The accounts.
+#[derive(Clone)]
+pub(super) struct Realm {
+    pub(super) main: SimWorld,
+    pub(super) abroad: Option<SimWorld>,
+}
+
+/// The weather of each account.
+#[derive(Clone)]
+pub(super) struct Weathers {
+    pub(super) main: Arc<dyn Weather>,
+    pub(super) abroad: Arc<dyn Weather>,
+}
+
+impl Weathers {
+    /// The same for both.
+    pub(super) fn same(weather: Arc<dyn Weather>) -> Self {
+        Self { main: Arc::clone(&weather), abroad: weather }
+    }
+}
+
+/// The other account's name.
+#[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+pub(super) fn abroad() -> AccountName {
+    AccountName::new("abroad").expect("a name")
+}
+
+/// Where a table lies.
+pub(super) fn account_of(table: &str) -> AccountName {
+    if ABROAD.contains(&table) { abroad() } else { AccountName::main() }
+}
+
+impl Realm {
+    /// Of one account, or of two.
+    pub(super) fn new(main: SimWorld, abroad: Option<SimWorld>) -> Self {
+        if let Some(abroad) = &abroad {
+            abroad.number_from(NUMBERS);
+        }
+        Self { main, abroad }
+    }
+
+    /// The accounts as a caller sees them.
+    pub(super) fn seen_by(&self, caller: u32, weathers: &Weathers) -> Self {
+        let abroad = self.abroad.as_ref().map(|world| world.seen_by(caller, Arc::clone(&weathers.abroad)));
+        Self { main: self.main.seen_by(caller, Arc::clone(&weathers.main)), abroad }
+    }
+
+    /// The accounts, by name.
+    pub(super) fn accounts(&self) -> BTreeMap<AccountName, Account> {
+        let abroad = self.abroad.iter().map(|world| (abroad(), world.account()));
+        [(AccountName::main(), self.main.account())].into_iter().chain(abroad).collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = &SimWorld> {
+        [&self.main].into_iter().chain(&self.abroad)
+    }
+
+    /// The rows of a table, in whichever account it lies.
+    pub(super) fn rows(&self, name: &str) -> Vec<Row> {
+        self.each().flat_map(|world| world.rows(&table(name))).collect()
+    }
+
+    /// The blobs of a container.
+    pub(super) fn blobs(&self, name: &str) -> Blobs {
+        let blobs = self.each().flat_map(|world| world.blobs(&container(name)));
+        blobs.map(|(blob, content)| ((name.to_owned(), blob.to_string()), content)).collect()
+    }
+
+    /// When the last request that is still on its way arrives.
+    pub(super) fn last_arrival(&self) -> Option<Duration> {
+        self.each().filter_map(SimWorld::last_arrival).max()
+    }
+
+    /// Executes what has arrived by now.
+    pub(super) fn catch_up(&self) {
+        self.each().for_each(SimWorld::catch_up);
+    }
+}

@@ -1,0 +1,122 @@
+//! The operator: migrates to each release in its turn, in whatever weather, and has whole tables gone through.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::SOURCES;
+use crate::climate::{Draw, chance, seconds};
+use crate::crew::Crew;
+use crate::ledger::Expectation;
+use crate::realm::Weathers;
+use crate::run::Play;
+use crate::scene::Scene;
+use crate::sky::{Breeze, Sky};
+use crate::stage::OPERATOR;
+use evenkeel::adapters::sim::Weather;
+use evenkeel::catalog::Catalog;
+use evenkeel::migrations::{Consent, MigrationError, Migrator};
+use evenkeel::ports::Stores;
+
+/// After so many tries the operator waits for fair weather.
+const TRIES: u64 = 40;
+
+impl Play {
+    /// Migrates to each release, and backfills.
+    pub(crate) async fn releases(&self) {
+        let Some(releases) = &self.crew.releases else { return };
+        let chance = chance(self.crew.seed, 52);
+        let draw = Draw(&chance);
+        for (to, at) in (1..).zip(&releases.migrates) {
+            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            if to == 1 && !releases.founded {
+                // A view that was never recorded may be added by any worker, also by one with a catalog before one without it.
+                self.crew.migrate(0).await;
+            }
+            self.crew.migrate(to).await;
+            sleep(seconds(draw.magnitude(0.01, 10.0))).await;
+            let known = |table: &&str| releases.catalogs[to].tables.keys().any(|known| known.as_str() == *table);
+            for table in SOURCES.into_iter().filter(known) {
+                let json = json!({"op": "backfill", "table": table});
+                if let Err(error) = self.client.put(&json.to_string(), Expectation::Whole("backfill")).await {
+                    self.stage.violated(format!("the client met an error in fair weather: {error}"));
+                }
+            }
+        }
+    }
+}
+
+impl Crew {
+    /// Records the first catalog, where somebody does so beforehand.
+    pub(crate) async fn found(&self, weathers: &Weathers) {
+        if self.releases.as_ref().is_some_and(|releases| releases.founded)
+            && let Err(error) = self.up(0, Consent::Additions, weathers).await
+        {
+            self.stage.violated(format!("the first catalog cannot be recorded in fair weather: {error}"));
+        }
+    }
+
+    /// The last catalog as it is recorded; what is wrong with the record, in words.
+    pub(crate) async fn recorded(&self, stores: &Stores) -> Result<Arc<Catalog>, String> {
+        let Some(releases) = &self.releases else { return Ok(Arc::clone(&self.catalog)) };
+        let found = async {
+            let migrator = self.migrator(stores, releases.last())?;
+            let record = migrator.catalog_record().await?;
+            Ok::<_, MigrationError>((migrator.is_recorded(&record)?, record))
+        };
+        let (fits, record) = found.await.map_err(|error| error.to_string())?;
+        if !fits {
+            return Err(format!("the record is not the last catalog: {record:?}"));
+        }
+        let mut catalog = Catalog::clone(&self.catalog);
+        catalog.generations = record.generations(&catalog);
+        Ok(Arc::new(catalog))
+    }
+
+    /// Migrates to a release; whoever is interrupted begins again.
+    async fn migrate(&self, to: usize) {
+        let Some(releases) = &self.releases else { return };
+        let mut part = 70_000 + 1_000 * u64::try_from(to).unwrap_or(0);
+        for tries in 0..=TRIES {
+            part += 2;
+            let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), OPERATOR, chance(self.seed, part)));
+            let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, part + 1)));
+            let breeze: Arc<dyn Weather> = Arc::new(Breeze(chance(self.seed, part)));
+            let weathers = if tries == TRIES { Weathers::same(breeze) } else { Weathers { main: Arc::clone(&sky) as _, abroad: beside } };
+            let done = tokio::select! {
+                biased;
+                () = sky.crashed() => {
+                    self.stage.tell(|| "operator is interrupted".to_owned());
+                    false
+                }
+                done = self.up(to, Consent::Replacement, &weathers) => match done {
+                    Ok(()) => true,
+                    Err(error) => {
+                        self.stage.tell(|| format!("operator cannot migrate: {}", evenkeel::model::cause::chain(&error)));
+                        false
+                    }
+                },
+            };
+            if done {
+                releases.has_migrated(to);
+                self.stage.see(Scene::Migrated);
+                self.stage.tell(|| format!("operator has migrated to release {to}"));
+                return;
+            }
+            sleep(seconds(3.0)).await;
+        }
+        self.stage.violated(format!("release {to} cannot be migrated to in fair weather"));
+    }
+
+    /// Migrates to a release in this weather.
+    pub(crate) async fn up(&self, to: usize, consent: Consent, weathers: &Weathers) -> Result<(), MigrationError> {
+        let Some(gear) = self.gear(OPERATOR, None, 0, weathers) else { return Ok(()) };
+        Box::pin(self.migrator(&gear.stores, to)?.up(consent, |change| self.stage.tell(|| format!("operator: {change}")))).await
+    }
+
+    pub(super) fn migrator(&self, stores: &Stores, to: usize) -> Result<Migrator, MigrationError> {
+        let catalog = self.releases.as_ref().map_or(&self.catalog, |releases| &releases.catalogs[to]);
+        Migrator::new(stores.clone(), &self.settings(), Arc::clone(catalog), self.clock())
+    }
+}

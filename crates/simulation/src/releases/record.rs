@@ -1,0 +1,47 @@
+//! The record of the catalog, watched: workers add to it, and take nothing back.
+
+use std::collections::BTreeMap;
+
+use crate::stage::WORKERS;
+use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::model::{EdmValue, Entity};
+
+/// The record, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Register {
+    /// By row key.
+    rows: BTreeMap<String, Entity>,
+}
+
+impl Register {
+    /// Takes in the changes of one operation; what is wrong with them, in words.
+    pub(crate) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+        for change in execution.changes {
+            let Change::Row { table, key, row } = change else { continue };
+            if table.as_str() != "EvenkeelMigrations" || key.pk.as_str() != "catalog" {
+                continue;
+            }
+            let name = key.rk.to_string();
+            let Some(row) = row else { return Err(format!("the record of {name} was deleted")) };
+            let before = self.rows.insert(name.clone(), row.entity.clone());
+            let number = |entity: &Entity| rank(entity.get("Generation"));
+            if let Some(before) = before {
+                if number(&row.entity) < number(&before) {
+                    return Err(format!("the record of {name} went back from {before:?} to {:?}", row.entity));
+                }
+                let told = |entity: &Entity| ["Generation", "Hash", "Retired"].map(|name| entity.get(name).cloned());
+                if execution.caller >= WORKERS && name.starts_with("view~") && told(&before) != told(&row.entity) {
+                    return Err(format!("a worker has changed the record of {name} from {before:?} to {:?}", row.entity));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rank(generation: Option<&EdmValue>) -> i64 {
+    match generation {
+        Some(EdmValue::Int64(number)) => *number,
+        _ => 0,
+    }
+}

@@ -1,0 +1,155 @@
+//! Which catalogs follow each other in a seed.
+
+use std::sync::Arc;
+
+use crate::climate::{Draw, chance};
+use crate::realm::{self, abroad};
+use crate::world::Setting;
+use crate::{company, patterns};
+use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, TableRef, View, ViewKind};
+
+/// The most catalogs of a seed.
+const MOST: usize = 4;
+
+/// The catalogs of a seed, in their order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReleasesShape {
+    releases: [Release; MOST],
+    count: usize,
+}
+
+/// The views of one catalog.
+#[derive(Debug, Clone, Copy)]
+enum Release {
+    /// Some of the company's.
+    Company(company::Shape),
+    /// Some of the patterns'.
+    Patterns(patterns::Shape),
+}
+
+impl Release {
+    /// The views that come and go, and last whether others have their second definitions.
+    fn parts(&mut self) -> Vec<&mut bool> {
+        match self {
+            Self::Company(shape) => {
+                let apart = shape.apart;
+                let company::Shape { former_index, chain, lists, near, sets, groups, anew, .. } = shape;
+                let near = Some(near).filter(|_| !apart);
+                [Some(former_index), Some(chain), Some(lists), near, Some(sets), Some(groups), Some(anew)].into_iter().flatten().collect()
+            }
+            Self::Patterns(shape) => {
+                let wide = shape.is_wide();
+                let [lists, near, groups, skilled, ranges, anew] = shape.parts();
+                let ranges = Some(ranges).filter(|_| !wide);
+                [Some(lists), Some(near), Some(groups), Some(skilled), ranges, Some(anew)].into_iter().flatten().collect()
+            }
+        }
+    }
+
+    const fn setting(self) -> Setting {
+        match self {
+            Self::Company(shape) => Setting::Company(shape),
+            Self::Patterns(shape) => Setting::Patterns(shape),
+        }
+    }
+
+    /// The next release: half of them only add.
+    fn changed(mut self, draw: &Draw<'_>) -> Self {
+        let adds = draw.happens(0.5);
+        for _ in 0..=draw.below(2) {
+            let mut parts = self.parts();
+            let anew = parts.pop();
+            let candidates: Vec<usize> = (0..parts.len()).filter(|part| *parts[*part] != adds).collect();
+            if !candidates.is_empty() && (adds || draw.happens(0.7)) {
+                *parts[*draw.of(&candidates)] = adds;
+            } else if let Some(anew) = anew {
+                *anew = !*anew;
+            }
+        }
+        self
+    }
+}
+
+impl ReleasesShape {
+    /// What a seed stands for.
+    pub(crate) fn of(seed: u64, company: company::Shape) -> Self {
+        let chance = chance(seed, 50);
+        let draw = Draw(&chance);
+        let count = 2 + draw.below(MOST - 1);
+        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::Shape::of(seed)) };
+        let mut releases = [first; MOST];
+        for n in 1..MOST {
+            releases[n] = releases[n - 1].changed(&draw);
+        }
+        Self { releases, count }
+    }
+
+    /// How many catalogs there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Release> {
+        self.releases.iter().take(self.count)
+    }
+
+    /// The world as its clients see it, whatever the catalog is.
+    pub(crate) fn lived_in(&self) -> Setting {
+        match self.releases[0] {
+            Release::Company(_) => self.releases[0].setting(),
+            Release::Patterns(shape) => {
+                let ranges = self.each().any(|release| matches!(release, Release::Patterns(shape) if shape.has_ranges()));
+                Setting::Patterns(shape.with_ranges(ranges))
+            }
+        }
+    }
+
+    /// The world as it is under the last catalog.
+    pub(crate) const fn last(&self) -> Setting {
+        self.releases[self.count - 1].setting()
+    }
+
+    /// The last catalog.
+    pub(crate) fn last_catalog(&self) -> Catalog {
+        spread(self.last().catalog())
+    }
+
+    /// Each of the catalogs.
+    pub(crate) fn catalogs(&self) -> Vec<Arc<Catalog>> {
+        self.each().map(|release| Arc::new(spread(release.setting().catalog()))).collect()
+    }
+}
+
+/// The catalog, over two accounts.
+fn spread(mut catalog: Catalog) -> Catalog {
+    let home = |table: &mut TableRef| table.account = realm::account_of(table.table.as_str());
+    catalog.tables.values_mut().for_each(home);
+    catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
+    for view in catalog.views.values_mut() {
+        let mut moved = View::clone(view);
+        home(&mut moved.source);
+        match &mut moved.kind {
+            ViewKind::SecondaryIndex(kind) => home(&mut kind.target),
+            ViewKind::IndexEntity(kind) => home(&mut kind.target),
+            ViewKind::Denormalize(kind) => home(&mut kind.target),
+            ViewKind::DenormalizeRange(kind) => home(&mut kind.target),
+            ViewKind::Aggregate(kind) => home(&mut kind.target),
+            ViewKind::BlobLists(kind) => kind.account = abroad(),
+            ViewKind::LargeEntity(kind) => kind.account = abroad(),
+            ViewKind::SearchIndex(_) => {}
+        }
+        *view = Arc::new(moved);
+    }
+    for archive in catalog.archives.values_mut() {
+        let mut moved = Archive::clone(archive);
+        home(&mut moved.source);
+        match &mut moved.target {
+            ArchiveTarget::Table(table) => home(table),
+            ArchiveTarget::Blob(target) => target.account = abroad(),
+            ArchiveTarget::Log(target) => target.account = abroad(),
+            ArchiveTarget::File(_) => {}
+        }
+        *archive = Arc::new(moved);
+    }
+    catalog
+}

@@ -1,0 +1,112 @@
+//! When which catalog is where, and how workers learn of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::ReleasesShape;
+use crate::client::Step;
+use crate::climate::{Climate, Draw, chance, seconds};
+use evenkeel::catalog::Catalog;
+
+/// The most hosts.
+const HOSTS: usize = 3;
+
+/// No catalog.
+const NONE: usize = usize::MAX;
+
+/// How a worker learns of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It reads it again.
+    Hangup,
+    /// It is shut down and started anew.
+    Restart,
+    /// Not at all, until it ends.
+    Nothing,
+}
+
+/// The releases of a run.
+pub(crate) struct Releases {
+    pub(super) catalogs: Vec<Arc<Catalog>>,
+    /// Whether somebody has migrated before the first worker starts.
+    pub(super) founded: bool,
+    /// When the operator migrates to each catalog but the first.
+    pub(super) migrates: Vec<Duration>,
+    /// When each host gets each catalog but the first.
+    arrives: [Vec<(Duration, Told)>; HOSTS],
+    /// How long a worker with another catalog than the recorded one waits.
+    pub(super) patience: Duration,
+    /// The catalog that the operator has migrated to last.
+    migrated: AtomicUsize,
+}
+
+impl Releases {
+    /// Those of a seed. Most are put into force in the midst of what the client does.
+    pub(crate) fn of(seed: u64, climate: &Climate, shape: &ReleasesShape, steps: &[Step]) -> Self {
+        let chance = chance(seed, 51);
+        let draw = Draw(&chance);
+        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, climate, steps)).collect();
+        migrates.sort_unstable();
+        let arrives = [(); HOSTS].map(|()| {
+            let mut last = Duration::ZERO;
+            let arrives = migrates.iter().map(|at| {
+                let off = seconds(if draw.happens(0.6) { draw.magnitude(0.02, 5.0) } else { draw.magnitude(1.0, 120.0) });
+                let at = if draw.happens(0.4) { at.saturating_sub(off) } else { *at + off };
+                last = last.max(at.min(climate.storm));
+                (last, *draw.of(&[Told::Hangup, Told::Hangup, Told::Restart, Told::Nothing]))
+            });
+            arrives.collect()
+        });
+        let founded = draw.happens(0.75);
+        Self {
+            catalogs: shape.catalogs(),
+            founded,
+            migrates,
+            arrives,
+            patience: Duration::from_secs(*draw.of(&[5, 60, 60])),
+            migrated: AtomicUsize::new(if founded { 0 } else { NONE }),
+        }
+    }
+
+    /// The last catalog's number.
+    pub(crate) const fn last(&self) -> usize {
+        self.migrates.len()
+    }
+
+    /// The catalog that the operator has migrated to last.
+    pub(crate) fn migrated(&self) -> usize {
+        self.migrated.load(Ordering::Relaxed)
+    }
+
+    /// The operator has migrated to this catalog.
+    pub(super) fn has_migrated(&self, to: usize) {
+        self.migrated.store(to, Ordering::Relaxed);
+    }
+
+    /// The catalog that a host's configuration has now: at most one ahead of the operator.
+    pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
+        let arrived = self.arrives.get(slot).into_iter().flatten().filter(|(at, _)| *at <= now).count();
+        arrived.min(self.migrated().wrapping_add(1)).min(self.last())
+    }
+
+    /// When a host's worker is told of another configuration in this way.
+    pub(super) fn told(&self, slot: usize, how: Told) -> impl Iterator<Item = Duration> {
+        self.arrives.get(slot).into_iter().flatten().filter(move |(_, told)| *told == how).map(|(at, _)| *at)
+    }
+
+    /// When a host's worker is restarted.
+    pub(crate) fn restarts(&self, slot: usize) -> impl Iterator<Item = Duration> {
+        self.told(slot, Told::Restart)
+    }
+}
+
+/// When an operator migrates: mostly while the client is busy.
+fn moment(draw: &Draw<'_>, climate: &Climate, steps: &[Step]) -> Duration {
+    if steps.is_empty() || draw.happens(0.25) {
+        return draw.moment(climate.storm);
+    }
+    let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.02, 5.0)));
+    let at = if draw.happens(0.5) { busy.saturating_sub(off) } else { busy + off };
+    at.min(climate.storm)
+}

@@ -1,0 +1,506 @@
+//! One run: a seed, from the first operation to the last judgement.
+//!
+//! ```text
+//!   set up ─▶ storm: clients, faults, crashes ─▶ calm: the backlog drains ─▶ operator: poison ─▶ workers shut down
+//!                                                                                │
+//!            judgement ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Action, Client, EMPLOYEES, Message, Posting, Step};
+use super::climate::{Climate, Draw, JOBS, chance};
+use super::company::{container, queue, table};
+use super::crew::{Crew, stores};
+use super::fault::{Fault, FaultCounts};
+use super::history::CLIENT;
+use super::items::Address;
+use super::ledger::{Asked, Expectation, Poison, poison};
+use super::oracle::Judgement;
+use super::patterns::{Excused, said};
+use super::realm::{self, Realm, Weathers};
+use super::scene::Scenes;
+use super::sky::Breeze;
+use super::stage::{Allowed, OPERATOR, Stage, StageClock};
+use super::tally::Together;
+use super::world::{Seen, Setting, World};
+use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
+use evenkeel::catalog::Catalog;
+use evenkeel::model::job::Primary;
+use evenkeel::model::large::STAGING;
+use evenkeel::model::{AccountName, EntityKey};
+use evenkeel::ports::{TableOperation, Ttl};
+use evenkeel::reconcile::{Engine, EngineParts, Recheck};
+use evenkeel::settings::QueueSettings;
+use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
+use evenkeel::worker::{Mode, Rechecks};
+
+/// How long the backlog may take to drain once all is calm, beyond which it never will.
+const DRAINED_WITHIN: Duration = Duration::from_hours(3);
+/// The same where a large value is gone for good that a primary points to: its job is given up after six hours, and no earlier.
+const GIVEN_UP_WITHIN: Duration = Duration::from_hours(8);
+/// Of a poison message: a pointer to a large value that is not there.
+pub(super) const GONE_FOR_GOOD: &str = "which does not exist (any more)";
+/// How often the daemon maintains the tables by date.
+const TENDED_AGAIN: Duration = Duration::from_mins(50);
+/// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
+const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
+
+/// The queue of jobs, as the crew has it.
+fn jobs() -> QueueSettings {
+    QueueSettings::plain(queue(JOBS))
+}
+
+/// When the tables by date are over that there were in the beginning, those created ahead among them.
+const HOURS: Duration = Duration::from_hours(3);
+
+/// What a run is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Which world.
+    pub world: World,
+    /// What everything random comes from.
+    pub seed: u64,
+    /// What may happen.
+    pub allowed: Allowed,
+    /// Whether the story is kept.
+    pub tells: bool,
+}
+
+/// How a run went.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Its world.
+    pub world: World,
+    /// Its seed.
+    pub seed: u64,
+    /// A number for everything that happened.
+    pub hash: u64,
+    /// What was wrong.
+    pub violation: Option<String>,
+    /// What was injected.
+    pub faults: FaultCounts,
+    /// Operations that were executed, and those of them that found an empty queue.
+    pub operations: u64,
+    /// Looks at queues that changed nothing.
+    pub polls: u64,
+    /// What was asked of one partition in one request.
+    pub together: Together,
+    /// What was seen that is rare.
+    pub scenes: Scenes,
+    /// Messages from clients.
+    pub jobs: u64,
+    /// Jobs that workers have queued.
+    pub sent_on: u64,
+    /// Of these and of rechecks, those done and those poisoned.
+    pub done: u64,
+    /// Messages poisoned.
+    pub poisoned: u64,
+    /// Deliveries beyond a message's first.
+    pub redelivered: u64,
+    /// Second looks that were queued.
+    pub rechecks: u64,
+    /// Late inserts that brought something back: the known limit.
+    pub resurrections: u64,
+    /// Virtual time from start to end.
+    pub virtual_time: Duration,
+    /// Virtual time from the end of the storm until the backlog was drained.
+    pub drained_after: Duration,
+    /// How many things the client does.
+    pub deeds: usize,
+    /// What happened, where it was asked for.
+    pub story: Vec<String>,
+}
+
+/// Runs a seed. Everything happens on this thread, in virtual time.
+pub fn run(request: &Request) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(play(request)),
+        Err(error) => {
+            Report { world: request.world, seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() }
+        }
+    }
+}
+
+async fn play(request: &Request) -> Report {
+    let play = Play::prepare(request).await;
+    let mut drained_after = Duration::ZERO;
+    tokio::select! {
+        biased;
+        () = play.stage.wrong() => {}
+        () = play.acts(&mut drained_after) => {}
+    }
+    let stage = &play.stage;
+    let (hash, virtual_time) = (stage.hash(), stage.elapsed());
+    let mut books = stage.books();
+    Report {
+        world: request.world,
+        seed: request.seed,
+        hash,
+        violation: books.violation.take(),
+        faults: books.faults,
+        operations: books.operations,
+        polls: books.polls,
+        together: books.together,
+        scenes: books.audience.scenes,
+        jobs: books.ledger.jobs,
+        sent_on: books.ledger.sent_on,
+        done: books.ledger.done,
+        poisoned: books.ledger.poisoned,
+        redelivered: books.ledger.redelivered,
+        rechecks: books.ledger.rechecks,
+        resurrections: books.history.resurrections,
+        virtual_time,
+        drained_after,
+        deeds: play.steps.iter().map(|step| step.deed).max().unwrap_or(0),
+        story: std::mem::take(&mut books.story),
+    }
+}
+
+/// A run.
+pub(super) struct Play {
+    pub(super) stage: Arc<Stage>,
+    climate: Arc<Climate>,
+    world: SimWorld,
+    setting: Setting,
+    catalog: Arc<Catalog>,
+    pub(super) crew: Crew,
+    pub(super) client: Client,
+    operator: Client,
+    /// The client's script.
+    steps: Vec<Step>,
+    /// When the first worker starts.
+    opens: Duration,
+}
+
+impl Play {
+    async fn prepare(request: &Request) -> Self {
+        let seed = request.seed;
+        let mut climate = Climate::of(seed, request.world);
+        climate.workers = climate.workers.min(request.allowed.workers);
+        let setting = Setting::of(request.world, seed, &climate);
+        if !setting.has_clients_that_write() {
+            climate.rates[Fault::Recreated as usize] = 0.0;
+        }
+        let mut steps = setting.script(seed, &climate);
+        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &climate.rates);
+        let wait = if request.allowed.without.contains(&Fault::Backlog) { Duration::ZERO } else { climate.hazards.backlog };
+        let early = climate.storm / 2;
+        for step in steps.iter_mut().filter(|step| step.at > early) {
+            step.at += wait;
+        }
+        climate.begin_after(wait);
+        let mut abroad = Climate::abroad(seed, request.world);
+        abroad.begin_after(wait);
+        let releases = setting.releases(seed, &climate, &steps);
+        if let Some(done) = &request.allowed.deeds {
+            steps.retain(|step| done.contains(&step.deed));
+        }
+        let (climate, abroad) = (Arc::new(climate), Arc::new(abroad));
+        let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
+        stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));
+        stage.books().ledger.refused = climate.hazards.refused_row.as_ref().map(|row| row.employee.clone());
+        let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
+        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
+        let witness = Arc::clone(&stage);
+        let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
+        let other = releases.as_ref().map(|_| SimWorld::witnessed(realm::abroad(), clock, breeze(53), witness));
+        let realm = Realm::new(world.clone(), other);
+        let mut queues_off = SignedDuration::ZERO;
+        if let Some((queues, tables)) = climate.hazards.service_clocks
+            && stage.strike(if queues > tables { Fault::QueuesAhead } else { Fault::ServiceSkew })
+        {
+            queues_off = SignedDuration::from_secs(queues);
+            stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
+            world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
+        }
+        if let (Some((_, tables)), Some(other)) = (abroad.hazards.service_clocks, &realm.abroad)
+            && stage.strike(Fault::ServiceSkew)
+        {
+            let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
+            books.ledger.clocks_apart = books.ledger.clocks_apart.max(off.saturating_sub(queues_off));
+            drop(books);
+            other.set_service_clocks(SignedDuration::ZERO, off);
+        }
+        let seen = realm.seen_by(CLIENT, &Weathers::same(breeze(11)));
+        let accounts = seen.accounts();
+        let client = Client::new(Arc::clone(&stage), &seen);
+        let account = &client.account;
+        {
+            let mut books = stage.books();
+            books.history.archives = setting.history(&steps, queues_off);
+            books.audience.world = request.world;
+        }
+        let tables =
+            |name| accounts.get(&realm::account_of(name).clone()).filter(|_| accounts.len() > 1).unwrap_or(account).tables.as_ref();
+        for name in setting.tables().iter().chain(setting.dated_tables()) {
+            drop(tables(name).create_table(&table(name)).await);
+        }
+        for name in setting.containers().iter().filter(|name| releases.is_none() || **name == STAGING) {
+            drop(account.blobs.create_container(&container(name)).await);
+        }
+        if let Some((index, fields)) = setting.index() {
+            world.create_collection(&index, fields);
+        }
+        for (name, entity) in setting.founded() {
+            drop(tables(name).apply(&table(name), &TableOperation::Insert(entity)).await);
+        }
+        for name in [JOBS, "jobs-poison", "jobs-recheck"] {
+            drop(account.queues.create_queue(&queue(name)).await);
+        }
+        let opens = if wait.is_zero() || !stage.strike(Fault::Backlog) { Duration::ZERO } else { wait };
+        let catalog = Arc::new(setting.catalog());
+        let operator = Client::new(Arc::clone(&stage), &realm.seen_by(OPERATOR, &Weathers::same(breeze(12))));
+        let crew = Crew::new(seed, Arc::clone(&stage), (Arc::clone(&climate), abroad), realm, (Arc::clone(&catalog), releases));
+        crew.found(&Weathers::same(breeze(54))).await;
+        Self { stage, climate, world, setting, catalog, crew, client, operator, steps, opens }
+    }
+
+    async fn acts(&self, drained_after: &mut Duration) {
+        let curtain = CancellationToken::new();
+        let hosts = async {
+            sleep(self.opens).await;
+            join_all((0..self.climate.workers).map(|slot| self.crew.host(slot, &curtain))).await
+        };
+        let director = async {
+            let over = CancellationToken::new();
+            let storm = async {
+                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), self.releases(), sleep(self.climate.storm));
+                over.cancel();
+            };
+            tokio::join!(storm, self.client.recreates(&over));
+            self.stage.calm_down();
+            let calm = self.stage.elapsed();
+            self.drained(|| self.stage.pills()).await;
+            *drained_after = self.stage.elapsed().saturating_sub(calm);
+            self.drained(|| 0).await;
+            self.stage.heal();
+            self.look_after_poison().await;
+            self.drained(|| 0).await;
+            curtain.cancel();
+        };
+        tokio::join!(hosts, director);
+        self.rechecks().await;
+        self.sync_by_hand().await;
+        self.rechecks().await;
+        let now = self.last_tables().await;
+        if let Err(wrong) = self.judge(now).await {
+            self.stage.violated(wrong);
+        }
+    }
+
+    /// Messages that are shown while somebody works on them.
+    async fn mischief(&self) {
+        let mut shows = self.climate.shows.clone();
+        shows.sort_unstable();
+        for (nth, at) in shows.into_iter().enumerate() {
+            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            if self.stage.is_allowed(Fault::ShownEarly)
+                && let Some(id) = self.world.show_early(&queue(JOBS), nth)
+                && self.stage.strike(Fault::ShownEarly)
+            {
+                self.stage.disturb_message(&id);
+                self.stage.tell(|| format!("FAULT the message {id} is shown early"));
+            }
+        }
+    }
+
+    /// Clocks that are wrong, and jump.
+    async fn clocks(&self) {
+        let mut clocks = self.climate.clocks.clone();
+        clocks.sort_unstable();
+        for (at, slot, off) in clocks {
+            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            let fault = if at.is_zero() { Fault::ClockSkew } else { Fault::ClockJump };
+            if let Some(clock) = self.crew.clocks.get(slot)
+                && self.stage.strike(fault)
+            {
+                clock.set_off(off);
+                self.stage.tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
+            }
+        }
+    }
+
+    /// Waits until no more jobs are queued than these.
+    async fn drained(&self, but: impl Fn() -> usize) {
+        let since = self.stage.elapsed();
+        while self.world.backlog(&queue(JOBS)).0 > but() {
+            let waited = self.stage.elapsed().saturating_sub(since);
+            if waited > GIVEN_UP_WITHIN || (waited > DRAINED_WITHIN && !self.stage.books().history.leads_nowhere()) {
+                self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
+                return;
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    /// What a person does about poison: what crashes have exhausted, and what a store refused for a while, is sent again.
+    async fn look_after_poison(&self) {
+        let account = &self.operator.account;
+        let Ok(poison) = PoisonQueue::new(account, &jobs()) else { return };
+        let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
+        for entry in listed.entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
+            let expectation = self.stage.books().ledger.expectation(entry.message.queue.as_str(), &entry.message.message_id);
+            if let Some(expectation) = expectation {
+                self.stage.expect(expectation, Ttl::Never);
+            }
+            let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
+            match poison.requeue(&one).await {
+                Ok(handled) if handled.failed.is_empty() => {}
+                failed => self.stage.violated(format!("poison cannot be requeued: {failed:?}")),
+            }
+        }
+    }
+
+    /// Lets time pass until every recheck is done and nothing is on its way.
+    async fn rechecks(&self) {
+        let since = self.stage.elapsed();
+        let mut nth = 0;
+        let mut tended: Option<Duration> = None;
+        while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
+            nth += 1;
+            let arrival = self.crew.realm.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
+            let visible = |name| self.world.backlog(&queue(name)).1.map(|at| self.stage.until(at));
+            let jobs = visible(JOBS);
+            let Some(wait) = [jobs, visible("jobs-recheck")].into_iter().flatten().min().or(arrival) else { return };
+            sleep(wait + Duration::from_millis(1)).await;
+            self.crew.realm.catch_up();
+            // As a daemon does: at its start, and every hour.
+            let elapsed = self.stage.elapsed();
+            if !self.catalog.retentions.is_empty() && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN) {
+                tended = Some(elapsed);
+                self.crew.tend(Arc::new(Breeze(chance(self.crew.seed, 9_000 + nth)))).await;
+            }
+            let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
+            self.crew.sweep(mode, Arc::new(Breeze(chance(self.crew.seed, 5_000 + nth)))).await;
+            self.look_after_poison().await;
+        }
+        self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
+    }
+
+    /// Lets the hours of the tables pass that there are, where any are by date, and sees to these a last time. When that was.
+    async fn last_tables(&self) -> Timestamp {
+        if !self.catalog.retentions.is_empty() {
+            // Whoever has left an archive half-way is followed by another when that was long enough ago.
+            sleep(HOURS.saturating_sub(self.stage.elapsed()).max(Duration::from_hours(1))).await;
+        }
+        let now = self.stage.at(self.stage.elapsed());
+        if !self.catalog.retentions.is_empty() {
+            self.crew.tend(Arc::new(Breeze(chance(self.crew.seed, 14)))).await;
+            self.rechecks().await;
+        }
+        now
+    }
+
+    /// What is left to a person, or to an audit. A client whose job was poisoned because its key was taken tries again:
+    /// the key may be free by now, and nobody tells.
+    async fn sync_by_hand(&self) {
+        let poison = self.poisoned();
+        let taken = poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
+            match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
+                Some(Expectation::Job(Asked { table, key, .. })) => Some((table.to_owned(), key)),
+                Some(Expectation::Recheck) => {
+                    Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
+                }
+                Some(Expectation::Poison(_) | Expectation::Whole(_)) | None => None,
+            }
+        });
+        let mut primaries: BTreeMap<Address, bool> = taken.map(|primary| (primary, false)).collect();
+        for ((table, key), thorough) in self.stage.books().ledger.expired() {
+            *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
+        }
+        for ((name, key), thorough) in primaries {
+            let Some(table) = self.setting.tables().iter().chain(self.setting.dated_tables()).copied().find(|table| *table == name) else {
+                continue;
+            };
+            let json = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": thorough});
+            let asked = if thorough { Asked::thorough_sync(table, key) } else { Asked::sync(table, key) };
+            if let Err(error) = self.operator.put(&json.to_string(), Expectation::Job(asked)).await {
+                self.stage.violated(format!("the operator met an error in fair weather: {error}"));
+            }
+        }
+        // Nobody tells those whose key the last writer took over when it is free again.
+        let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
+        for key in overwritten {
+            let step = Step::new(Duration::ZERO, 0, Action::Send(Message::Thorough(EMPLOYEES, key)));
+            self.operator.play(&[step]).await;
+        }
+    }
+
+    fn poisoned(&self) -> Vec<Poison> {
+        self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
+    }
+
+    async fn judge(&self, now: Timestamp) -> Result<(), String> {
+        let lost = self.stage.books().ledger.lost();
+        if !lost.is_empty() {
+            return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
+        }
+        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.crew.realm.rows(name))).collect();
+        let blobs = self.setting.containers().iter().flat_map(|name| self.crew.realm.blobs(name));
+        let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
+        let seen = Seen { tables, blobs: blobs.collect(), files: self.world.places(), documents };
+        let judgement = {
+            let books = self.stage.books();
+            let said = said(&self.steps);
+            let expired = books.ledger.expired().into_keys().map(|(table, key)| (table.to_owned(), key)).collect();
+            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), history: &books.history, said: &said };
+            self.setting.judge(&seen, &excused, &books.history, now)?
+        };
+        self.losers_know(&judgement)?;
+        self.plans_are_empty(&judgement).await
+    }
+
+    /// Everybody who is without a key has a poison message that says so.
+    fn losers_know(&self, judgement: &Judgement) -> Result<(), String> {
+        let poison = self.poisoned();
+        let told = |key: &EntityKey| {
+            let name = format!("reconciling Employees{key}");
+            poison.iter().any(|poison| poison.error.contains(&name) && poison.error.contains("is taken by "))
+        };
+        match judgement.losers.iter().find(|(_, key)| !told(key)) {
+            None => Ok(()),
+            Some((table, key)) => Err(format!("{table}{key} is without a key that it wants, and no poison message says so")),
+        }
+    }
+
+    /// Another look at every primary finds nothing to do.
+    async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
+        let breeze = || Arc::new(Breeze(chance(self.crew.seed, 12)));
+        let seen = self.crew.realm.seen_by(OPERATOR, &Weathers { main: breeze(), abroad: breeze() });
+        let stores = stores(&seen, seen.accounts(), seen.main.sink());
+        let catalog = self.crew.recorded(&stores).await?;
+        let engine = Engine::new(EngineParts {
+            stores,
+            catalog,
+            clock: self.crew.clock(),
+            chance: Arc::new(chance(self.crew.seed, 13)),
+            recheck_after: self.climate.settings.recheck_after,
+        });
+        let told = judgement.primaries.difference(&judgement.losers);
+        for (name, key) in told.filter(|primary| !judgement.overwritten.contains(*primary)) {
+            let primary = Primary { table: table(name), key: key.clone() };
+            let plan = engine.plan(&primary).await.map_err(|failure| failure.chain())?;
+            if !plan.in_step {
+                return Err(format!("a second plan finds work to do: {plan}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a person sends a poisoned job again: one that crashes or time have used up, or that a store refused for a while.
+fn is_to_be_sent_again(message: &PoisonMessage) -> bool {
+    let refused = || [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused));
+    // A large value that is gone for good would have its job given up again, hours later.
+    let hopeless = message.error.contains(GONE_FOR_GOOD);
+    !hopeless && (matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused())
+}

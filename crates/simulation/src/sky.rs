@@ -1,0 +1,291 @@
+//! The weather that one worker lives in, from its start to its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::client::EMPLOYEES;
+use super::climate::{Climate, Draw, Lane, Refusal, seconds};
+use super::fault::Fault;
+use super::hazards::{FIRST_ATTEMPT, REFUSALS};
+use super::stage::{GET_MESSAGES, Stage, about};
+use evenkeel::adapters::sim::{OperationInfo, Verdict, Weather};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
+
+/// The service accepts a request for so long after it was signed (Azure: Shared Key).
+const OLDEST_REQUEST: f64 = 15.0 * 60.0;
+/// How long a caller waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest a slow request or answer takes.
+const SLOWEST: f64 = 90.0;
+/// While a gateway answers by itself, it does so to this share of the requests.
+const GATEWAY_SHARE: f64 = 0.5;
+/// An answer that comes when nobody waits for it any more.
+const TOO_LATE: Verdict = Verdict::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
+
+/// The weather of one worker, from its start to its end.
+pub(super) struct Sky {
+    stage: Arc<Stage>,
+    climate: Arc<Climate>,
+    caller: u32,
+    chance: SeededChance,
+    life: Arc<Life>,
+    /// Until when a lane has asked this worker to wait.
+    asked: Mutex<BTreeMap<Lane, Duration>>,
+    /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
+    failed: Mutex<BTreeSet<(&'static str, String)>>,
+    /// Whether requests are refused in the middle of their attempts.
+    refuses: bool,
+}
+
+/// Whether a worker still lives.
+#[derive(Default)]
+struct Life {
+    dead: AtomicBool,
+    crashed: Notify,
+}
+
+impl Sky {
+    pub(super) fn new(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance) -> Self {
+        Self::over(stage, climate, caller, chance, Arc::default())
+    }
+
+    /// The weather of another account, over the same worker.
+    pub(super) fn beside(&self, climate: Arc<Climate>, chance: SeededChance) -> Self {
+        Self::over(Arc::clone(&self.stage), climate, self.caller, chance, Arc::clone(&self.life))
+    }
+
+    fn over(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
+        let refuses = REFUSALS.iter().any(|(fault, _)| climate.rates[*fault as usize] > 0.0);
+        Self { stage, climate, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
+    }
+
+    /// Waits until the worker crashes.
+    pub(super) async fn crashed(&self) {
+        self.life.crashed.notified().await;
+    }
+
+    /// Whether this fault strikes this operation.
+    fn strikes(&self, fault: Fault, operation: &OperationInfo) -> bool {
+        self.strikes_at(self.climate.rates[fault as usize], fault, operation)
+    }
+
+    /// Whether it does at another rate.
+    fn strikes_at(&self, rate: f64, fault: Fault, operation: &OperationInfo) -> bool {
+        let strikes = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(fault);
+        if strikes {
+            self.stage.struck(fault, self.caller, operation);
+        }
+        strikes
+    }
+
+    /// What the service as a whole, or the partition, does to every request now.
+    fn refused(&self, operation: &OperationInfo) -> Option<Verdict> {
+        let now = self.stage.elapsed();
+        let service = operation.what.service();
+        let outage = self.climate.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
+        if let Some(outage) = outage {
+            let (fault, verdict) = match outage.refusal {
+                Refusal::Refused => (Fault::Outage, Verdict::Fail(ErrorClass::Refused)),
+                Refusal::Failing => (Fault::Outage, Verdict::Fail(ErrorClass::Transient { retry_after: None })),
+                Refusal::Busy => (Fault::Outage, Verdict::Fail(ErrorClass::Throttled { retry_after: None })),
+                Refusal::Silent => (Fault::Outage, Verdict::Fail(ErrorClass::Ambiguous)),
+                Refusal::Reset => (Fault::DeafOutage, Verdict::LoseAnswer),
+                Refusal::Deaf => (Fault::DeafOutage, TOO_LATE),
+            };
+            if self.stage.strike(fault) {
+                self.stage.struck(fault, self.caller, operation);
+                return Some(verdict);
+            }
+        }
+        if let Some(verdict) = self.unheard(operation, now) {
+            return Some(verdict);
+        }
+        let burst = self.climate.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
+        let fault = if burst.retry_after.is_some() { Fault::RetryAfter } else { Fault::Throttling };
+        let strikes = self.stage.strike(fault);
+        if strikes {
+            self.stage.struck(fault, self.caller, operation);
+        }
+        if strikes && let Some(wait) = burst.retry_after {
+            self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(burst.lane, now + wait);
+            if operation.what.service() == Service::Queue {
+                self.stage.asked_to_wait(self.caller, wait);
+            }
+        }
+        strikes.then_some(Verdict::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
+    }
+
+    /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
+    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<Verdict> {
+        let hazards = &self.climate.hazards;
+        let unheard = hazards.unheard.iter().find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
+        if let Some(unheard) = unheard
+            && self.strikes_at(1.0, Fault::Unheard, operation)
+        {
+            return Some(if unheard.slow { TOO_LATE } else { Verdict::LoseAnswer });
+        }
+        let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
+        // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
+        let verdict = if operation.writes { Verdict::LoseAnswer } else { Verdict::Fail(ErrorClass::Throttled { retry_after: None }) };
+        (gateway && self.strikes_at(GATEWAY_SHARE, Fault::Gateway, operation)).then_some(verdict)
+    }
+
+    /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
+    fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<Verdict> {
+        let refusal = REFUSALS.into_iter().find(|(fault, _)| {
+            let rate = self.climate.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
+            (operation.writes || *fault != Fault::TooLarge) && self.strikes_at(rate, *fault, operation)
+        });
+        refusal.map(|(_, class)| Verdict::Fail(class))
+    }
+
+    /// The refusal of a write of the one row that is refused.
+    fn refused_row(&self, operation: &OperationInfo) -> Option<Verdict> {
+        let row = self.climate.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
+        let index = match &operation.what {
+            What::Entity(table, key) if row.is(table, key) => None,
+            What::Partition(table, _) => Some(operation.rows.iter().position(|key| row.is(table, key))?),
+            _ => return None,
+        };
+        self.strikes_at(1.0, Fault::RefusedRow, operation).then_some(Verdict::RefuseRow(ErrorClass::Permanent, index))
+    }
+
+    /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
+    fn recreated(&self, operation: &OperationInfo) -> Option<Verdict> {
+        let may_delete = match &operation.what {
+            What::Entity(table, _) => operation.name == "Delete Entity" && table.as_str() == EMPLOYEES,
+            What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
+            _ => false,
+        };
+        let arms = may_delete && self.climate.rates[Fault::Recreated as usize] > 0.0 && self.stage.is_allowed(Fault::Recreated);
+        if !arms || !self.strikes_at(self.climate.rates[Fault::Recreated as usize], Fault::AnswerLost, operation) {
+            return None;
+        }
+        self.stage.recreate_what_is_deleted_by(operation.number);
+        Some(Verdict::LoseAnswer)
+    }
+
+    /// A worker that was asked to wait sends nothing before its time.
+    fn was_asked_to_wait(&self, operation: &OperationInfo) {
+        let now = self.stage.elapsed();
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, until)) = asked.iter().find(|(lane, until)| **until > now && lane.carries(&operation.what)) {
+            self.stage.violated(format!("{} was sent {:?} before the store asked for it", operation.name, until.saturating_sub(now)));
+        }
+    }
+
+    /// What strikes this one request.
+    fn strike(&self, operation: &OperationInfo) -> Option<Verdict> {
+        let draw = Draw(&self.chance);
+        let later = || seconds(draw.magnitude(0.05, OLDEST_REQUEST));
+        if self.strikes(Fault::ErrorBefore, operation) {
+            let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
+            let class =
+                *draw.of(&[ErrorClass::Refused, ErrorClass::Transient { retry_after: None }, ErrorClass::Throttled { retry_after }]);
+            if let (ErrorClass::Throttled { retry_after: Some(wait) }, Service::Queue) = (class, operation.what.service()) {
+                self.stage.asked_to_wait(self.caller, wait);
+            }
+            return Some(Verdict::Fail(class));
+        }
+        if self.strikes(Fault::RequestLost, operation) {
+            return Some(Verdict::Fail(ErrorClass::Ambiguous));
+        }
+        if self.strikes(Fault::AnswerLost, operation) {
+            return Some(Verdict::LoseAnswer);
+        }
+        if operation.writes && self.strikes(Fault::LateArrival, operation) {
+            let patience = if draw.happens(0.5) { Duration::ZERO } else { PATIENCE };
+            return Some(Verdict::Delayed { arrives: patience + later(), patience });
+        }
+        if self.strikes(Fault::SlowRequest, operation) {
+            return Some(Verdict::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+        }
+        if self.strikes(Fault::SlowAnswer, operation) {
+            return Some(Verdict::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+        }
+        if self.strikes(Fault::CrashAfter, operation) {
+            self.die();
+            return Some(Verdict::NeverAnswer);
+        }
+        if operation.writes && self.strikes(Fault::CrashInFlight, operation) {
+            self.die();
+            let arrives = later();
+            return Some(Verdict::Delayed { arrives, patience: arrives });
+        }
+        None
+    }
+
+    fn die(&self) {
+        self.life.dead.store(true, Ordering::Relaxed);
+        self.life.crashed.notify_one();
+    }
+
+    async fn unless_dead(&self) {
+        if self.life.dead.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Weather for Sky {
+    async fn before(&self, operation: &OperationInfo) -> Verdict {
+        self.unless_dead().await;
+        self.was_asked_to_wait(operation);
+        self.stage.sends(self.caller, operation);
+        sleep(seconds(self.chance.between(self.climate.latency.start, self.climate.latency.end))).await;
+        self.unless_dead().await;
+        if self.stage.is_calm() {
+            return Verdict::Execute;
+        }
+        if self.strikes(Fault::CrashBefore, operation) {
+            self.die();
+            std::future::pending::<()>().await;
+        }
+        let request = self.refuses.then(|| (operation.name, about(operation)));
+        let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let repeated = request.as_ref().is_some_and(|request| failed().remove(request));
+        let verdict = self.refused(operation).or_else(|| self.refusal(operation, repeated));
+        let verdict =
+            verdict.or_else(|| self.refused_row(operation)).or_else(|| self.recreated(operation)).or_else(|| self.strike(operation));
+        if verdict.is_some() {
+            failed().extend(request);
+        }
+        verdict.unwrap_or(Verdict::Execute)
+    }
+
+    fn page(&self, _what: &What) -> Option<usize> {
+        let rate = self.climate.rates[Fault::ShortPage as usize];
+        let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(Fault::ShortPage);
+        short.then(|| Draw(&self.chance).below(3))
+    }
+}
+
+/// Fair weather, with a wait before each operation.
+pub(super) struct Breeze(pub(super) SeededChance);
+
+#[async_trait]
+impl Weather for Breeze {
+    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+        sleep(seconds(self.0.between(0.001, 0.01))).await;
+        Verdict::Execute
+    }
+}
+
+impl Lane {
+    fn carries(&self, what: &What) -> bool {
+        match (self, what) {
+            (Self::Partition(table, pk), What::Partition(other, key)) => other.as_str() == *table && key.as_str() == *pk,
+            (Self::Partition(table, pk), What::Entity(other, key)) => other.as_str() == *table && key.pk.as_str() == *pk,
+            (Self::Queue(name), What::Queue(queue) | What::Message(queue, _)) => queue.as_str() == *name,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! What all parts of one run share: virtual time, the books, the story, and the end when something is wrong.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::client::EMPLOYEES;
+use super::fault::{Fault, FaultCounts};
+use super::hash::Hash;
+use super::history::{CLIENT, History, is_primary};
+use super::ledger::{Expectation, Ledger, Sent, Which};
+use super::mirror::Mirror;
+use super::releases::Register;
+use super::scene::{Audience, Scene};
+use super::tally::Together;
+use evenkeel::adapters::sim::{Change, Execution, OperationInfo, Witness};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{AccountName, EntityKey};
+use evenkeel::ports::{Clock, Service, Subject, Ttl, What};
+use evenkeel::reconcile::Outcome;
+
+/// The caller that looks after everything when the storm is over.
+pub(super) const OPERATOR: u32 = 1;
+/// The first worker; the others follow.
+pub(super) const WORKERS: u32 = 2;
+
+/// What is allowed to happen, for the search of the shortest story of a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    /// Kinds of faults that never strike.
+    pub without: BTreeSet<Fault>,
+    /// How many faults strike at most.
+    pub faults: u64,
+    /// Which of the things that the client does, from 1, it does; all where absent.
+    pub deeds: Option<BTreeSet<usize>>,
+    /// How many workers there are at most.
+    pub workers: usize,
+}
+
+impl Default for Allowed {
+    fn default() -> Self {
+        Self { without: BTreeSet::new(), faults: u64::MAX, deeds: None, workers: usize::MAX }
+    }
+}
+
+/// What all parts of one run share.
+pub(super) struct Stage {
+    start: Instant,
+    base: Timestamp,
+    allowed: Allowed,
+    calm: AtomicBool,
+    /// A person has looked after what always panics.
+    healed: AtomicBool,
+    tells: bool,
+    failed: Notify,
+    deleted: Notify,
+    books: Mutex<Books>,
+}
+
+/// The operation that receives.
+pub(super) const GET_MESSAGES: &str = "Get Messages";
+
+/// What is written down.
+#[derive(Default)]
+pub(super) struct Books {
+    /// Counts everything that happens, to tell before from after.
+    tick: u64,
+    hash: Hash,
+    pub(super) operations: u64,
+    pub(super) polls: u64,
+    pub(super) together: Together,
+    pub(super) audience: Audience,
+    pub(super) faults: FaultCounts,
+    pub(super) ledger: Ledger,
+    pub(super) history: History,
+    pub(super) mirror: Mirror,
+    register: Register,
+    /// Operations that a fault has struck and that are executed all the same.
+    faulty: BTreeSet<u64>,
+    /// Writes on their way, by the operation's number.
+    sent: BTreeMap<u64, Sent>,
+    /// Messages that have run, and whether each of their runs panics.
+    pills: BTreeMap<String, bool>,
+    /// Operations with lost answers: the client creates anew what they delete.
+    armed: BTreeSet<u64>,
+    /// What the client is to create anew.
+    recreate: VecDeque<EntityKey>,
+    /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
+    /// that was first sent.
+    held_up: BTreeSet<(u32, String)>,
+    /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
+    asked: BTreeMap<u32, Duration>,
+    running: BTreeSet<(u32, Primary)>,
+    /// Workers with another catalog than the recorded one, and from when on they receive nothing.
+    standing: BTreeMap<u32, Duration>,
+    pub(super) violation: Option<String>,
+    pub(super) story: Vec<String>,
+}
+
+impl Stage {
+    /// Before the first operation. `tells`: the story is kept.
+    pub(super) fn new(max_dequeue_count: u32, allowed: Allowed, tells: bool) -> Self {
+        Self {
+            start: Instant::now(),
+            base: Timestamp::from_second(1_795_000_000).unwrap_or_default(),
+            allowed,
+            calm: AtomicBool::new(false),
+            healed: AtomicBool::new(false),
+            tells,
+            failed: Notify::new(),
+            deleted: Notify::new(),
+            books: Mutex::new(Books { ledger: Ledger::new(max_dequeue_count), ..Books::default() }),
+        }
+    }
+
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Virtual time since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The service's clock at a time since the start.
+    pub(super) fn at(&self, elapsed: Duration) -> Timestamp {
+        self.base.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// How long until the service's clock shows this.
+    pub(super) fn until(&self, moment: Timestamp) -> Duration {
+        Duration::try_from(moment.duration_since(self.at(self.elapsed()))).unwrap_or_default()
+    }
+
+    /// No more faults.
+    pub(super) fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+        self.tell(|| "the storm is over: no more faults".to_owned());
+    }
+
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    /// No job panics any more.
+    pub(super) fn heal(&self) {
+        self.healed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether every run of this message panics. `chosen` says so at its first one.
+    pub(super) fn is_pill(&self, message: &str, chosen: impl FnOnce() -> bool) -> bool {
+        if self.healed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let known = self.books().pills.get(message).copied();
+        known.unwrap_or_else(|| {
+            let pill = chosen() && self.strike(Fault::Pill);
+            self.books().pills.insert(message.to_owned(), pill);
+            pill
+        })
+    }
+
+    /// How many messages are on the queues whose runs always panic.
+    pub(super) fn pills(&self) -> usize {
+        let books = self.books();
+        books.pills.iter().filter(|(message, pill)| **pill && books.ledger.is_queued(message)).count()
+    }
+
+    /// Adds a line to the story, where it is kept.
+    pub(super) fn tell(&self, line: impl FnOnce() -> String) {
+        if self.tells {
+            self.books().tell(self.elapsed(), &line());
+        }
+    }
+
+    /// Something is wrong: the run ends.
+    pub(super) fn violated(&self, what: String) {
+        self.tell(|| format!("VIOLATION: {what}"));
+        self.books().violation.get_or_insert(what);
+        self.failed.notify_one();
+    }
+
+    /// Waits until something is wrong.
+    pub(super) async fn wrong(&self) {
+        self.failed.notified().await;
+    }
+
+    /// Whether a fault may strike now.
+    pub(super) fn is_allowed(&self, fault: Fault) -> bool {
+        !self.is_calm() && !self.allowed.without.contains(&fault) && self.books().faults.total() < self.allowed.faults
+    }
+
+    /// Whether a fault may strike now; if so, it is counted.
+    pub(super) fn strike(&self, fault: Fault) -> bool {
+        if !self.is_allowed(fault) {
+            return false;
+        }
+        let mut books = self.books();
+        books.faults.add(fault);
+        books.hash.number(fault as u64);
+        true
+    }
+
+    /// A worker sends an operation: whoever is at work then may have asked for it, also one whose run ends before it arrives.
+    pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
+        let stands = operation.name == GET_MESSAGES && self.books().standing.get(&caller).is_some_and(|from| *from < self.elapsed());
+        if stands {
+            self.violated(format!("{} receives by another catalog than the recorded one", name(caller)));
+        }
+        if operation.writes && operation.what.service() != Service::Queue {
+            let mut books = self.books();
+            let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
+            books.sent.insert(operation.number, sent);
+        }
+    }
+
+    /// Tells of a fault that strikes an operation of a worker, and what it explains.
+    pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
+        let mut books = self.books();
+        books.faulty.insert(operation.number);
+        if operation.what.service() == Service::Queue {
+            books.ledger.explain(caller);
+        }
+        if operation.name == GET_MESSAGES {
+            books.held_up.insert((caller, about(operation)));
+        }
+        if let What::Message(_, id) = &operation.what {
+            books.ledger.disturb_message(id);
+        }
+        drop(books);
+        self.tell(|| format!("{:8} FAULT {fault} at #{} {} {}", name(caller), operation.number, operation.name, about(operation)));
+    }
+
+    /// The client creates anew what this operation of a worker deletes.
+    pub(super) fn recreate_what_is_deleted_by(&self, operation: u64) {
+        self.books().armed.insert(operation);
+    }
+
+    /// Waits until there is an employee for the client to create anew.
+    pub(super) async fn to_recreate(&self) -> EntityKey {
+        loop {
+            let next = self.books().recreate.pop_front();
+            if let Some(key) = next {
+                return key;
+            }
+            self.deleted.notified().await;
+        }
+    }
+
+    /// A queue has asked a worker to wait so long. What it holds then, or gets meanwhile by a request on its way, it may lose.
+    pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
+        let until = self.elapsed() + wait;
+        let mut books = self.books();
+        let asked = books.asked.entry(caller).or_default();
+        *asked = until.max(*asked);
+    }
+
+    /// A worker ended in some other way than by settling everything it had.
+    pub(super) fn explain(&self, caller: u32) {
+        self.books().ledger.explain(caller);
+    }
+
+    /// What the next message from outside is.
+    pub(super) fn expect(&self, expectation: Expectation, ttl: Ttl) {
+        self.books().ledger.expect(expectation, ttl);
+    }
+
+    /// A run begins: its tick.
+    pub(super) fn run_begins(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, what: impl FnOnce() -> String) -> u64 {
+        let (tick, alone) = {
+            let mut books = self.books();
+            books.tick += 1;
+            let counted = books.ledger.run_begins(caller, which);
+            if let Err(wrong) = counted {
+                drop(books);
+                self.violated(wrong);
+                books = self.books();
+            }
+            (books.tick, primary.is_none_or(|primary| books.running.insert((caller, primary.clone()))))
+        };
+        self.tell(|| format!("{:8} run begins: {}", name(caller), what()));
+        if let (false, Some(primary)) = (alone, primary) {
+            self.violated(format!("{} runs two jobs of {primary} at once", name(caller)));
+        }
+        tick
+    }
+
+    /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
+    pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
+        let mut books = self.books();
+        // A worker that drains drops what it has, also what it gets by a request on its way.
+        let drains = books.standing.contains_key(&caller);
+        if drains {
+            books.ledger.explain(caller);
+        }
+        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped && !drains) {
+            drop(books);
+            self.violated(wrong);
+            books = self.books();
+        }
+        if let Some(primary) = primary {
+            books.running.remove(&(caller, primary.clone()));
+        }
+    }
+
+    /// A run ended well.
+    pub(super) fn run_ended_well(&self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
+        self.books().ledger.ended_well(caller, queue, id, began, outcome);
+    }
+
+    /// A worker's catalog is not the recorded one, so that it receives nothing from then on; or it is, or there is another worker.
+    pub(super) fn stands_still(&self, caller: u32, from: Option<Duration>) {
+        let mut books = self.books();
+        match from {
+            Some(from) => drop(books.standing.insert(caller, from)),
+            None => drop(books.standing.remove(&caller)),
+        }
+    }
+
+    /// Something rare was seen.
+    pub(super) fn see(&self, scene: Scene) {
+        self.books().audience.scenes.add(scene);
+    }
+
+    /// A fault has struck a message itself.
+    pub(super) fn disturb_message(&self, id: &str) {
+        self.books().ledger.disturb_message(id);
+    }
+
+    /// A run gave no answer, or a bad one, that explains why its delivery counts.
+    pub(super) fn explain_message(&self, id: &str) {
+        self.books().ledger.explain_message(id);
+    }
+
+    /// A run panicked.
+    pub(super) fn panicked(&self, id: &str) {
+        let mut books = self.books();
+        books.ledger.panicked(id);
+        books.ledger.explain_message(id);
+    }
+
+    /// A number for everything that has happened.
+    pub(super) fn hash(&self) -> u64 {
+        self.books().hash.value()
+    }
+}
+
+impl Books {
+    fn tell(&mut self, elapsed: Duration, line: &str) {
+        let seconds = elapsed.as_secs();
+        self.story.push(format!(
+            "{:02}:{:02}:{:02}.{:03} {line}",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60,
+            elapsed.subsec_millis()
+        ));
+    }
+
+    /// Whether an operation whose answer is lost has deleted an employee whom the client creates anew.
+    fn arms(&mut self, execution: &Execution<'_>) -> bool {
+        if !self.armed.remove(&execution.operation.number) {
+            return false;
+        }
+        let deleted = execution.changes.iter().filter_map(|change| match change {
+            Change::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
+            _ => None,
+        });
+        self.recreate.extend(deleted);
+        !self.recreate.is_empty()
+    }
+
+    fn judge(&mut self, elapsed: Duration, execution: &Execution<'_>) -> Result<(), String> {
+        let operation = execution.operation;
+        let held_up = operation.name == GET_MESSAGES && self.held_up.remove(&(execution.caller, about(operation)));
+        let waits = self.asked.get(&execution.caller).is_some_and(|until| elapsed < *until);
+        let faulty = self.faulty.remove(&operation.number) || held_up || waits;
+        self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
+        let sent = self.sent.remove(&operation.number);
+        self.history.take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
+        self.register.take_in(execution)?;
+        self.mirror.take_in(execution)
+    }
+}
+
+impl Witness for Stage {
+    fn executed(&self, execution: &Execution<'_>) {
+        let judged = {
+            let mut books = self.books();
+            books.tick += 1;
+            books.operations += 1;
+            let empty = execution.changes.is_empty() && execution.result.is_ok();
+            books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
+            books.together.add(execution);
+            books.audience.take_in(execution);
+            books.hash.execution(execution);
+            if execution.changes.iter().any(|change| matches!(change, Change::Expired { .. })) {
+                books.faults.add(Fault::Expiry);
+            }
+            if books.arms(execution) {
+                self.deleted.notify_one();
+            }
+            books.judge(self.elapsed(), execution)
+        };
+        self.tell(|| story_of(execution));
+        if let Err(wrong) = judged {
+            self.violated(wrong);
+        }
+    }
+}
+
+fn story_of(execution: &Execution<'_>) -> String {
+    let Execution { caller, operation, late, result, changes, .. } = execution;
+    let late = if *late { "LATE " } else { "" };
+    let result = match result {
+        Ok(()) => String::new(),
+        Err(class) => format!(" -> {}", class.name()),
+    };
+    let mut line = format!("{:8} {late}#{} {} {}{result}", name(*caller), operation.number, operation.name, about(operation));
+    for change in *changes {
+        line.push_str("\n                      ");
+        line.push_str(&super::story::change(change));
+    }
+    line
+}
+
+pub(super) fn about(operation: &OperationInfo) -> String {
+    Subject { account: AccountName::main(), what: operation.what.clone() }.to_string()
+}
+
+/// A caller's name in stories.
+pub(super) fn name(caller: u32) -> String {
+    match caller {
+        CLIENT => "client".to_owned(),
+        OPERATOR => "operator".to_owned(),
+        worker => format!("worker {}", worker - OPERATOR),
+    }
+}
+
+/// A clock on the stage: the service's where it is never set off, else a worker's.
+pub(super) struct StageClock {
+    stage: Arc<Stage>,
+    off_seconds: AtomicI64,
+}
+
+impl StageClock {
+    pub(super) fn new(stage: Arc<Stage>) -> Self {
+        Self { stage, off_seconds: AtomicI64::new(0) }
+    }
+
+    /// Sets the wall clock this far off.
+    pub(super) fn set_off(&self, seconds: i64) {
+        self.off_seconds.store(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for StageClock {
+    fn now(&self) -> Timestamp {
+        let right = self.stage.at(self.stage.elapsed());
+        right.saturating_add(SignedDuration::from_secs(self.off_seconds.load(Ordering::Relaxed))).unwrap_or(right)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.stage.elapsed()
+    }
+}

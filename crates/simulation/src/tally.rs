@@ -1,0 +1,196 @@
+//! Many runs together.
+
+use std::time::Duration;
+
+use super::fault::{Fault, FaultCounts};
+use super::run::Report;
+use super::scene::{Scene, Scenes};
+use super::world::World;
+use evenkeel::adapters::sim::{Change, Execution};
+
+/// What was asked of one partition in one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Together {
+    /// Transactions that wrote several rows.
+    pub writes: u64,
+    /// Those of them that arrived when their sender had given them up.
+    pub late: u64,
+    /// Ranges that were read.
+    pub reads: u64,
+}
+
+impl Together {
+    /// Adds what an operation was.
+    pub(super) fn add(&mut self, execution: &Execution<'_>) {
+        let rows = execution.changes.iter().filter(|change| matches!(change, Change::Row { .. })).count();
+        self.writes += u64::from(rows > 1);
+        self.late += u64::from(rows > 1 && execution.late);
+        self.reads += u64::from(execution.operation.name == "Query Entities");
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.writes += other.writes;
+        self.late += other.late;
+        self.reads += other.reads;
+    }
+}
+
+/// Many runs together.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Runs.
+    pub seeds: u64,
+    /// The runs that failed: seed and what was wrong.
+    pub failed: Vec<(u64, String)>,
+    /// What was injected.
+    pub faults: FaultCounts,
+    /// Operations that were executed.
+    pub operations: u64,
+    /// Those of them that looked at a queue and changed nothing.
+    pub polls: u64,
+    /// What was asked of one partition in one request.
+    pub together: Together,
+    /// What was seen that is rare.
+    pub scenes: Scenes,
+    /// Messages from clients.
+    pub jobs: u64,
+    /// Jobs that workers have queued.
+    pub sent_on: u64,
+    /// Messages done, rechecks included.
+    pub done: u64,
+    /// Messages poisoned.
+    pub poisoned: u64,
+    /// Deliveries beyond a message's first.
+    pub redelivered: u64,
+    /// Second looks that were queued.
+    pub rechecks: u64,
+    /// Late inserts that brought something back: the known limit.
+    pub resurrections: u64,
+    /// Virtual time of all runs.
+    pub virtual_time: Duration,
+    each: Vec<Each>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Each {
+    jobs: u64,
+    operations: u64,
+    faults: u64,
+    drained_after: Duration,
+}
+
+/// The run in the middle, of each figure by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Median {
+    /// Messages from clients.
+    pub jobs: u64,
+    /// Operations that did something.
+    pub operations: u64,
+    /// Faults.
+    pub faults: u64,
+}
+
+impl Tally {
+    /// Adds a run.
+    pub fn add(&mut self, report: &Report) {
+        self.seeds += 1;
+        if let Some(violation) = &report.violation {
+            self.failed.push((report.seed, violation.clone()));
+        }
+        self.faults.absorb(&report.faults);
+        self.operations += report.operations;
+        self.polls += report.polls;
+        self.together.absorb(report.together);
+        self.scenes.absorb(&report.scenes);
+        self.jobs += report.jobs;
+        self.sent_on += report.sent_on;
+        self.done += report.done;
+        self.poisoned += report.poisoned;
+        self.redelivered += report.redelivered;
+        self.rechecks += report.rechecks;
+        self.resurrections += report.resurrections;
+        self.virtual_time += report.virtual_time;
+        self.each.push(Each {
+            jobs: report.jobs,
+            operations: report.operations - report.polls,
+            faults: report.faults.total(),
+            drained_after: report.drained_after,
+        });
+    }
+
+    /// Adds other runs.
+    pub fn absorb(&mut self, other: Self) {
+        let Self {
+            seeds,
+            failed,
+            faults,
+            operations,
+            polls,
+            together,
+            scenes,
+            jobs,
+            sent_on,
+            done,
+            poisoned,
+            redelivered,
+            rechecks,
+            resurrections,
+            virtual_time,
+            each,
+        } = other;
+        self.seeds += seeds;
+        self.failed.extend(failed);
+        self.failed.sort();
+        self.faults.absorb(&faults);
+        self.operations += operations;
+        self.polls += polls;
+        self.together.absorb(together);
+        self.scenes.absorb(&scenes);
+        self.jobs += jobs;
+        self.sent_on += sent_on;
+        self.done += done;
+        self.poisoned += poisoned;
+        self.redelivered += redelivered;
+        self.rechecks += rechecks;
+        self.resurrections += resurrections;
+        self.virtual_time += virtual_time;
+        self.each.extend(each);
+    }
+
+    /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
+    pub fn never_hit(&self, world: World) -> Vec<Fault> {
+        Fault::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
+    }
+
+    /// What runs of a world should have seen, and none has.
+    pub fn never_seen(&self, world: World) -> Vec<Scene> {
+        Scene::ALL.into_iter().filter(|scene| scene.belongs_to(world) && self.scenes.of(*scene) == 0).collect()
+    }
+
+    /// The run in the middle, of each figure by itself.
+    pub fn median(&self) -> Median {
+        Median {
+            jobs: self.quantile(0.5, |each| each.jobs),
+            operations: self.quantile(0.5, |each| each.operations),
+            faults: self.quantile(0.5, |each| each.faults),
+        }
+    }
+
+    /// How long after the storm the backlog was drained, in this share of the runs.
+    pub fn drained_after(&self, share: f64) -> Duration {
+        self.quantile(share, |each| each.drained_after)
+    }
+
+    fn quantile<T: Ord + Default + Copy>(&self, share: f64, figure: impl Fn(&Each) -> T) -> T {
+        let mut figures: Vec<T> = self.each.iter().map(figure).collect();
+        figures.sort_unstable();
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an index of a list in memory"
+        )]
+        let at = (share.clamp(0.0, 1.0) * figures.len().saturating_sub(1) as f64).round() as usize;
+        figures.get(at).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,256 @@
+//! Which world is simulated. What differs from one to the other is data: the catalog, what the client does, what is throttled, and
+//! who judges in the end; everybody else is the same.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::archives::ArchiveHistory;
+use super::client::Step;
+use super::climate::{self, Climate, Lane};
+use super::history::History;
+use super::oracle::{self, Judgement, Tables};
+use super::releases::{self, Releases, ReleasesShape};
+use super::{archives, patterns};
+use super::{company, company_script};
+use evenkeel::catalog::Catalog;
+use evenkeel::model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
+use evenkeel::ports::{Blob, FilePlace, Service};
+
+/// Which world is simulated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum World {
+    /// Rows: copies, lists in rows, groups, properties on others, views of views, an archive.
+    #[default]
+    Company,
+    /// What lies elsewhere: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
+    Patterns,
+    /// What leaves: logs, documents and files of archived entities, tables by date; and documents of a search index.
+    Archives,
+    /// What an operator does to a running fleet: catalogs that follow each other, and two accounts.
+    Releases,
+}
+
+/// A world that nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no world {0:?}: company, patterns, archives or releases")]
+pub struct NoWorld(String);
+
+impl World {
+    /// Every world.
+    pub const ALL: [Self; 4] = [Self::Company, Self::Patterns, Self::Archives, Self::Releases];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Company => "company",
+            Self::Patterns => "patterns",
+            Self::Archives => "archives",
+            Self::Releases => "releases",
+        }
+    }
+
+    /// The employees of a seed, where they are the same whatever its shape is.
+    pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
+        match self {
+            Self::Company => company_script::employees(seed),
+            Self::Patterns | Self::Archives | Self::Releases => Vec::new(),
+        }
+    }
+
+    /// What is throttled by itself.
+    pub(super) const fn lanes(self) -> &'static [Lane] {
+        match self {
+            Self::Company => &climate::LANES,
+            Self::Patterns => &patterns::LANES,
+            Self::Archives => &archives::LANES,
+            Self::Releases => &releases::LANES,
+        }
+    }
+
+    /// The services that refuse for a while, all of them where there is none.
+    pub(super) const fn services(self) -> &'static [Option<Service>] {
+        match self {
+            Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
+            Self::Patterns | Self::Releases => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob)],
+            Self::Archives => &[None, Some(Service::Table), Some(Service::Queue), Some(Service::Blob), Some(Service::Search)],
+        }
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for World {
+    type Err = NoWorld;
+
+    fn from_str(name: &str) -> Result<Self, NoWorld> {
+        Self::ALL.into_iter().find(|world| world.name() == name).ok_or_else(|| NoWorld(name.to_owned()))
+    }
+}
+
+/// A world as one seed has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Setting {
+    /// The company.
+    Company(company::Shape),
+    /// The patterns.
+    Patterns(patterns::Shape),
+    /// The archives.
+    Archives(archives::ArchivesShape),
+    /// The releases.
+    Releases(ReleasesShape),
+}
+
+/// What lies in the account in the end.
+pub(super) struct Seen {
+    /// Rows, by table.
+    pub(super) tables: Tables,
+    /// Blobs, by container and name.
+    pub(super) blobs: Blobs,
+    /// Where files lie.
+    pub(super) files: Vec<FilePlace>,
+    /// The documents of the search index.
+    pub(super) documents: BTreeMap<DocumentKey, SinkDocument>,
+}
+
+/// Blobs, by container and name.
+pub(super) type Blobs = BTreeMap<(String, String), Blob>;
+
+impl Setting {
+    pub(super) fn of(world: World, seed: u64, climate: &Climate) -> Self {
+        match world {
+            World::Company => Self::Company(climate.shape),
+            World::Patterns => Self::Patterns(patterns::Shape::of(seed)),
+            World::Archives => Self::Archives(archives::ArchivesShape::of(seed, climate.storm)),
+            World::Releases => Self::Releases(ReleasesShape::of(seed, climate.shape)),
+        }
+    }
+
+    /// Every table that has no date, footprints included.
+    pub(super) fn tables(&self) -> &'static [&'static str] {
+        match self {
+            Self::Company(_) => &company::TABLES,
+            Self::Patterns(_) => &patterns::TABLES,
+            Self::Archives(_) => &archives::TABLES,
+            Self::Releases(shape) => shape.last().tables(),
+        }
+    }
+
+    /// Every table by date that there is in the beginning.
+    pub(super) const fn dated_tables(&self) -> &'static [&'static str] {
+        match self {
+            Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => &[],
+            Self::Archives(_) => &archives::ATTEMPTS,
+        }
+    }
+
+    /// Whether clients write employees themselves, and not by jobs alone.
+    pub(super) fn has_clients_that_write(&self) -> bool {
+        match self {
+            Self::Company(_) => true,
+            Self::Patterns(shape) => shape.has_clients_that_write(),
+            // They do, but none of these is an employee.
+            Self::Archives(_) => false,
+            Self::Releases(shape) => shape.last().has_clients_that_write(),
+        }
+    }
+
+    /// Whether the last of two who want one key has it.
+    pub(super) fn has_last_writer(&self) -> bool {
+        match self {
+            Self::Company(shape) => shape.last_writer,
+            Self::Patterns(_) | Self::Archives(_) => false,
+            Self::Releases(shape) => shape.last().has_last_writer(),
+        }
+    }
+
+    /// Every container.
+    pub(super) fn containers(&self) -> &'static [&'static str] {
+        match self {
+            Self::Company(_) => &[],
+            Self::Patterns(_) => &patterns::CONTAINERS,
+            Self::Archives(_) => &archives::CONTAINERS,
+            Self::Releases(shape) => shape.last().containers(),
+        }
+    }
+
+    /// The search index, and its fields.
+    #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+    pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
+        match self {
+            Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
+            Self::Archives(_) => Some((CollectionName::new(archives::INDEX).expect("a name"), &archives::FIELDS)),
+        }
+    }
+
+    /// What is there before anything happens.
+    pub(super) fn founded(&self) -> Vec<(&'static str, Entity)> {
+        match self {
+            Self::Company(_) => vec![("Departments", company::department())],
+            Self::Patterns(_) => Vec::new(),
+            Self::Archives(_) => archives::founded(),
+            Self::Releases(shape) => shape.last().founded(),
+        }
+    }
+
+    /// The releases, where there are any.
+    pub(super) fn releases(&self, seed: u64, climate: &Climate, steps: &[Step]) -> Option<Releases> {
+        match self {
+            Self::Releases(shape) => Some(Releases::of(seed, climate, shape, steps)),
+            Self::Company(_) | Self::Patterns(_) | Self::Archives(_) => None,
+        }
+    }
+
+    /// The last catalog.
+    pub(super) fn catalog(&self) -> Catalog {
+        match self {
+            Self::Company(shape) => company::catalog(*shape),
+            Self::Patterns(shape) => patterns::catalog(*shape),
+            Self::Archives(shape) => archives::catalog(*shape),
+            Self::Releases(shape) => shape.last_catalog(),
+        }
+    }
+
+    /// What the client does, in order of time.
+    pub(super) fn script(&self, seed: u64, climate: &Climate) -> Vec<Step> {
+        match self {
+            Self::Company(_) => company_script::steps(seed, climate),
+            Self::Patterns(shape) => patterns::steps(seed, climate, *shape),
+            Self::Archives(shape) => archives::steps(seed, climate, *shape),
+            Self::Releases(shape) => shape.lived_in().script(seed, climate),
+        }
+    }
+
+    /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
+    pub(super) fn history(&self, steps: &[Step], queues_off: SignedDuration) -> Option<Box<ArchiveHistory>> {
+        match self {
+            Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
+            Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(archives::said(steps), *shape, queues_off))),
+        }
+    }
+
+    /// Judges what lies there in the end, at this time.
+    pub(super) fn judge(
+        &self,
+        seen: &Seen,
+        excused: &patterns::Excused<'_>,
+        history: &History,
+        now: Timestamp,
+    ) -> Result<Judgement, String> {
+        match self {
+            Self::Company(shape) => oracle::judge(&seen.tables, *shape),
+            Self::Patterns(shape) => patterns::judge(seen, *shape, excused),
+            Self::Archives(shape) => match &history.archives {
+                Some(history) => archives::judge(seen, *shape, &excused.expired, history, now),
+                None => Err("nobody has judged what became of the entities".to_owned()),
+            },
+            Self::Releases(shape) => shape.last().judge(seen, excused, history, now),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The simulator as an ordinary test: some hundreds of seeds, each run twice in part, and every seed that has once
+//! found something wrong.
+//!
+//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and tells the story of one that fails.
+
+use evenkeel_simulation::{Report, Request, Tally, Together, World, run};
+
+/// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
+/// stories to them.
+const FOUND: [u64; 29] = [
+    807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243, 23_299, 24_589, 27_755, 29_662, 32_146,
+    35_220, 45_502, 46_303, 48_455, 52_704, 53_459, 59_006, 223_124, 615_834, 750_006, 937_542,
+];
+/// The same, of the second world.
+const FOUND_IN_PATTERNS: [u64; 11] = [26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998];
+/// The same, of the third world.
+const FOUND_IN_ARCHIVES: [u64; 11] = [187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303];
+/// How many seeds an ordinary test runs.
+const SEEDS: u64 = 300;
+
+/// How many seeds of the second world it runs.
+const PATTERNS: u64 = 60;
+
+/// How many seeds of the third world it runs.
+const ARCHIVES: u64 = 200;
+
+/// How many seeds of the fourth world it runs.
+const RELEASES: u64 = 60;
+
+fn seed(seed: u64) -> Report {
+    run(&Request { seed, ..Request::default() })
+}
+
+fn patterns(seed: u64) -> Report {
+    run(&Request { world: World::Patterns, seed, ..Request::default() })
+}
+
+fn archives(seed: u64) -> Report {
+    run(&Request { world: World::Archives, seed, ..Request::default() })
+}
+
+fn releases(seed: u64) -> Report {
+    run(&Request { world: World::Releases, seed, ..Request::default() })
+}
+
+fn all_is_well(report: &Report) {
+    if let Some(violation) = &report.violation {
+        panic!(
+            "seed {}: {violation}\nrun: cargo run --release -p evenkeel-simulation -- --world {1} --seed {0} --shrink --trace",
+            report.seed, report.world
+        );
+    }
+}
+
+#[test]
+fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_converges() {
+    let mut tally = Tally::default();
+    for n in 0..SEEDS {
+        let report = seed(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_hit(World::Company), [], "these kinds of faults were never met");
+    let Together { writes, late, reads } = tally.together;
+    assert!(writes > 0 && late > 0 && reads > 0, "jobs of one partition never met in one request: {:?}", tally.together);
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
+fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
+    let mut tally = Tally::default();
+    for n in 0..PATTERNS {
+        let report = patterns(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_seen(World::Patterns), [], "these things never happened");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
+fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_was() {
+    let mut tally = Tally::default();
+    for n in 0..ARCHIVES {
+        let report = archives(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_seen(World::Archives), [], "these things never happened");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
+fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_says() {
+    let mut tally = Tally::default();
+    for n in 0..RELEASES {
+        let report = releases(n);
+        all_is_well(&report);
+        tally.add(&report);
+    }
+    assert_eq!(tally.never_seen(World::Releases), [], "these things never happened");
+    let median = tally.median();
+    assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+#[test]
+fn what_was_wrong_once_is_right_now() {
+    for n in FOUND {
+        all_is_well(&seed(n));
+    }
+    for n in FOUND_IN_PATTERNS {
+        all_is_well(&patterns(n));
+    }
+    for n in FOUND_IN_ARCHIVES {
+        all_is_well(&archives(n));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for n in 1_000..1_030 {
+        let (one, other) = (seed(n), seed(n));
+        assert_eq!((one.hash, one.operations, one.virtual_time), (other.hash, other.operations, other.virtual_time), "seed {n}");
+    }
+    for n in 1_000..1_010 {
+        assert_eq!(patterns(n).hash, patterns(n).hash, "seed {n} of the patterns");
+        assert_eq!(archives(n).hash, archives(n).hash, "seed {n} of the archives");
+        assert_eq!(releases(n).hash, releases(n).hash, "seed {n} of the releases");
+    }
+}
