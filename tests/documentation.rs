@@ -4,6 +4,7 @@
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::Condition;
+use evenkeel::model::job::Request as JobRequest;
 use evenkeel::model::template::Template;
 use evenkeel::model::{EdmDateTime, EdmValue, job};
 use evenkeel::telemetry::names::METRICS;
@@ -24,7 +25,11 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
         if json.get("reason").is_some() {
             continue;
         }
-        let envelope = job::decode(block).unwrap_or_else(|error| panic!("{error}: {block}"));
+        let request = job::decode_object(block).and_then(job::decode_request).unwrap_or_else(|error| panic!("{error}: {block}"));
+        let envelope = match request {
+            JobRequest::Job(envelope) => envelope,
+            JobRequest::Batch(batch) => batch.job(0).unwrap(),
+        };
         assert_eq!(envelope.unknown_fields, 0, "{block}");
         assert!(schema.is_valid(&json), "{block}");
         ops.push(envelope.job.op());

@@ -8,6 +8,8 @@ use metrics::Unit;
 
 /// Jobs that ended. Labels: [`QUEUE`], [`OP`], [`OUTCOME`].
 pub const JOBS_TOTAL: &str = "evenkeel_jobs_total";
+/// Deliveries of jobs that ended, a job for each primary of a batch. Labels: [`QUEUE`], [`OP`], [`OUTCOME`].
+pub const KEYS_TOTAL: &str = "evenkeel_keys_total";
 /// How long runs took, from start to settled. Labels: [`QUEUE`], [`OP`].
 pub const JOB_DURATION: &str = "evenkeel_job_duration_seconds";
 /// From enqueued to converged. Labels: [`QUEUE`].
@@ -138,8 +140,15 @@ const fn metric(kind: Kind, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 30] = [
+pub const METRICS: [Metric; 31] = [
     metric(Kind::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
+    metric(
+        Kind::Counter,
+        Unit::Count,
+        KEYS_TOTAL,
+        &[QUEUE, OP, OUTCOME],
+        "Jobs about primaries that ended, one for each primary of a batch",
+    ),
     metric(Kind::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Kind::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
     metric(Kind::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),

@@ -9,7 +9,7 @@
 //! | a further one | `begun` + 1, by a request of its own, before the run |
 //! | ended in order, not the job's fault | `free` + 1; of a transient failure, `failing` too |
 //! | ended in a panic or a timeout | `begun` as while it ran |
-//! | saved its progress | all before it is written off |
+//! | saved its progress | all before it is written off; of a batch, how many of its jobs run at once |
 //!
 //! A run that takes the process down within the first half of its first lease leaves no trace, so that such a message is
 //! poisoned after one run more than `max_dequeue_count`; none is poisoned after fewer.
@@ -33,7 +33,7 @@ pub(crate) struct Deliveries {
 impl Deliveries {
     /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
-        let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), free: 0, begun: 0, failing: None });
+        let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), free: 0, begun: 0, at_once: None, failing: None });
         Self { count, note }
     }
 
@@ -94,8 +94,13 @@ impl Deliveries {
     }
 
     /// The note after a delivery that has saved its progress: the job starts anew from there.
-    pub(crate) fn advanced(&self) -> Note {
-        Note { id: self.note.id.clone(), free: self.count, begun: 0, failing: None }
+    pub(crate) fn advanced(&self, at_once: Option<u32>) -> Note {
+        Note { id: self.note.id.clone(), free: self.count, begun: 0, at_once, failing: None }
+    }
+
+    /// How many jobs of a batch run at once, where that was noted.
+    pub(crate) const fn at_once(&self) -> Option<u32> {
+        self.note.at_once
     }
 }
 
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     fn note(free: u32, begun: u32) -> Note {
-        Note { id: "m1".to_owned(), free, begun, failing: None }
+        Note { id: "m1".to_owned(), free, begun, at_once: None, failing: None }
     }
 
     fn attempts(count: u32, free: u32, begun: u32) -> u32 {
@@ -159,7 +164,7 @@ mod tests {
         assert_eq!(second.failing(at(700)), Failing { since: at(100), runs: 2 });
         let third = Deliveries::new("m1", 3, Some(second.written_off()));
         assert_eq!(third.failing(at(800)).runs, 2, "what was interrupted has not failed");
-        let fourth = Deliveries::new("m1", 4, Some(third.advanced()));
+        let fourth = Deliveries::new("m1", 4, Some(third.advanced(None)));
         assert_eq!((fourth.failing(at(900)), fourth.attempts()), (Failing { since: at(900), runs: 1 }, 1));
     }
 

@@ -31,6 +31,7 @@ pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
 pub(crate) struct Found {
     jobs: Mutex<Vec<Job>>,
     lag: OnceLock<Histogram>,
+    keys: Mutex<Vec<(&'static str, &'static str, Counter)>>,
 }
 
 /// Deliveries of one operation that ended in one way.
@@ -55,6 +56,19 @@ pub(crate) fn job(source: &Source, op: &'static str, outcome: &'static str, took
     });
     jobs[at].ended.increment(1);
     jobs[at].took.record(took.as_secs_f64());
+}
+
+/// Deliveries of jobs about single primaries ended, one each of a message about many.
+pub(crate) fn keys(source: &Source, op: &'static str, ended: impl IntoIterator<Item = (&'static str, usize)>) {
+    let mut keys = source.found.keys.lock().unwrap_or_else(PoisonError::into_inner);
+    for (outcome, ended) in ended.into_iter().filter(|(_, ended)| *ended > 0) {
+        let at = keys.iter().position(|known| (known.0, known.1) == (op, outcome)).unwrap_or_else(|| {
+            let counter = counter!(names::KEYS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome);
+            keys.push((op, outcome, counter));
+            keys.len() - 1
+        });
+        keys[at].2.increment(ended as u64);
+    }
 }
 
 /// A job converged this long after it was enqueued.

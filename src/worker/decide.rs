@@ -33,7 +33,7 @@ use crate::reconcile::{Failure, FailureClass, Outcome};
 use crate::settings::Backoff;
 
 /// How a delivery ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum End {
     /// The run gave an answer, its own or that of the run it was folded into.
     Ran(Arc<Ran>),
@@ -152,12 +152,29 @@ pub(crate) enum Settlement {
         /// Whether this delivery counts.
         attempt: Attempt,
     },
-    /// It goes on at once, from the progress that it has now.
-    Advance(Map<String, Value>),
+    /// It goes on from the progress that it has now.
+    Advance(Progress),
     /// It goes to the poison queue.
     Poison(Verdict),
     /// Nothing may be done with it any more.
     Abandon,
+}
+
+/// The progress of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Fields that the message is to carry from now on.
+    pub(crate) fields: Map<String, Value>,
+    /// How long it stays hidden.
+    pub(crate) delay: Duration,
+    /// Of a batch: how many of its jobs run at once from now on, where that is not all.
+    pub(crate) at_once: Option<u32>,
+}
+
+impl From<Map<String, Value>> for Progress {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self { fields, delay: Duration::ZERO, at_once: None }
+    }
 }
 
 /// Whether a delivery counts towards `max_dequeue_count`.
@@ -187,7 +204,7 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
     let settlement = match end {
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
-            Ran::Finished(Outcome::Advanced { fields, .. }) => return Settlement::Advance(fields.clone()),
+            Ran::Finished(Outcome::Advanced { fields, .. }) => return Settlement::Advance(fields.clone().into()),
             Ran::Failed(failure) => match failure.class {
                 FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if planted(Bug::GivenUpByCount) && situation.deliveries > limits.max_dequeue_count => {
@@ -331,7 +348,7 @@ mod tests {
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, OLD, Settlement::Delete),
-            (&advanced, last, Settlement::Advance(cursor.clone())),
+            (&advanced, last, Settlement::Advance(cursor.clone().into())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
             (&throttled(None), Situation { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
             (&throttled(None), Situation { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),

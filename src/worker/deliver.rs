@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use super::count;
 use super::decide::{End, Ran, Settlement, Situation, Stores, decide, describe};
 use super::engine::{Engine, Tally};
-use super::examine::{self, Examined, examine};
+use super::examine::{self, Assigned, Examined, examine};
 use super::lease::{Hold, Lease, Leased};
 use super::observer::{Ended, delivered};
 use super::poison::Reason;
@@ -25,6 +24,7 @@ use super::source::{Carries, Source};
 use super::status::InFlight;
 use super::times::QueueTime;
 use super::weight;
+use super::{batch, count};
 use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::planted::{Bug, planted};
@@ -68,8 +68,8 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
 }
 
 /// A message, and when it came.
-struct Received<'m> {
-    message: &'m Message,
+pub(super) struct Received<'m> {
+    pub(super) message: &'m Message,
     /// The queue's clock.
     queue_time: QueueTime,
     /// When the request that got it was sent (monotonic).
@@ -90,49 +90,108 @@ fn begin_lease(engine: &Engine, source: &Arc<Source>, received: &Received<'_>) -
     Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased)
 }
 
+/// A delivery that came to its settlement.
+pub(super) struct Concluded {
+    /// The end of its run; of a batch, the one that says most.
+    pub(super) end: End,
+    /// When it ended (monotonic).
+    pub(super) ended: Duration,
+    pub(super) settlement: Settlement,
+    pub(super) settled: Settled,
+    /// How its jobs ended, where they are many.
+    pub(super) jobs: Option<JobsEnded>,
+}
+
+/// How many jobs of a batch ended, by their ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JobsEnded {
+    pub(super) done: usize,
+    pub(super) skipped: usize,
+    pub(super) poisoned: usize,
+    /// Those that come again.
+    pub(super) left: usize,
+}
+
 async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>, examined: &Examined, mut lease: Lease) {
     let Received { message, queue_time, sent, began } = *received;
-    let deliveries = &examined.deliveries;
-    let attempts = deliveries.attempts();
     if planted(Bug::DeletedBeforeRun) {
         drop(lease.delete().await);
     }
     let most = engine.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
-
-    let end = match &examined.work {
-        Err(rejection) => End::Rejected(rejection.clone()),
-        Ok(_) if deliveries.are_exhausted(most) => End::Exhausted(attempts.saturating_sub(1)),
-        Ok(work) => run(engine, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await,
+    let concluded = match &examined.work {
+        Ok(Assigned::Many(batch)) => batch::work_on(engine, source, received, examined, (batch, most), &mut lease).await,
+        Ok(Assigned::One(work)) => {
+            let end = if examined.deliveries.are_exhausted(most) {
+                End::Exhausted(examined.deliveries.attempts().saturating_sub(1))
+            } else {
+                let deliveries = &examined.deliveries;
+                run(engine, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await
+            };
+            conclude(engine, source, received, examined, end, &mut lease).await
+        }
+        Err(rejection) => conclude(engine, source, received, examined, End::Rejected(rejection.clone()), &mut lease).await,
     };
-    let ended = engine.now();
-    source.slots.ended(is_throttled(&end));
-    if is_outdated(&end) {
-        engine.outdated.cancel();
+    let Concluded { end, ended, settlement, settled, .. } = &concluded;
+    let now = engine.now();
+    engine.tally.worked(sent, now);
+    let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };
+    let outcome = record(engine, source, examined, &concluded, &times);
+    if let Some(observer) = &engine.observer {
+        observer.ended(delivered(engine, source, &Ended { message, examined, end, settled: *settled, outcome, times }));
     }
-    let failing = deliveries.failing(queue_time.at(ended));
-    let situation = Situation {
+    if traces::on() {
+        let failed = matches!(settled, Settled::Released | Settled::Poisoned(_) | Settled::Lost).then(|| describe(end).1);
+        traces::ended(outcome, failed.as_deref());
+    }
+    report(message, examined, end, settlement, *settled, examined.deliveries.attempts());
+}
+
+/// Settles the message of one job.
+async fn conclude(
+    engine: &Engine,
+    source: &Source,
+    received: &Received<'_>,
+    examined: &Examined,
+    end: End,
+    lease: &mut Lease,
+) -> Concluded {
+    let ended = engine.now();
+    noticed(engine, source, [&end]);
+    let settlement = decide(&end, &situation(engine, received, examined, [&end]), &engine.limits());
+    let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
+    Concluded { end, ended, settlement, settled, jobs: None }
+}
+
+/// Tells the worker what runs have met: a store that throttles, a newer catalog.
+pub(super) fn noticed<'a>(engine: &Engine, source: &Source, ends: impl IntoIterator<Item = &'a End>) {
+    for end in ends {
+        source.slots.ended(is_throttled(end));
+        if is_outdated(end) {
+            engine.outdated.cancel();
+        }
+    }
+}
+
+/// The situation of a delivery that has just ended in these ways.
+pub(super) fn situation<'a>(
+    engine: &Engine,
+    received: &Received<'_>,
+    examined: &Examined,
+    ends: impl IntoIterator<Item = &'a End>,
+) -> Situation {
+    let Received { message, queue_time, .. } = *received;
+    let ended = engine.now();
+    let failing = examined.deliveries.failing(queue_time.at(ended));
+    let timed_out = ends.into_iter().any(|end| matches!(end, End::TimedOut(_)));
+    Situation {
         deliveries: message.dequeue_count,
-        attempts,
+        attempts: examined.deliveries.attempts(),
         failing,
         failing_for: queue_time.since(failing.since, ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
-        stores: if matches!(end, End::TimedOut(_)) { engine.circuit.look() } else { Stores::Answer },
+        stores: if timed_out { engine.circuit.look() } else { Stores::Answer },
         unit: engine.chance.unit(),
-    };
-    let settlement = decide(&end, &situation, &engine.limits());
-    let settled = settle(engine, source, &mut lease, message, examined, &settlement).await;
-    let now = engine.now();
-    engine.tally.worked(sent, now);
-    let times = Times { age: queue_time.since(message.inserted, ended), took: now.saturating_sub(began) };
-    let outcome = record(engine, source, examined, &end, settled, &times);
-    if let Some(observer) = &engine.observer {
-        observer.ended(delivered(engine, source, &Ended { message, examined, end: &end, settled, outcome, times }));
     }
-    if traces::on() {
-        let failed = matches!(settled, Settled::Released | Settled::Poisoned(_) | Settled::Lost).then(|| describe(&end).1);
-        traces::ended(outcome, failed.as_deref());
-    }
-    report(message, examined, &end, &settlement, settled, attempts);
 }
 
 fn is_outdated(end: &End) -> bool {
@@ -154,7 +213,9 @@ pub(crate) struct Times {
 }
 
 /// Counts a delivery; its outcome in metrics.
-fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, settled: Settled, times: &Times) -> &'static str {
+fn record(engine: &Engine, source: &Source, examined: &Examined, concluded: &Concluded, times: &Times) -> &'static str {
+    let Concluded { end, settled, jobs, .. } = concluded;
+    let settled = *settled;
     let tally = &engine.tally;
     let finished = match end.outcome() {
         Some(Outcome::Done(_)) => Some((&tally.done, "done")),
@@ -168,11 +229,29 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
         (Settled::Released, _) => (&tally.released, released_as(end)),
         (Settled::Lost, _) => (&tally.lost, "lost"),
     };
-    Tally::add(counter);
     count::job(source, examined.op, outcome, times.took);
+    if let Some(JobsEnded { done, skipped, poisoned, left }) = *jobs {
+        for (counter, ended) in [(&tally.done, done), (&tally.skipped, skipped), (&tally.poisoned, poisoned)] {
+            Tally::add_many(counter, ended);
+        }
+        if settled == Settled::Released {
+            Tally::add(&tally.released);
+        }
+        let ended = [("done", done), ("skipped", skipped), ("poisoned", poisoned), ("retried", left)];
+        count::keys(source, examined.op, ended);
+        (0..done + skipped).for_each(|_| count::lag(source, times.age));
+    } else {
+        Tally::add(counter);
+        let ending = match settled {
+            Settled::Poisoned(_) => "poisoned",
+            Settled::Released => "retried",
+            Settled::Deleted | Settled::Lost => outcome,
+        };
+        count::keys(source, examined.op, [(ending, 1)]);
+    }
     count::unknown_fields(source, examined.unknown_fields);
     count::view_failures(end.views());
-    if settled == Settled::Deleted && is_awaited(source, examined) {
+    if jobs.is_none() && settled == Settled::Deleted && is_awaited(source, examined) {
         count::lag(source, times.age);
     }
     outcome
@@ -181,7 +260,7 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, end: &End, sett
 /// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
 /// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
 pub(crate) fn is_awaited(source: &Source, examined: &Examined) -> bool {
-    let walks = matches!(&examined.work, Ok(Work::Job(job)) if job.key().is_none());
+    let walks = matches!(&examined.work, Ok(Assigned::One(Work::Job(job))) if job.key().is_none());
     source.carries == Carries::Jobs && !walks
 }
 

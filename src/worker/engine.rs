@@ -116,6 +116,10 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn add_many(counter: &AtomicU64, many: usize) {
+        counter.fetch_add(many as u64, Ordering::Relaxed);
+    }
+
     /// A message that was asked for at `sent` is settled now.
     pub(crate) fn worked(&self, sent: Duration, now: Duration) {
         let mut working = self.working();

@@ -10,7 +10,7 @@ use super::poison::Reason;
 use super::source::Carries;
 use crate::model::body::RawBody;
 use crate::model::cause;
-use crate::model::job::{self, JobDigest, JobError, OPS};
+use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, OPS, Request};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -32,7 +32,15 @@ pub(crate) struct Examined {
     /// Fields that no job has.
     pub(crate) unknown_fields: usize,
     /// The work, or why there is none.
-    pub(crate) work: Result<Work, Rejection>,
+    pub(crate) work: Result<Assigned, Rejection>,
+}
+
+/// The work of a message.
+#[derive(Debug)]
+pub(crate) enum Assigned {
+    One(Work),
+    /// A job for each of many primaries.
+    Many(Batch),
 }
 
 /// The operation where none could be read.
@@ -41,7 +49,7 @@ pub(crate) const UNKNOWN: &str = "unknown";
 const RECHECK: &str = "recheck";
 /// Longest text from outside in a log line, in bytes.
 const TEXT_BYTES: usize = 256;
-const STEP: &str = "decoding the message";
+pub(crate) const STEP: &str = "decoding the message";
 /// The operation that jobs of every other one may ask for.
 pub(crate) const SYNC: &str = "sync";
 
@@ -88,29 +96,39 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
     match carries {
         Carries::Rechecks => {
             examined.op = if examined.spelled.as_deref() == Some(SYNC) { SYNC } else { RECHECK };
-            examined.work = follow_up(object).or_else(permanent);
+            examined.work = follow_up(object).map(Assigned::One).or_else(permanent);
         }
         Carries::Jobs => {
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.iter().copied().find(|known| known == op)).unwrap_or(UNKNOWN);
-            examined.work = match job::decode_job(object) {
+            examined.work = match job::decode_request(object) {
                 Err(error) => permanent(cause::chain(&error)),
-                // Jobs that workers queue themselves, on the queue of the job that they came from, are allowed wherever
-                // a job is.
-                Ok(envelope)
-                    if !envelope.job.operation().is_sent_by_workers() && allow.is_some_and(|allow| !allow.contains(envelope.job.op())) =>
-                {
+                Ok(request) if !may_carry(&request, allow) => {
                     let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-                    permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", envelope.job.op()))
+                    permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", examined.op))
                 }
-                Ok(envelope) => {
-                    examined.unknown_fields = envelope.unknown_fields;
-                    examined.digest = envelope.digest;
-                    Ok(Work::Job(envelope.job))
+                Ok(Request::Job(JobEnvelope { job, digest, unknown_fields, .. })) => {
+                    examined.unknown_fields = unknown_fields;
+                    examined.digest = digest;
+                    Ok(Assigned::One(Work::Job(job)))
+                }
+                Ok(Request::Batch(batch)) => {
+                    examined.unknown_fields = batch.job(0).map(|envelope| envelope.unknown_fields).unwrap_or_default();
+                    Ok(Assigned::Many(batch))
                 }
             };
         }
     }
     examined
+}
+
+/// Whether a queue with this `allow` carries a request. Jobs that workers queue themselves, on the queue of the job that they came from, are
+/// allowed wherever a job is.
+fn may_carry(request: &Request, allow: Option<&BTreeSet<String>>) -> bool {
+    let (op, own) = match request {
+        Request::Job(envelope) => (envelope.job.op(), envelope.job.operation().is_sent_by_workers()),
+        Request::Batch(batch) => (batch.op(), false),
+    };
+    own || allow.is_none_or(|allow| allow.contains(op))
 }
 
 /// The work of a message on a recheck queue: a recheck, or a sync that the queue of the job that asked for it does not carry.
@@ -148,8 +166,8 @@ mod tests {
     #[test]
     fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
         let examined = examined(JOB, Carries::Jobs, Some(&["sync"]));
-        assert!(matches!(examined.work, Ok(Work::Job(_))));
-        let note = Note { id: "m1".to_owned(), free: 3, begun: 0, failing: None };
+        assert!(matches!(examined.work, Ok(Assigned::One(Work::Job(_)))));
+        let note = Note { id: "m1".to_owned(), free: 3, begun: 0, at_once: None, failing: None };
         assert_eq!((examined.op, examined.id.as_deref()), ("sync", Some("mine")));
         assert_eq!(examined.deliveries, Deliveries::new("m1", 1, Some(note)));
     }
@@ -175,13 +193,13 @@ mod tests {
     #[test]
     fn what_workers_queue_themselves_is_allowed_wherever_a_job_is() {
         let carry = r#"{"op":"carry","view":"says","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
-        assert!(matches!(examined(carry, Carries::Jobs, Some(&["put"])).work, Ok(Work::Job(Job::Carry(_)))));
+        assert!(matches!(examined(carry, Carries::Jobs, Some(&["put"])).work, Ok(Assigned::One(Work::Job(Job::Carry(_))))));
     }
 
     #[test]
     fn a_recheck_queue_carries_the_syncs_that_its_queue_does_not() {
         let examined = examined(JOB, Carries::Rechecks, Some(&["put"]));
-        assert!(matches!(examined.work, Ok(Work::Job(Job::Sync(_)))));
+        assert!(matches!(examined.work, Ok(Assigned::One(Work::Job(Job::Sync(_))))));
         assert_eq!(examined.op, "sync");
     }
 

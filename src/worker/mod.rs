@@ -22,6 +22,7 @@
 
 mod adapt;
 mod attempts;
+mod batch;
 mod circuit;
 mod concurrency;
 mod count;

@@ -68,7 +68,7 @@ mod tests {
     use crate::worker::testing::{full, gzip, random_text};
 
     fn note(free: u32) -> Note {
-        Note { id: "m1".to_owned(), free, begun: 0, failing: None }
+        Note { id: "m1".to_owned(), free, begun: 0, at_once: None, failing: None }
     }
 
     fn read(text: &str) -> Option<u32> {

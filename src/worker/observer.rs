@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::decide::{End, describe};
 use super::deliver::{Times, is_awaited};
 use super::engine::Engine;
-use super::examine::Examined;
+use super::examine::{Assigned, Examined};
 use super::settle::Settled;
 use super::source::Source;
 use super::walked::walked;
@@ -16,7 +16,7 @@ use crate::model::cause;
 use crate::model::job::{Primary, Walked};
 use crate::model::{QueueName, ViewName};
 use crate::ports::Message;
-use crate::reconcile::{ItemChange, Outcome};
+use crate::reconcile::{ItemChange, Outcome, Work};
 use crate::telemetry::trail::{self, Trail};
 
 /// Most changes reported of one delivery: a footprint holds a thousand items.
@@ -79,6 +79,8 @@ pub struct Delivered {
     pub op: &'static str,
     /// Its primary, where known.
     pub primary: Option<Primary>,
+    /// How many jobs the message has: more than one of a batch.
+    pub jobs: usize,
     /// How it ended.
     pub ending: Ending,
     /// The same, finer: the label `outcome` in metrics.
@@ -122,6 +124,20 @@ pub(crate) struct Ended<'a> {
     pub(crate) times: Times,
 }
 
+fn one(examined: &Examined) -> Option<&Work> {
+    match &examined.work {
+        Ok(Assigned::One(work)) => Some(work),
+        Ok(Assigned::Many(_)) | Err(_) => None,
+    }
+}
+
+fn jobs(examined: &Examined) -> usize {
+    match &examined.work {
+        Ok(Assigned::Many(batch)) => batch.len(),
+        Ok(Assigned::One(_)) | Err(_) => 1,
+    }
+}
+
 /// The report of an ended delivery to an observer.
 pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> Delivered {
     let Ended { message, examined, end, settled, outcome, ref times } = *ended;
@@ -149,7 +165,8 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         at: engine.clock.now(),
         queue: source.queue.clone(),
         op: examined.op,
-        primary: examined.work.as_ref().ok().and_then(|work| engine.key(work)),
+        primary: one(examined).and_then(|work| engine.key(work)),
+        jobs: jobs(examined),
         ending,
         outcome,
         deliveries: message.dequeue_count,
@@ -161,7 +178,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),
         views: end.views().iter().take(CHANGES).cloned().collect(),
-        walked: examined.work.as_ref().ok().zip(end.outcome()).and_then(|(work, outcome)| walked(work, outcome)),
+        walked: one(examined).zip(end.outcome()).and_then(|(work, outcome)| walked(work, outcome)),
         message_id: cause::shortened(&message.id, TEXT_BYTES),
         id: examined.id.clone(),
         traceparent: examined.traceparent.clone(),

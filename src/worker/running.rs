@@ -51,7 +51,7 @@ pub(crate) async fn run(engine: &Engine, source: &Source, lease: &mut Lease, ass
 }
 
 /// The result of work under a lease.
-fn held<T>(hold: Hold<T>) -> Result<T, End> {
+pub(super) fn held<T>(hold: Hold<T>) -> Result<T, End> {
     match hold {
         Hold::Finished(finished) => Ok(finished),
         Hold::Lost => Err(End::LeaseLost),
@@ -60,7 +60,7 @@ fn held<T>(hold: Hold<T>) -> Result<T, End> {
 }
 
 /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> Result<Lead, End> {
+pub(super) async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> Result<Lead, End> {
     let Assignment { message, work, .. } = assignment;
     if engine.stop.receiving.is_cancelled() {
         return Err(End::Interrupted(Interruption::Drain));
@@ -90,7 +90,7 @@ async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> 
 }
 
 /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+pub(super) async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
     if !deliveries.is_disturbed() {
         lease.note_later(deliveries.begun());
         return Ok(());
@@ -104,7 +104,7 @@ async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Re
 }
 
 /// Runs the work, for all that were folded into it.
-async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, lead: Lead) -> End {
+pub(super) async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, lead: Lead) -> End {
     // Requests sent for any of them may be on their way still.
     let delivery = crate::reconcile::Delivery {
         dequeue_count: lead.dequeue_count(),

@@ -5,21 +5,23 @@ use std::time::Duration;
 
 use backoff::future::retry_notify;
 use futures::FutureExt as _;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
-use super::decide::{Attempt, Settlement, Verdict};
+use super::decide::{Attempt, Progress, Settlement, Verdict};
 use super::engine::Engine;
-use super::examine::Examined;
+use super::examine::{Assigned, Examined};
 use super::lease::{Hold, Lease};
 use super::poison::{self, PoisonMessage, Reason};
 use super::source::Source;
 use super::stuck::StuckOne;
 use super::{count, note};
 use crate::model::cause;
+use crate::model::job::{Batch, JobDigest, JobEnvelope};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, Message, MessageText, StoreError};
-use crate::reconcile::FailureClass;
+use crate::reconcile::{FailureClass, Work};
 use crate::settings::WaitPolicy;
 
 /// The waits before a settlement is tried again.
@@ -73,7 +75,7 @@ pub(crate) async fn settle(
             Answer::Lost | Answer::Refused => Settled::Lost,
         },
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
-        Settlement::Advance(fields) => advance(engine, source, lease, delivered, examined, fields).await,
+        Settlement::Advance(progress) => advance(engine, source, lease, delivered, examined, progress).await,
         Settlement::Poison(verdict) => {
             if planted(Bug::DeletedBeforePoisoned) {
                 persist(engine, source, lease, delivered, Request::Delete).await;
@@ -139,13 +141,13 @@ async fn advance(
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
-    fields: &Map<String, Value>,
+    progress: &Progress,
 ) -> Settled {
-    let note = examined.deliveries.advanced();
-    let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, fields)) else {
+    let note = examined.deliveries.advanced(progress.at_once);
+    let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, &progress.fields)) else {
         return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };
-    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay: Duration::ZERO }).await {
+    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay: progress.delay }).await {
         Answer::Done => Settled::Released,
         Answer::Lost | Answer::Refused => Settled::Lost,
     }
@@ -221,8 +223,21 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
 
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
 async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined: &Examined, verdict: &Verdict) -> bool {
-    let (Ok(work), Reason::Exhausted | Reason::Expired) = (&examined.work, verdict.reason) else { return true };
-    let delivery = source.delivery(delivered, examined.digest.clone());
+    match &examined.work {
+        Ok(Assigned::One(work)) => give_up_one(engine, source, delivered, (work, examined.digest.clone()), verdict).await,
+        Ok(Assigned::Many(_)) | Err(_) => true,
+    }
+}
+
+async fn give_up_one(
+    engine: &Engine,
+    source: &Source,
+    delivered: &Message,
+    (work, digest): (&Work, Option<JobDigest>),
+    verdict: &Verdict,
+) -> bool {
+    let (Reason::Exhausted | Reason::Expired) = verdict.reason else { return true };
+    let delivery = source.delivery(delivered, digest);
     let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
     let (error, may_go) = match given_up {
         Ok(Ok(())) => return true,
@@ -246,7 +261,44 @@ async fn put_poison(
         MessageText::Readable(text) => text,
         MessageText::Unreadable { raw, .. } => raw,
     };
-    let message = PoisonMessage {
+    let message = poison_message(engine, source, delivered, examined, verdict, PoisonMessage::keep_body(text));
+    put_poison_message(engine, source, message).await
+}
+
+/// Gives a job of a batch up and puts its poison message: that of the job alone, under an id of its own. Whether it is there.
+pub(crate) async fn put_poison_of(
+    engine: &Engine,
+    source: &Source,
+    delivered: &Message,
+    examined: &Examined,
+    (batch, at): (&Batch, usize),
+    verdict: &Verdict,
+) -> bool {
+    if let Ok(JobEnvelope { job, digest, .. }) = batch.job(at)
+        && !give_up_one(engine, source, delivered, (&Work::Job(job), digest), verdict).await
+    {
+        return false;
+    }
+    let body = Value::Object(batch.single(at)).to_string();
+    let digits = hex::encode(Sha256::digest(&body));
+    let mut message = poison_message(engine, source, delivered, examined, verdict, body);
+    message.message_id = format!("{}-{}", message.message_id, digits.get(..16).unwrap_or_default());
+    let put = put_poison_message(engine, source, message).await.is_ok();
+    if put {
+        count::poisoned(source, verdict.reason);
+    }
+    put
+}
+
+fn poison_message(
+    engine: &Engine,
+    source: &Source,
+    delivered: &Message,
+    examined: &Examined,
+    verdict: &Verdict,
+    body: String,
+) -> PoisonMessage {
+    PoisonMessage {
         v: 1,
         reason: verdict.reason,
         error: verdict.error.clone(),
@@ -259,9 +311,12 @@ async fn put_poison(
         queue: source.queue.clone(),
         message_id: delivered.id.clone(),
         id: examined.id.clone(),
-        body: Some(PoisonMessage::keep_body(text)),
+        body: Some(body),
         body_blob: None,
-    };
+    }
+}
+
+async fn put_poison_message(engine: &Engine, source: &Source, message: PoisonMessage) -> Result<(), StoreError> {
     if planted(Bug::PoisonLost) {
         return Ok(());
     }
@@ -274,7 +329,7 @@ async fn put_poison(
     let waits = RETRIES.waits(|| engine.chance.unit()).at_most(POISON_TRIES - 1);
     retry_notify(waits, put, again).await.inspect_err(|error| {
         tracing::warn!(
-            queue = %source.poison, message_id = delivered.id, error = %cause::chain(error),
+            queue = %source.poison, message_id = message.message_id, error = %cause::chain(error),
             "the poison message could not be put: the message is released"
         );
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::concurrency::Window;
@@ -13,6 +13,9 @@ use crate::model::limits;
 /// How long a receiver waits for half of the slots before it makes do with fewer: quick jobs free half in
 /// less, and slow ones must not keep the free slots empty.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Most jobs of batches in flight at once, of all batches of a queue together: each has a pass of its own, with what that reads.
+const OF_BATCHES: usize = 256;
 
 /// The slots that the shards of one queue share.
 #[derive(Debug, Clone)]
@@ -28,6 +31,8 @@ struct Shared {
     throttled: AtomicU64,
     /// A receiver had to wait for slots.
     full: AtomicBool,
+    /// Jobs of batches that may be begun.
+    of_batches: Semaphore,
 }
 
 /// A slot in use.
@@ -51,7 +56,13 @@ impl Slots {
             ended: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            of_batches: Semaphore::new(OF_BATCHES),
         }))
+    }
+
+    /// Waits until a job of a batch may be begun. `None` never happens: it is not closed.
+    pub(crate) async fn job_of_a_batch(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.of_batches.acquire().await.ok()
     }
 
     /// How many there are.

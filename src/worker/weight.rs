@@ -1,5 +1,6 @@
 //! How much memory a message takes while it is examined, and afterwards. Pure, and done without taking that memory.
 
+use super::examine::Assigned;
 use crate::model::body::Extent;
 use crate::ports::{Message, MessageText};
 use crate::reconcile::Work;
@@ -27,11 +28,12 @@ pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
 }
 
 /// Memory that a message holds from then on, out of the memory that it took to examine.
-pub(crate) fn kept(message: &Message, work: Option<&Work>, examining: u64) -> u64 {
+pub(crate) fn kept(message: &Message, work: Option<&Assigned>, examining: u64) -> u64 {
     match work {
         // Its entity has as many properties as the text had.
-        Some(Work::Job(job)) if job.operation().holds_entity() => examining,
-        Some(Work::Recheck(_)) => examining,
-        Some(Work::Job(_)) | None => received(message),
+        Some(Assigned::One(Work::Job(job))) if job.operation().holds_entity() => examining,
+        // Each job of many is decoded once more.
+        Some(Assigned::One(Work::Recheck(_)) | Assigned::Many(_)) => examining,
+        Some(Assigned::One(Work::Job(_))) | None => received(message),
     }
 }

@@ -19,6 +19,7 @@ mod worker;
 
 mod archiving;
 mod bad_input;
+mod batches;
 mod crashes;
 mod demonstration;
 mod draining;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
-use evenkeel_model::model::job::{Effect, Subject};
+use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, Request, Subject};
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
@@ -20,6 +20,8 @@ pub struct Prepared {
     pub text: String,
     /// The operation.
     pub op: &'static str,
+    /// The number of its jobs: more than one of a batch.
+    pub jobs: usize,
     /// Subject of the job, in words.
     pub about: String,
     /// The client's own name for it.
@@ -89,11 +91,15 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     // A message that came encoded (Base64, or gzip in it) is passed on as it is.
     let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
-    let envelope = job::decode(&message).map_err(|error| cause::chain(&error))?;
+    let object = job::decode_object(&message).map_err(|error| cause::chain(&error))?;
+    let (envelope, jobs) = match job::decode_request(object).map_err(|error| cause::chain(&error))? {
+        Request::Job(envelope) => (envelope, 1),
+        Request::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
+    };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = carrier(op, queue, queues)?;
-    // A job about a whole table has no key that decides: it goes to the first shard.
+    // A job about a whole table has no key that decides: it goes to the first shard. A batch goes where its first job belongs.
     let shard = envelope.job.key().map_or(0, |key| shard(&table.table, key, queue.shards));
     let name = queue.shard_names().into_iter().nth(shard as usize);
     let name = name.ok_or_else(|| format!("the queue {} has no name for a shard of {}", queue.name, queue.shards))?;
@@ -102,10 +108,25 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
         queue: name,
         text: message,
         op,
-        about: envelope.job.key().map_or_else(|| format!("of {table}"), |key| format!("{table}{key}")),
+        about: match envelope.job.key() {
+            None => format!("of {table}"),
+            Some(key) if jobs == 1 => format!("{table}{key}"),
+            Some(_) => format!("of {jobs} primaries of {table}"),
+        },
+        jobs,
         id: envelope.id,
         unknown_fields: envelope.unknown_fields,
     })
+}
+
+/// The first job of a batch, every job checked.
+fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
+    let said = |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
+    for at in 1..batch.len() {
+        let envelope = batch.job(at).map_err(|error| said(at, cause::chain(&error)))?;
+        table_of(&envelope.job, catalog).map_err(|problem| said(at, problem))?;
+    }
+    batch.job(0).map_err(|error| said(0, cause::chain(&error)))
 }
 
 /// The message that carries a job.

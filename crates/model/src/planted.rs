@@ -138,6 +138,12 @@ bugs! {
     LostRaceEndsTheWalk,
     /// Items of retired views stay.
     RetiredItemsStay,
+    /// A batch is deleted while one of its jobs is to come again.
+    BatchDeletedWithAFailedJob,
+    /// One job is missing in the rest of a batch.
+    JobDroppedFromTheRest,
+    /// A job of a batch that comes to nothing leaves no poison message.
+    FailedJobOfABatchNotPoisoned,
     /// A worker records its catalog even where that retires or replaces views.
     WorkersRetire,
 }

@@ -47,6 +47,8 @@ pub struct JobRecord {
     pub pk: Option<String>,
     /// The primary's RowKey.
     pub rk: Option<String>,
+    /// How many primaries the message named: more than one where it is about many.
+    pub primaries: usize,
     /// How it ended: `done`, `skipped`, `retried`, `poisoned` or `lost`.
     pub ending: &'static str,
     /// The same, finer: the label `outcome` of the metric `evenkeel_jobs_total`.
@@ -145,6 +147,7 @@ fn record(number: u64, job: &Delivered) -> JobRecord {
         table: primary.map(|primary| primary.table.to_string()),
         pk: primary.map(|primary| primary.key.pk.as_str().to_owned()),
         rk: primary.map(|primary| primary.key.rk.as_str().to_owned()),
+        primaries: job.jobs,
         ending: job.ending.name(),
         outcome: job.outcome,
         deliveries: job.deliveries,

@@ -26,6 +26,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
         queue: QueueName::new("jobs").unwrap(),
         op: "sync",
         primary: Some(Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() }),
+        jobs: 1,
         ending,
         outcome: ending.name(),
         deliveries: 1,

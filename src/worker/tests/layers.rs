@@ -1,7 +1,9 @@
 //! The worker with everything that it wears and executes by in the daemon: engine, retry, groups, pace and circuits, on a
 //! simulated account.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +14,8 @@ use crate::adapters::circuit::Circuits;
 use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
 use crate::adapters::system::SeededChance;
 use crate::adapters::wear::{Grouping, wear};
-use crate::catalog::{Catalog, LargeEntity, OnConflict, TableRef, View, ViewKind};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, LargeEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
 use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts};
@@ -265,4 +268,69 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let report = report.unwrap();
     assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (20, 0, 0));
     assert!(daemon.in_step(20).await);
+}
+
+/// Employees are found by their e-mail address, in one partition.
+fn by_email() -> Catalog {
+    let table = |name: &str| TableRef { account: AccountName::main(), table: company::table(name) };
+    let (employees, copies) = (table("Employees"), table("ByEmail"));
+    let template = |text| Template::parse(text).unwrap();
+    let view = View {
+        name: ViewName::new("by_email").unwrap(),
+        source: employees.clone(),
+        when: None,
+        kind: ViewKind::SecondaryIndex(SecondaryIndex {
+            target: copies.clone(),
+            partition_key: template("email_{PartitionKey}"),
+            row_key: template("{Email}"),
+            select: None,
+        }),
+        on_conflict: OnConflict::Reject,
+    };
+    let name = ViewName::new("former").unwrap();
+    let archive = Archive { name: name.clone(), source: employees.clone(), target: ArchiveTarget::Table(table("FormerEmployees")) };
+    Catalog {
+        tables: [employees, copies, table("FormerEmployees")].into_iter().map(|table| (table.table.clone(), table)).collect(),
+        views: [(view.name.clone(), Arc::new(view))].into(),
+        archives: [(name, Arc::new(archive))].into(),
+        ..Catalog::default()
+    }
+}
+
+/// Requests to tables that a message about a hundred employees takes, beside its put, get and delete.
+async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Value) -> u64 {
+    let requests = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&requests);
+    let worker = daemon.worker_by(catalog, move |_, operation| {
+        counted.fetch_add(u64::from(!matches!(operation.what, What::Queue(_))), Ordering::Relaxed);
+        Verdict::Execute
+    });
+    let text = body::encode(&message.to_string());
+    daemon.bare.queues.put(&company::queue("jobs"), &text, Duration::ZERO, Ttl::Never).await.unwrap();
+    let report = until_idle(&worker).await;
+    assert_eq!((report.done, report.released, report.poisoned), (100, 0, 0), "{message}");
+    requests.load(Ordering::Relaxed)
+}
+
+/// A request each where a single job would send a hundred: reads of a partition are one range, writes one transaction.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
+    let rks: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+    let sync = serde_json::json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks});
+    let archive = serde_json::json!({"op": "archive", "archive": "former", "pk": "p", "rks": rks});
+    let mut found = Vec::new();
+    for (catalog, messages) in
+        [(by_email(), vec![&sync, &sync, &archive]), (Catalog { views: BTreeMap::new(), ..by_email() }, vec![&archive])]
+    {
+        let daemon = Daemon::with_jobs(0).await;
+        for rk in &rks {
+            let entity = Entity::new(EntityKey::new("p", rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
+            daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+        }
+        for message in messages {
+            found.push(requests_of(&daemon, catalog.clone(), message).await);
+        }
+    }
+    // The first sync into one index, one that changes nothing, an archive job that takes the copies with it, one without views.
+    assert_eq!(found, [6, 3, 8, 4]);
 }

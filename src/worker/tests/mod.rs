@@ -1,5 +1,6 @@
 //! The worker as a whole, on a paused clock.
 
+mod batches;
 mod draining;
 mod faults;
 mod latency;

@@ -3,11 +3,13 @@
 //! Decoding has two failures, and they are kept apart because operators treat them apart: a text that is
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
+mod batch;
 mod known;
 mod object;
 mod operations;
 mod schema;
 
+pub use batch::{BATCH_KEYS, Batch, Listing, Request, decode_request};
 pub use operations::{
     ArchiveJob, DeleteJob, Effect, Job, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob, Subject,
     SyncJob, put_entity,
@@ -87,6 +89,9 @@ pub struct Note {
     /// Runs that began in deliveries that are not written off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun: u32,
+    /// Jobs of a batch that run at once, since an earlier run of more came to no end; absent for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
     /// Its transient failures since it was put or last saved its progress; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<Failing>,
@@ -206,7 +211,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         Some(Value::String(op)) => op,
         found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |v| v.to_string()) }),
     };
-    let Some((op, read)) = operations::operation(&op) else {
+    let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
         return Err(JobError::Op { found: format!("{op:?}") });
     };
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {

@@ -3,20 +3,46 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
+use super::batch::{List, Listing};
 use super::{VERSION, operations};
 
-/// The JSON Schema of a message's body (draft 2020-12), one alternative per operation.
+/// The JSON Schema of a message's body (draft 2020-12): one alternative per operation, and one for each of its lists of many primaries.
 pub fn schema() -> Value {
     serde_json::json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evenkeel job",
         "description": "The body of a message on a job queue: UTF-8 JSON, plain or in Base64, at most 48 KiB.",
-        "oneOf": operations::schemas(),
+        "anyOf": operations::schemas(),
     })
 }
 
-/// The schema of an operation, with the fields of every message.
-pub(super) fn of<T: JsonSchema>(op: &str) -> Value {
+/// The schemas of an operation: of one job, and of lists of many.
+pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
+    let one = single::<T>(op);
+    let many = listing.into_iter().flat_map(List::of).map(|list| many(one.clone(), list));
+    std::iter::once(one.clone()).chain(many).collect()
+}
+
+/// The schema of an operation, with a list in the place of the fields that it stands for.
+fn many(mut schema: Value, list: List) -> Value {
+    let Some(object) = schema.as_object_mut() else { return schema };
+    object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), list.field())));
+    let replaced = || list.instead_of().iter().copied().chain(["if_match"]);
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        for field in replaced() {
+            properties.remove(field);
+        }
+        properties.insert(list.field().to_owned(), list.schema());
+    }
+    if let Some(Value::Array(required)) = object.get_mut("required") {
+        required.retain(|name| !replaced().any(|field| name == field));
+        required.push(Value::String(list.field().to_owned()));
+    }
+    schema
+}
+
+/// The schema of an operation on one subject, with the fields of every message.
+fn single<T: JsonSchema>(op: &str) -> Value {
     // Inlined: each alternative stands inside the whole, where a reference to its own root would point nowhere.
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();

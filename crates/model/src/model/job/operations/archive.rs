@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, Operation, Subject, etag, key, view};
-use crate::model::job::JobError;
+use crate::model::job::{JobError, Listing};
 use crate::model::{ETag, EntityKey, ViewName};
 
 /// An `archive` job.
@@ -36,6 +36,7 @@ pub(super) struct ArchiveFields {
 impl JobFields for ArchiveFields {
     const OP: &'static str = "archive";
     const EFFECT: Effect = Effect::Writes;
+    const LISTING: Option<Listing> = Some(Listing::Keys);
     type Job = ArchiveJob;
 
     fn job(self) -> Result<Self::Job, JobError> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, Operation, Subject, etag, primary};
 use crate::model::ETag;
-use crate::model::job::{JobError, Primary};
+use crate::model::job::{JobError, Listing, Primary};
 
 /// A `delete` job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub(super) struct DeleteFields {
 impl JobFields for DeleteFields {
     const OP: &'static str = "delete";
     const EFFECT: Effect = Effect::Deletes;
+    const LISTING: Option<Listing> = Some(Listing::Keys);
     type Job = DeleteJob;
 
     fn job(self) -> Result<Self::Job, JobError> {

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
-use super::{JobError, Primary, Walked, schema};
+use super::{JobError, Listing, Primary, Walked, schema};
 use crate::model::audit::Audit;
 use crate::model::backfill::Backfill;
 use crate::model::carry::Carry;
@@ -114,6 +114,8 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     const OP: &'static str;
     /// Its effect on primaries.
     const EFFECT: Effect;
+    /// How a message lists many primaries of it; absent where each has a message of its own.
+    const LISTING: Option<Listing> = None;
     /// The operation with its fields checked.
     type Job;
 
@@ -126,7 +128,15 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
 }
 
 /// Reads the fields of an operation: the job, and how many fields were not read.
-pub(super) type ReadJob = fn(Map<String, Value>) -> Result<(Job, usize), JobError>;
+type ReadJob = fn(Map<String, Value>) -> Result<(Job, usize), JobError>;
+
+/// An operation, as messages name it.
+pub(super) struct Described {
+    pub(super) op: &'static str,
+    pub(super) effect: Effect,
+    pub(super) listing: Option<Listing>,
+    pub(super) read: ReadJob,
+}
 
 /// Jobs, their names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
 macro_rules! operations {
@@ -186,19 +196,22 @@ macro_rules! operations {
         /// Every operation, as `op` spells it.
         pub const OPS: &[&str] = &[$($module::$fields::OP),*];
 
-        /// An operation: its name, and how it is read.
-        pub(super) fn operation(op: &str) -> Option<(&'static str, ReadJob)> {
+        /// The operation of this name.
+        pub(super) fn described(op: &str) -> Option<Described> {
             match op {
-                $($module::$fields::OP => {
-                    Some(($module::$fields::OP, |object| read::<$module::$fields>(object).map(|(job, unread)| (Job::$variant(job.into()), unread))))
-                })*
+                $($module::$fields::OP => Some(Described {
+                    op: $module::$fields::OP,
+                    effect: $module::$fields::EFFECT,
+                    listing: $module::$fields::LISTING,
+                    read: |object| read::<$module::$fields>(object).map(|(job, unread)| (Job::$variant(job.into()), unread)),
+                }),)*
                 _ => None,
             }
         }
 
         /// The schema of each operation.
         pub(super) fn schemas() -> Vec<Value> {
-            vec![$(schema::of::<$module::$fields>($module::$fields::OP)),*]
+            [$(schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING)),*].concat()
         }
     };
 }
@@ -273,9 +286,9 @@ mod tests {
             if *op == "backfill" {
                 object.remove("view");
             }
-            let (name, read) = operation(op).unwrap();
+            let Described { op: name, read, .. } = described(op).unwrap();
             assert_eq!((name, read(object).unwrap().0.op()), (*op, *op));
         }
-        assert_eq!(schemas().len(), OPS.len());
+        assert!(schemas().len() > OPS.len(), "one each, and one for each list of many");
     }
 }

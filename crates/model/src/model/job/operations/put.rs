@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{Effect, JobFields, Operation, Subject, etag, key, table};
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
-use crate::model::job::JobError;
+use crate::model::job::{JobError, Listing};
 use crate::model::{BlobName, ETag, Entity, TableName, large, odata};
 
 /// A `put` job.
@@ -108,6 +108,7 @@ pub(super) struct StagedFields {
 impl JobFields for PutFields {
     const OP: &'static str = "put";
     const EFFECT: Effect = Effect::Writes;
+    const LISTING: Option<Listing> = Some(Listing::Entities);
     type Job = Put;
 
     fn job(self) -> Result<Self::Job, JobError> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, Operation, Subject, key, view};
-use crate::model::job::JobError;
+use crate::model::job::{JobError, Listing};
 use crate::model::{EntityKey, ViewName};
 
 /// A `restore` job.
@@ -31,6 +31,7 @@ pub(super) struct RestoreFields {
 impl JobFields for RestoreFields {
     const OP: &'static str = "restore";
     const EFFECT: Effect = Effect::Writes;
+    const LISTING: Option<Listing> = Some(Listing::Keys);
     type Job = RestoreJob;
 
     fn job(self) -> Result<Self::Job, JobError> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, Operation, Subject, primary};
-use crate::model::job::{JobError, Primary};
+use crate::model::job::{JobError, Listing, Primary};
 
 /// A `sync` job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub(super) struct SyncFields {
 impl JobFields for SyncFields {
     const OP: &'static str = "sync";
     const EFFECT: Effect = Effect::Derives;
+    const LISTING: Option<Listing> = Some(Listing::Keys);
     type Job = SyncJob;
 
     fn job(self) -> Result<Self::Job, JobError> {

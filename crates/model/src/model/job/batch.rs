@@ -1,0 +1,317 @@
+//! Batches: a message about many primaries, each with a job of its own.
+//!
+//! ```json
+//! {"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["000223", "000224"]}
+//! {"op": "archive", "archive": "former_employees", "keys": [["Sales", "000223"], ["Marketing", "000301"]]}
+//! {"op": "put", "table": "Employees", "mode": "merge", "entities": [{"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}]}
+//! ```
+//!
+//! All fields but the list hold for every job. A list that cannot be read is a mistake of the message; a key that no job can have is a
+//! mistake of that job alone.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::operations::{Described, described};
+use super::{Effect, JobEnvelope, JobError, decode_job};
+
+/// Most primaries that one message may name.
+pub const BATCH_KEYS: usize = 1_000;
+
+/// How an operation lists primaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// By their keys: `rks` of one `pk`, or `keys`.
+    Keys,
+    /// As entities.
+    Entities,
+}
+
+/// A list of primaries in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum List {
+    RowKeys,
+    Keys,
+    Entities,
+}
+
+impl List {
+    const ALL: [Self; 3] = [Self::RowKeys, Self::Keys, Self::Entities];
+
+    pub(super) const fn field(self) -> &'static str {
+        match self {
+            Self::RowKeys => "rks",
+            Self::Keys => "keys",
+            Self::Entities => "entities",
+        }
+    }
+
+    /// The field of a single job that the list stands for.
+    pub(super) const fn instead_of(self) -> &'static [&'static str] {
+        match self {
+            Self::RowKeys => &["rk"],
+            Self::Keys => &["pk", "rk"],
+            Self::Entities => &["entity", "entity_ref"],
+        }
+    }
+
+    const fn listing(self) -> Listing {
+        match self {
+            Self::RowKeys | Self::Keys => Listing::Keys,
+            Self::Entities => Listing::Entities,
+        }
+    }
+
+    /// The lists of an operation.
+    pub(super) fn of(listing: Listing) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |list| list.listing() == listing)
+    }
+
+    /// Its JSON Schema.
+    pub(super) fn schema(self) -> Value {
+        let (items, description) = match self {
+            Self::RowKeys => (json!({"type": "string"}), "The primaries' RowKeys."),
+            Self::Keys => {
+                let key = json!({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2});
+                (key, "The primaries' keys: PartitionKey and RowKey.")
+            }
+            Self::Entities => (json!({"type": "object"}), "The primaries, each as `entity`."),
+        };
+        json!({"type": "array", "items": items, "minItems": 1, "maxItems": BATCH_KEYS, "description": description})
+    }
+
+    /// The fields of a single job, from an item of the list. `None` where the item is none.
+    fn fields(self, item: &Value) -> Option<Vec<(&'static str, Value)>> {
+        match (self, item) {
+            (Self::RowKeys, Value::String(_)) => Some(vec![("rk", item.clone())]),
+            (Self::Keys, Value::Array(key)) => match key.as_slice() {
+                [pk @ Value::String(_), rk @ Value::String(_)] => Some(vec![("pk", pk.clone()), ("rk", rk.clone())]),
+                _ => None,
+            },
+            (Self::Entities, Value::Object(_)) => Some(vec![("entity", item.clone())]),
+            _ => None,
+        }
+    }
+
+    /// The part of an item that names its primary.
+    fn key(self, item: &Value) -> String {
+        match self {
+            Self::RowKeys | Self::Keys => item.to_string(),
+            Self::Entities => Value::from(vec![item["PartitionKey"].clone(), item["RowKey"].clone()]).to_string(),
+        }
+    }
+
+    const fn shape(self) -> &'static str {
+        match self {
+            Self::RowKeys => "a RowKey",
+            Self::Keys => "[PartitionKey, RowKey]",
+            Self::Entities => "an entity",
+        }
+    }
+}
+
+/// A message about many primaries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    op: &'static str,
+    /// The fields of every job.
+    shared: Map<String, Value>,
+    list: List,
+    items: Vec<Value>,
+}
+
+/// The request of a message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// One job.
+    Job(JobEnvelope),
+    /// A job for each of many primaries.
+    Batch(Batch),
+}
+
+/// Decodes a JSON object into a job, or into many.
+pub fn decode_request(object: Map<String, Value>) -> Result<Request, JobError> {
+    match Batch::of(&object)? {
+        Some(batch) => Ok(Request::Batch(batch)),
+        None => decode_job(object).map(Request::Job),
+    }
+}
+
+impl Batch {
+    /// The batch of a message; `None` where it names no list.
+    ///
+    /// # Errors
+    ///
+    /// Mistakes of the message: an operation that is about one primary, a list of other values, a primary that is named twice, a condition
+    /// that holds for one primary alone.
+    pub fn of(object: &Map<String, Value>) -> Result<Option<Self>, JobError> {
+        let Some(list) = List::ALL.into_iter().find(|list| object.contains_key(list.field())) else { return Ok(None) };
+        let Some(Described { op, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
+            // What is wrong with the operation is said as for a single job.
+            return Ok(None);
+        };
+        let wrong = |problem: String| JobError::Field { op, problem };
+        if listing != Some(list.listing()) {
+            return Err(wrong(format!("the field {:?} is none of this operation", list.field())));
+        }
+        let others = List::ALL.into_iter().filter(|other| *other != list).map(List::field);
+        let beside = others.chain(list.instead_of().iter().copied()).chain(["if_match"]).find(|name| object.contains_key(*name));
+        if let Some(beside) = beside {
+            return Err(wrong(format!("the field {beside:?} has no meaning beside {:?}", list.field())));
+        }
+        let mut shared = object.clone();
+        let Some(Value::Array(items)) = shared.remove(list.field()) else {
+            return Err(wrong(format!("the field {:?} must be a list of at most {BATCH_KEYS}", list.field())));
+        };
+        if items.is_empty() || items.len() > BATCH_KEYS {
+            return Err(wrong(format!("{:?} names {} primaries; 1 to {BATCH_KEYS} are allowed", list.field(), items.len())));
+        }
+        if let Some(at) = items.iter().position(|item| list.fields(item).is_none()) {
+            return Err(wrong(format!("{}[{at}] is not {}", list.field(), list.shape())));
+        }
+        let mut seen = BTreeSet::new();
+        let mut unique = Vec::with_capacity(items.len());
+        for (at, item) in items.into_iter().enumerate() {
+            if seen.insert(list.key(&item)) {
+                unique.push(item);
+            } else if effect != Effect::Derives {
+                return Err(wrong(format!("{}[{at}] names a primary for the second time", list.field())));
+            }
+        }
+        shared.remove("ek");
+        Ok(Some(Self { op, shared, list, items: unique }))
+    }
+
+    /// The operation, as `op` spells it.
+    pub const fn op(&self) -> &'static str {
+        self.op
+    }
+
+    /// The number of its jobs, at least one.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether it has no job, which none is without.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// One of its jobs, as the message of that job alone.
+    pub fn single(&self, at: usize) -> Map<String, Value> {
+        let mut object = self.shared.clone();
+        object.extend(self.items.get(at).and_then(|item| self.list.fields(item)).unwrap_or_default().into_iter().map(named));
+        object
+    }
+
+    /// One of its jobs, decoded.
+    pub fn job(&self, at: usize) -> Result<JobEnvelope, JobError> {
+        decode_job(self.single(at))
+    }
+
+    /// The fields of the message with these of its jobs alone.
+    pub fn only(&self, jobs: impl IntoIterator<Item = usize>) -> Map<String, Value> {
+        let items = jobs.into_iter().filter_map(|at| self.items.get(at).cloned()).collect();
+        Map::from_iter([(self.list.field().to_owned(), Value::Array(items))])
+    }
+}
+
+fn named((name, value): (&'static str, Value)) -> (String, Value) {
+    (name.to_owned(), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Job;
+    use crate::model::job::{PutMode, Subject};
+
+    fn object(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(object) => object,
+            _ => panic!("no object"),
+        }
+    }
+
+    fn batch(value: Value) -> Batch {
+        Batch::of(&object(value)).unwrap().unwrap()
+    }
+
+    fn problem(value: Value) -> String {
+        Batch::of(&object(value)).unwrap_err().to_string()
+    }
+
+    fn keys(batch: &Batch) -> Vec<String> {
+        (0..batch.len()).map(|at| batch.job(at).unwrap().job.key().unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn each_form_is_a_job_for_each_of_its_primaries() {
+        let rks = batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"}));
+        assert_eq!((rks.op(), keys(&rks)), ("sync", vec!["(\"p\", \"1\")".to_owned(), "(\"p\", \"2\")".to_owned()]));
+        assert_eq!(rks.job(1).unwrap().id.as_deref(), Some("mine"));
+        let pairs = batch(json!({"op": "archive", "archive": "a", "keys": [["p", "1"], ["q", "1"]]}));
+        assert_eq!(keys(&pairs), ["(\"p\", \"1\")", "(\"q\", \"1\")"]);
+        let merged =
+            batch(json!({"op": "put", "table": "Staff", "mode": "merge", "entities": [{"PartitionKey": "p", "RowKey": "1", "A": 1}]}));
+        let Job::Put(put) = merged.job(0).unwrap().job else { panic!("no put") };
+        assert_eq!((put.mode, put.entity.key.to_string()), (PutMode::Merge, "(\"p\", \"1\")".to_owned()));
+    }
+
+    #[test]
+    fn a_job_of_a_batch_is_the_same_job_as_its_own_message() {
+        let listed = batch(json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine", "v": 1}));
+        let alone = decode_job(object(json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "2", "id": "mine"}))).unwrap();
+        assert_eq!(listed.job(1).unwrap(), alone, "its digest too");
+    }
+
+    #[test]
+    fn what_is_left_is_a_message_of_the_same_form() {
+        let mut message = object(json!({"op": "sync", "table": "Staff", "keys": [["p", "1"], ["p", "2"], ["p", "3"]]}));
+        let fields = batch(Value::Object(message.clone())).only([0, 2]);
+        message.extend(fields);
+        assert_eq!(keys(&batch(Value::Object(message))), ["(\"p\", \"1\")", "(\"p\", \"3\")"]);
+    }
+
+    #[test]
+    fn a_primary_that_is_named_twice_is_synced_once_and_nothing_else() {
+        assert_eq!(batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "1"]})).len(), 1);
+        assert!(problem(json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1", "1"]})).contains("rks[1]"));
+        let twice = json!([{"PartitionKey": "p", "RowKey": "1"}, {"PartitionKey": "p", "RowKey": "1", "A": 2}]);
+        assert!(problem(json!({"op": "put", "table": "Staff", "entities": twice})).contains("entities[1]"));
+    }
+
+    #[test]
+    fn mistakes_of_the_list_are_the_messages() {
+        for (message, word) in [
+            (json!({"op": "move", "table": "Staff", "pk": "p", "rks": ["1"], "to_pk": "q", "to_rk": "1"}), "none of this operation"),
+            (json!({"op": "sync", "table": "Staff", "entities": [{}]}), "none of this operation"),
+            (json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "rks": ["1"]}), "\"rk\""),
+            (json!({"op": "sync", "table": "Staff", "pk": "p", "keys": [["p", "1"]]}), "\"pk\""),
+            (json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "if_match": "e"}), "if_match"),
+            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": "1"}), "must be a list"),
+            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": []}), "names 0"),
+            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": vec!["1"; 1001]}), "names 1001"),
+            (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", 2]}), "rks[1] is not a RowKey"),
+            (json!({"op": "sync", "table": "Staff", "keys": [["p"]]}), "keys[0] is not [PartitionKey, RowKey]"),
+        ] {
+            let problem = problem(message);
+            assert!(problem.contains(word), "{word}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_no_job_can_have_is_a_mistake_of_that_job_alone() {
+        let listed = batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "a/b"]}));
+        assert!(matches!(listed.job(0).unwrap().job.operation().subject(), Subject::Primary(..)));
+        assert!(listed.job(1).is_err());
+    }
+
+    #[test]
+    fn a_message_without_a_list_is_one_job() {
+        let one = json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1"});
+        assert!(matches!(decode_request(object(one)).unwrap(), Request::Job(_)));
+        assert!(decode_request(object(json!({"op": "explode", "keys": []}))).unwrap_err().to_string().contains("explode"));
+    }
+}

@@ -1,0 +1,139 @@
+//! One delivery of a batch: a job for each of many primaries, side by side, each with a turn and an end of its own.
+//!
+//! ```text
+//!   batch ──▶ the first of its jobs ──▶ turn ▸ run, each ──▶ decide, each ──▶ poison messages of single jobs
+//!     ▲        (all, or fewer after       100 at once                                │
+//!     │         a run that never ended)                                              ▼
+//!     └──────────── the message with the jobs that are left ◀──── none left? ── delete
+//! ```
+//!
+//! No job waits for its turn with another's in its hands, so that batches with common primaries cannot wait for each other.
+//!
+//! A job that takes the process down would take its batch to the poison queue. So after a run that never ended half of the jobs are run, then
+//! a quarter, until one is alone; that one alone is given up, and the others go on as a whole. How many are run at once is noted in the
+//! message while it is less than all.
+
+mod decide;
+
+use futures::stream::{self, StreamExt as _};
+
+use super::decide::{End, Rejection, Settlement, decide};
+use super::deliver::{Concluded, Received, noticed, situation};
+use super::engine::Engine;
+use super::examine::{Examined, STEP};
+use super::lease::{Hold, Lease};
+use super::poison::Reason;
+use super::running::{Assignment, execute, held, note, turn};
+use super::settle::{Settled, put_poison_of, settle};
+use super::source::Source;
+use crate::model::cause;
+use crate::model::job::Batch;
+use crate::planted::{Bug, planted};
+use crate::reconcile::Work;
+
+use self::decide::{Decision, JobEnd, Tries};
+
+/// Jobs of one batch that run at once: as many rows as an entity group transaction has.
+const AT_ONCE: usize = 100;
+
+/// Works on a batch, of which a job may take the process down so many times, and settles its message.
+pub(super) async fn work_on(
+    engine: &Engine,
+    source: &Source,
+    received: &Received<'_>,
+    examined: &Examined,
+    (batch, most): (&Batch, u32),
+    lease: &mut Lease,
+) -> Concluded {
+    let tries = Tries::of(batch.len(), &examined.deliveries, most);
+    let ends = match run(engine, source, received, examined, (batch, tries), lease).await {
+        Ok(ends) => ends,
+        Err(end) => {
+            let settlement = decide(&end, &situation(engine, received, examined, [&end]), &engine.limits());
+            let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
+            return Concluded { end, ended: engine.now(), settlement, settled, jobs: None };
+        }
+    };
+    let ended = engine.now();
+    noticed(engine, source, ends.iter().map(|end| &end.end));
+    let situation = situation(engine, received, examined, ends.iter().map(|end| &end.end));
+    let mut decision = Decision::of(&ends, tries, &situation, &engine.limits());
+    let end = decision.telling(&ends);
+    let Hold::Finished(not_put) = poison(engine, source, received, examined, (batch, &decision), lease).await else {
+        let jobs = Some(decision.jobs(batch));
+        return Concluded { end, ended, settlement: Settlement::Abandon, settled: Settled::Lost, jobs };
+    };
+    decision.come_again(&not_put, engine.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
+    let settlement = decision.settlement(batch);
+    let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
+    let settled = match decision.poisoned.first() {
+        Some((_, verdict)) if settled == Settled::Deleted => Settled::Poisoned(verdict.reason),
+        _ => settled,
+    };
+    Concluded { end, ended, settlement, settled, jobs: Some(decision.jobs(batch)) }
+}
+
+/// Runs jobs of a batch under the lease of its message: their ends, the first jobs of the batch; or the end of the whole.
+async fn run(
+    engine: &Engine,
+    source: &Source,
+    received: &Received<'_>,
+    examined: &Examined,
+    (batch, tries): (&Batch, Tries),
+    lease: &mut Lease,
+) -> Result<Vec<JobEnd>, End> {
+    if let Tries::UsedUp(runs) = tries {
+        return Ok(vec![JobEnd { at: 0, end: End::Exhausted(runs) }]);
+    }
+    note(engine, lease, &examined.deliveries).await?;
+    let until = engine.now() + engine.settings.job_timeout / 2;
+    let jobs = async {
+        let may_begin = |_: &usize| engine.now() < until && !engine.stop.receiving.is_cancelled();
+        let begun = stream::iter((0..tries.jobs(batch.len())).take_while(may_begin));
+        let running = begun.map(|at| run_one(engine, source, received, examined, (batch, at)));
+        running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
+    };
+    held(lease.hold(jobs).await)
+}
+
+async fn run_one(engine: &Engine, source: &Source, received: &Received<'_>, examined: &Examined, (batch, at): (&Batch, usize)) -> JobEnd {
+    let _begun = source.slots.job_of_a_batch().await;
+    let envelope = match batch.job(at) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            let rejection = Rejection { reason: Reason::Permanent, step: STEP, error: cause::chain(&error) };
+            return JobEnd { at, end: End::Rejected(rejection) };
+        }
+    };
+    let work = Work::Job(envelope.job);
+    let assignment =
+        Assignment { message: received.message, work: &work, digest: envelope.digest.as_ref(), deliveries: &examined.deliveries };
+    let end = match turn(engine, source, &assignment).await {
+        Ok(lead) => execute(engine, source, &assignment, lead).await,
+        Err(end) => end,
+    };
+    JobEnd { at, end }
+}
+
+/// Puts a poison message for each job that comes to nothing: those of which none could be put.
+async fn poison(
+    engine: &Engine,
+    source: &Source,
+    received: &Received<'_>,
+    examined: &Examined,
+    (batch, decision): (&Batch, &Decision),
+    lease: &mut Lease,
+) -> Hold<Vec<usize>> {
+    let mut not_put = Vec::new();
+    for (at, verdict) in &decision.poisoned {
+        if planted(Bug::FailedJobOfABatchNotPoisoned) {
+            break;
+        }
+        match lease.hold(put_poison_of(engine, source, received.message, examined, (batch, *at), verdict)).await {
+            Hold::Finished(true) => {}
+            Hold::Finished(false) | Hold::Over => not_put.push(*at),
+            Hold::Lost => return Hold::Lost,
+        }
+    }
+    Hold::Finished(not_put)
+}

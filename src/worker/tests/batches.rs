@@ -1,0 +1,196 @@
+//! Messages about many primaries.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::model::body;
+use crate::reconcile::{Outcome, Summary, Work};
+use crate::worker::poison::Reason;
+use crate::worker::testing::{JOBS, Op, World, done, permanent, sync, transient, withheld};
+
+fn batch(rks: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
+    let rks: Vec<String> = rks.into_iter().map(|rk| rk.to_string()).collect();
+    body::encode(&json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks, "id": "mine"}).to_string())
+}
+
+fn rk(work: &Work) -> String {
+    match work {
+        Work::Job(job) => job.key().unwrap().rk.to_string(),
+        Work::Recheck(recheck) => recheck.primary.key.rk.to_string(),
+    }
+}
+
+/// The RowKeys that the one message on the queue names.
+fn left(world: &World) -> Vec<String> {
+    let messages = world.queues.messages(JOBS);
+    let [message] = messages.as_slice() else { panic!("{} messages", messages.len()) };
+    let body: Value = serde_json::from_str(&body::decode(&message.text).unwrap().text).unwrap();
+    body["rks"].as_array().unwrap().iter().map(|rk| rk.as_str().unwrap().to_owned()).collect()
+}
+
+/// The RowKeys of the poison messages, each that of a single job.
+async fn poisoned(world: &World) -> Vec<(String, Reason)> {
+    let entries = world.poisoned().await;
+    let rk = |text: &str| serde_json::from_str::<Value>(text).unwrap()["rk"].as_str().unwrap().to_owned();
+    let mut poisoned: Vec<_> = entries.iter().map(|entry| (rk(entry.message.body.as_deref().unwrap()), entry.message.reason)).collect();
+    poisoned.sort_unstable();
+    poisoned
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_jobs_of_one_message_run_side_by_side_and_cost_one_get_and_one_delete() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..100), None);
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.released, report.poisoned), (100, 0, 0));
+    assert_eq!((world.work.runs().len(), world.work.most_at_once(|_| true)), (100, 100));
+    assert_eq!(world.queues.calls(Op::Delete, JOBS).len(), 1);
+    assert!(world.queues.calls(Op::Update, JOBS).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fails_for_good_is_poisoned_alone_and_99_are_done() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch((0..99).map(|rk| rk.to_string()).chain(["bad".to_owned()])), None);
+    world.script(|_, work, _| {
+        let bad = rk(work) == "bad";
+        async move { if bad { permanent() } else { done() } }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (99, 1));
+    let entry = world.poisoned().await.remove(0).message;
+    let single: Value = serde_json::from_str(entry.body.as_deref().unwrap()).unwrap();
+    assert_eq!(single, json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "bad", "id": "mine"}));
+    assert_eq!(
+        (entry.reason, entry.error.as_str(), entry.op.as_deref()),
+        (Reason::Permanent, "reading the primary: no such table", Some("sync"))
+    );
+    assert!(world.queues.messages(JOBS).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_no_job_can_have_is_poisoned_without_a_run_and_a_list_that_cannot_be_read_is_the_messages() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(["1", "a/b", "3"]), None);
+    world.until_idle().await.unwrap();
+    assert_eq!((world.work.runs().len(), poisoned(&world).await), (2, vec![("a/b".to_owned(), Reason::Permanent)]));
+
+    let world = World::new();
+    world.queues.seed(JOBS, &body::encode(r#"{"op":"sync","table":"Employees","pk":"p","rks":[]}"#), None);
+    world.until_idle().await.unwrap();
+    assert!(world.work.runs().is_empty());
+    assert!(world.poisoned().await.remove(0).message.error.contains("names 0 primaries"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_for_the_moment_is_left_in_the_message_and_what_is_done_is_not_done_again() {
+    for answer in [transient as fn() -> _, withheld] {
+        let world = World::new();
+        world.queues.seed(JOBS, &batch(0..10), None);
+        world.script(move |number, work, _| {
+            let fails = number < 10 && ["3", "7"].contains(&rk(work).as_str());
+            async move { if fails { answer() } else { done() } }
+        });
+        world.run_for(Duration::from_secs(1)).await;
+        assert_eq!(left(&world), ["3", "7"]);
+        assert_eq!(world.work.runs().len(), 10);
+        let report = world.until_idle().await.unwrap();
+        assert_eq!((report.done, report.poisoned, world.work.runs().len()), (2, 0, 12));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_advances_is_charged_no_attempt_and_one_that_does_not_ends_as_single_jobs_do() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..8), None);
+    // One more is done in each delivery, and the others panic.
+    world.script(|_, work, delivery| {
+        let panics = rk(work).parse::<u32>().unwrap() >= delivery.dequeue_count;
+        async move {
+            assert!(!panics, "index 7 is out of bounds");
+            done()
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (8, 0));
+
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(["a", "b"]), None);
+    world.script(|_, _, _| async { panic!("index 7 is out of bounds") });
+    world.until_idle().await.unwrap();
+    assert_eq!(poisoned(&world).await, [("a".to_owned(), Reason::Exhausted), ("b".to_owned(), Reason::Exhausted)]);
+    // After a run that came to no end one of the two is tried alone: five of each, and one of both.
+    assert_eq!((world.work.runs().len(), world.work.given_up().len()), (2 * 5 + 1, 2));
+}
+
+/// A job that never ends stands for one that takes the process down: nothing of its run is settled.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_takes_the_process_down_is_singled_out_and_poisoned_alone() {
+    for bad in [0, 5, 31, 32, 63] {
+        let world = World::new();
+        world.queues.seed(JOBS, &batch(0..64), None);
+        world.script(move |_, work, _| {
+            let bad = rk(work) == bad.to_string();
+            async move { if bad { std::future::pending().await } else { done() } }
+        });
+        let mut crashes = 0;
+        while !world.queues.messages(JOBS).is_empty() {
+            world.crash_after(Duration::from_secs(61)).await;
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            crashes += 1;
+            assert!(crashes < 30, "{bad}: {:?} are left", left(&world));
+        }
+        assert_eq!(poisoned(&world).await, [(bad.to_string(), Reason::Exhausted)]);
+        let done: BTreeSet<String> = world.work.runs().into_iter().filter(|run| run.to.is_some()).map(|run| run.rk).collect();
+        assert_eq!(done.len(), 63, "{bad}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_writes_back_what_is_left() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..250), None);
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        done()
+    });
+    let report = world.run_for(Duration::from_secs(5)).await;
+    assert_eq!((report.done, report.released), (100, 1), "those that were begun come to their end");
+    assert_eq!(left(&world).len(), 150);
+    assert_eq!(world.until_idle().await.unwrap().done, 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_outlives_half_of_its_time_saves_its_progress_and_goes_on() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..500), None);
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        done()
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, world.work.runs().len()), (500, 500));
+    assert_eq!(report.released, 2, "two waves of 100 begin within five minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_runs() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(["a", "b"]), None);
+    world.queues.seed(JOBS, &batch(["b", "a"]), None);
+    world.queues.seed(JOBS, &sync("a"), None);
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(Outcome::Done(Summary::default()))
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!(report.done, 5);
+    assert_eq!(world.work.most_at_once(|run| run.rk == "a"), 1);
+    assert_eq!(world.work.runs().len(), 4, "what waits for a primary is folded into one run");
+}
