@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model::body;
+use crate::planted::{Bug, Planting};
 use crate::reconcile::{Outcome, Summary, Work};
 use crate::worker::poison::Reason;
 use crate::worker::testing::{JOBS, Op, World, done, permanent, sync, transient, withheld};
@@ -193,4 +194,62 @@ async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_run
     assert_eq!(report.done, 5);
     assert_eq!(world.work.most_at_once(|run| run.rk == "a"), 1);
     assert_eq!(world.work.runs().len(), 4, "what waits for a primary is folded into one run");
+}
+
+/// Batches of jobs that work, that fail now and then, that take long, and that never work.
+fn load(world: &World) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut good, mut bad) = (BTreeSet::new(), BTreeSet::new());
+    for size in [1, 2, 7, 30, 120] {
+        let rks: Vec<String> = (0..size).map(|at| format!("{}-{size}-{at}", ["plain", "flaky", "plain", "slow", "bad"][at % 5])).collect();
+        world.queues.seed(JOBS, &batch(&rks), None);
+        let (never, others): (Vec<_>, Vec<_>) = rks.into_iter().partition(|rk| rk.starts_with("bad"));
+        good.extend(others);
+        bad.extend(never);
+    }
+    world.script(|number, work, _| {
+        let rk = rk(work);
+        async move {
+            tokio::time::sleep(if rk.starts_with("slow") { Duration::from_secs(45) } else { Duration::from_millis(100) }).await;
+            match rk.split('-').next() {
+                Some("bad") => permanent(),
+                Some("flaky") if number % 3 == 0 => transient(),
+                _ => done(),
+            }
+        }
+    });
+    (good, bad)
+}
+
+/// What is wrong after a run of faults, in words.
+async fn wrong(world: &World, (good, bad): &(BTreeSet<String>, BTreeSet<String>)) -> Option<String> {
+    if !world.queues.messages(JOBS).is_empty() {
+        return Some(format!("{:?} are not settled", left(world)));
+    }
+    let done: BTreeSet<String> = world.work.runs().into_iter().filter(|run| run.to.is_some()).map(|run| run.rk).collect();
+    if let Some(lost) = good.difference(&done).next() {
+        return Some(format!("{lost} is lost"));
+    }
+    let poisoned: Vec<String> = poisoned(world).await.into_iter().map(|(rk, _)| rk).collect();
+    (poisoned != bad.iter().cloned().collect::<Vec<_>>()).then(|| format!("{poisoned:?} are poisoned"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_and_crashes_lose_no_job_of_a_batch_and_poison_each_bad_one_once() {
+    for seed in 0..60 {
+        let (world, jobs) = super::faults::disturbed(seed, load).await;
+        assert_eq!(wrong(&world, &jobs).await, None, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_planted_in_the_settlement_of_batches_is_caught() {
+    for bug in [Bug::BatchDeletedWithAFailedJob, Bug::JobDroppedFromTheRest, Bug::FailedJobOfABatchNotPoisoned] {
+        let _planted = Planting::of(bug);
+        let mut caught = false;
+        for seed in 0..10 {
+            let (world, jobs) = super::faults::disturbed(seed, load).await;
+            caught |= wrong(&world, &jobs).await.is_some();
+        }
+        assert!(caught, "{bug:?}");
+    }
 }

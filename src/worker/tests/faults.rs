@@ -86,12 +86,12 @@ async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
     assert_eq!(cases, 270);
 }
 
-/// Two workers that share a queue, of which one crashes now and then, through ten minutes of bad weather.
-async fn weather(seed: u64) {
+/// Two workers that share a queue, of which one crashes now and then, through ten minutes of faults.
+pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (World, L) {
     let mut world = World::new();
     let chance = Seeded(AtomicU64::new(seed));
     world.queue.concurrency = Concurrency::Fixed(1 + usize::try_from(chance.next_u64() % 40).unwrap());
-    let (good, bad) = load(&world);
+    let loaded = load(&world);
     crate::ports::QueueStore::create_queue(world.queues.as_ref(), &world.queue.name.with_suffix("-recheck").unwrap()).await.unwrap();
     crate::ports::QueueStore::create_queue(world.queues.as_ref(), &world.queue.name.with_suffix("-poison").unwrap()).await.unwrap();
     world.queues.storm(seed, chance.between(0.02, 0.5), Duration::from_mins(10));
@@ -115,13 +115,14 @@ async fn weather(seed: u64) {
     report.unwrap();
     assert!(world.clock.monotonic() < Duration::from_mins(11), "seed {seed}: it did not end");
     world.until_idle().await.unwrap();
-    nothing_is_lost(&world, &good, &bad, &format!("seed {seed}")).await;
+    (world, loaded)
 }
 
 #[tokio::test(start_paused = true)]
 async fn bad_weather_and_crashes_lose_nothing_and_poison_nobody() {
     for seed in 0..150 {
-        weather(seed).await;
+        let (world, (good, bad)) = disturbed(seed, load).await;
+        nothing_is_lost(&world, &good, &bad, &format!("seed {seed}")).await;
     }
 }
 
