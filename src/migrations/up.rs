@@ -10,7 +10,7 @@ use super::plan::{self, Change, Consent, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
-use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
+use crate::ports::{Account, Clock, Precondition, Stores, TableOperation};
 use crate::settings::Settings;
 
 /// How often a migration that lost a race to another one looks again.
@@ -212,7 +212,7 @@ impl Migrator {
             generation += 1;
             let row = rows::generation(generation, state.is_fresh() && generation == 1, self.clock.now())?;
             let number = match etag {
-                Some(etag) => TableOperation::Replace(row, Condition::Matches(etag)),
+                Some(etag) => TableOperation::Replace(row, Precondition::Matches(etag)),
                 None => TableOperation::Insert(row),
             };
             let mut operations = vec![number];

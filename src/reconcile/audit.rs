@@ -32,7 +32,7 @@ use super::reconciler::Reconciler;
 use super::records;
 use super::report::{Ahead, look_ahead, observe_ahead};
 use super::walk::{AT_ONCE, Place, Walk, place};
-use crate::catalog::{Form, Rows, View};
+use crate::catalog::{Form, RowForm, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
@@ -235,7 +235,7 @@ impl Run<'_> {
 
     /// A page of a view's target: rows naming an owner without them in its footprint.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
-        let Some(Rows { target, .. }) = view.rows() else { return Ok(Place::default()) };
+        let Some(RowForm { target, .. }) = view.rows() else { return Ok(Place::default()) };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;

@@ -13,7 +13,7 @@ use super::shared::{Held, Prepared};
 use super::steps::Plan;
 use crate::model::{ETag, ItemAddress, Site, limits, odata};
 use crate::ports::TableOperation;
-use crate::shared::Ended;
+use crate::shared::ChangeEnd;
 
 /// The part of a plan that goes into the primary's own transaction.
 pub(super) struct Group<'e> {
@@ -103,7 +103,7 @@ async fn add_document<'e>(scope: &Scope<'e>, group: &mut Group<'e>, operations: 
         drop(group.turns.pop());
         return Ok(Vec::new());
     };
-    let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == Ended::Lost);
+    let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == ChangeEnd::Lost);
     let lost: Vec<ItemAddress> = lost.map(|(operation, _)| operation.address().clone()).collect();
     if let Some(write) = write.filter(|_| lost.is_empty()) {
         let about = operations.iter().zip(&changes).map(|(operation, change)| Done {

@@ -37,9 +37,9 @@ use super::since::is_written_since;
 use crate::catalog::{Archive, LogTarget};
 use crate::model::item::SOURCE_ETAG;
 use crate::model::job::Primary;
-use crate::model::log::Span;
+use crate::model::log::TimeSpan;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
-use crate::ports::{Account, Condition, TableOperation, TableStore};
+use crate::ports::{Account, Precondition, TableOperation, TableStore};
 
 /// The line of one entity.
 pub(super) struct Log<'e> {
@@ -110,7 +110,7 @@ impl<'e> Log<'e> {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
                     return Err(permanent(self.doing("reading the record of"), record::Unreadable("Blob")));
                 }
-                self.open = open.map(|blob| Open { span: Span::of(&blob.metadata), record });
+                self.open = open.map(|blob| Open { span: TimeSpan::of(&blob.metadata), record });
             }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })
@@ -199,7 +199,7 @@ impl<'e> Log<'e> {
     pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else { return Ok(()) };
         record::take_back(&mut row.entity);
-        let operation = TableOperation::Replace(row.entity, Condition::Matches(row.etag));
+        let operation = TableOperation::Replace(row.entity, Precondition::Matches(row.etag));
         self.tables.apply(&footprint::table(), &operation).await.map(drop).map_err(|error| storage(self.doing("taking back"), error))
     }
 
@@ -207,7 +207,7 @@ impl<'e> Log<'e> {
     pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
         let Some(etag) = self.recorded.take() else { return Ok(()) };
         let key = record::key(&self.archive.name, &self.primary, self.lane);
-        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, Condition::Matches(etag))).await {
+        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, Precondition::Matches(etag))).await {
             Ok(_) => Ok(()),
             Err(error) if error.may_have_lost() => Ok(()),
             Err(error) => Err(storage(self.doing("removing the record of"), error)),

@@ -16,10 +16,10 @@ use super::log_record::{LinePlace, Record};
 use crate::catalog::LogTarget;
 use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::job::{Primary, Stamp};
-use crate::model::log::{self, Span};
+use crate::model::log::{self, TimeSpan};
 use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use crate::ports::{
-    BlobCondition, BlobProperties, BlobStore, BlobUpload, Condition, ErrorClass, StoreError, Subject, TableOperation, TableStore, What,
+    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, Precondition, StoreError, Subject, TableOperation, TableStore, What,
 };
 
 /// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
@@ -72,7 +72,7 @@ impl Shared {
 pub(super) struct Open {
     pub(super) record: Record,
     /// The time span in the blob's metadata.
-    pub(super) span: Option<Span>,
+    pub(super) span: Option<TimeSpan>,
 }
 
 /// Where lines go.
@@ -100,7 +100,7 @@ struct Current {
     number: u32,
     name: BlobName,
     length: u64,
-    span: Option<Span>,
+    span: Option<TimeSpan>,
 }
 
 impl Lanes {
@@ -133,7 +133,7 @@ impl Place<'_> {
     pub(super) async fn close(&self, open: Open, entry: Entry) -> Result<Answer, Entry> {
         let Open { record: open, span } = open;
         let mut current = Current { number: 0, name: open.blob.clone(), length: open.start, span };
-        if let Err(error) = self.widen(&mut current, Span::new(entry.moment, entry.moment)).await {
+        if let Err(error) = self.widen(&mut current, TimeSpan::new(entry.moment, entry.moment)).await {
             return Ok(answer(&self.doing("widening the span of", &open.blob), error));
         }
         if current.length != open.start {
@@ -166,7 +166,7 @@ impl Place<'_> {
         let moments = || entries.iter().map(|entry| entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
         // Taken out, so that a dropped future leaves no state that may be wrong.
-        let mut now = match self.open(current.take(), bytes as u64, Span::new(first, last)).await {
+        let mut now = match self.open(current.take(), bytes as u64, TimeSpan::new(first, last)).await {
             Ok(now) => now,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
         };
@@ -218,7 +218,7 @@ impl Place<'_> {
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
                     // It has as many blocks as a blob can have: the next one, and each of them looks again.
-                    *current = self.begin(now.number + self.target.spread, Span::new(first, last)).await.ok();
+                    *current = self.begin(now.number + self.target.spread, TimeSpan::new(first, last)).await.ok();
                 }
                 reply(batch, &self.doing("appending to", &now.name), error);
             }
@@ -236,7 +236,7 @@ impl Place<'_> {
             .map(|(record, entry)| {
                 let row = record.encode(&entry.key, &entry.primary, &entry.stamp);
                 match &entry.over {
-                    Some(etag) => TableOperation::Replace(row, Condition::Matches(etag.clone())),
+                    Some(etag) => TableOperation::Replace(row, Precondition::Matches(etag.clone())),
                     None => TableOperation::Insert(row),
                 }
             })
@@ -262,7 +262,7 @@ impl Place<'_> {
         for (key, etag) in &left {
             // Best effort: a record without a line says so to the next job that finds it.
             if let Some(etag) = etag {
-                let removal = TableOperation::Delete((*key).clone(), Condition::Matches(etag.clone()));
+                let removal = TableOperation::Delete((*key).clone(), Precondition::Matches(etag.clone()));
                 drop(self.tables.apply(&footprint::table(), &removal).await);
             }
         }
@@ -270,7 +270,7 @@ impl Place<'_> {
     }
 
     /// The blob that takes so many bytes more, its metadata saying so of the times.
-    async fn open(&self, current: Option<Current>, bytes: u64, span: Span) -> Result<Current, StoreError> {
+    async fn open(&self, current: Option<Current>, bytes: u64, span: TimeSpan) -> Result<Current, StoreError> {
         let mut now = match current {
             Some(now) => now,
             None => self.discover(span).await?,
@@ -283,7 +283,7 @@ impl Place<'_> {
     }
 
     /// The last blob of this lane, or the first one.
-    async fn discover(&self, span: Span) -> Result<Current, StoreError> {
+    async fn discover(&self, span: TimeSpan) -> Result<Current, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
@@ -298,11 +298,11 @@ impl Place<'_> {
     }
 
     /// Begins a blob, or goes on with it.
-    async fn begin(&self, number: u32, span: Span) -> Result<Current, StoreError> {
+    async fn begin(&self, number: u32, span: TimeSpan) -> Result<Current, StoreError> {
         let name = log::name(self.folder, number).ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(Current { number, name, length: found.length, span: Span::of(&found.metadata) });
+                return Ok(Current { number, name, length: found.length, span: TimeSpan::of(&found.metadata) });
             }
             let mut upload = BlobUpload {
                 condition: BlobCondition::Absent,
@@ -321,7 +321,7 @@ impl Place<'_> {
     }
 
     /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
-    async fn widen(&self, now: &mut Current, span: Span) -> Result<(), StoreError> {
+    async fn widen(&self, now: &mut Current, span: TimeSpan) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
@@ -329,7 +329,7 @@ impl Place<'_> {
             let found = self.blobs.properties(&self.target.container, &now.name).await?;
             let BlobProperties { etag, length, mut metadata, .. } =
                 found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
-            let wider = span.rounded().and(Span::of(&metadata));
+            let wider = span.rounded().and(TimeSpan::of(&metadata));
             wider.on(&mut metadata);
             match self.blobs.set_metadata(&self.target.container, &now.name, &metadata, &etag).await {
                 Ok(_) => (now.length, now.span) = (length, Some(wider)),

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use super::lease::{CatalogLease, Standing};
 use super::prepare::Prepared;
 use crate::catalog::Catalog;
-use crate::model::job::{Effect, Looks, Primary, Subject, SyncJob};
+use crate::model::job::{Effect, JobSubject, Looks, Primary, SyncJob};
 use crate::model::{Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
@@ -108,7 +108,7 @@ impl Current {
 
     /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
-        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), Subject::Table(_) | Subject::View(_))) {
+        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_))) {
             return Ok(());
         }
         if planted(Bug::WalkByAnyCatalog) {

@@ -17,7 +17,7 @@ use super::transport::{self, Answer};
 use crate::check::{self, Objection};
 use evenkeel_model::model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
 use evenkeel_model::ports::{
-    Condition, Continuation, ErrorClass, Missing, Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,
+    Continuation, ErrorClass, Missing, Page, Precondition, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,
 };
 
 const GET: Operation = Operation::read("Get Entity", Absent::Item);
@@ -134,10 +134,10 @@ fn quoted(key: &Key) -> String {
     key.as_str().replace('\'', "''")
 }
 
-fn condition(condition: &Condition) -> IfMatchCondition {
+fn condition(condition: &Precondition) -> IfMatchCondition {
     match condition {
-        Condition::Matches(etag) => IfMatchCondition::Etag(etag.as_str().into()),
-        Condition::Any => IfMatchCondition::Any,
+        Precondition::Matches(etag) => IfMatchCondition::Etag(etag.as_str().into()),
+        Precondition::Any => IfMatchCondition::Any,
     }
 }
 

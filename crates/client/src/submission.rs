@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
-use evenkeel_model::model::job::{Effect, Subject};
+use evenkeel_model::model::job::{Effect, JobSubject};
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
@@ -126,20 +126,20 @@ fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let derives = job.effect() == Effect::Derives;
     match job.operation().subject() {
         // Also an archived entity that has a document in the place of a row.
-        Subject::Primary(table, _) => {
+        JobSubject::Primary(table, _) => {
             let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
             filing.map_or_else(|| known_table(table, catalog), Ok)
         }
-        Subject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
-        Subject::Restored(archive, _)
+        JobSubject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
+        JobSubject::Restored(archive, _)
             if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
         {
             Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
         }
-        Subject::Archived(archive, _) | Subject::Restored(archive, _) => known_archive(archive, catalog),
-        Subject::Table(table) => known_table(table, catalog),
-        Subject::View(view) | Subject::Range(view) => known_view(view, catalog),
-        Subject::DatedTable(table) => dated_table(table, catalog),
+        JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) => known_archive(archive, catalog),
+        JobSubject::Table(table) => known_table(table, catalog),
+        JobSubject::View(view) | JobSubject::Range(view) => known_view(view, catalog),
+        JobSubject::DatedTable(table) => dated_table(table, catalog),
     }
 }
 

@@ -3,11 +3,11 @@
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{Named, TableDraft, Tables, ViewDraft};
-use evenkeel_model::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, Rows};
+use evenkeel_model::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::template::{Crowding, Part, Template};
+use evenkeel_model::model::template::{Crowding, Template, TemplatePart};
 use evenkeel_model::model::{TableName, ViewName};
 
 /// Tables that evenkeel keeps its own records in.
@@ -68,7 +68,7 @@ pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
 }
 
 /// A copy must not be its own primary.
-fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     if view.source != rows.target.tables {
         return;
     }
@@ -115,15 +115,15 @@ fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>
 }
 
 fn is_just(template: &Template, property: &str) -> bool {
-    matches!(template.parts(), [Part::Field(field)] if field.property() == property && field.filters().is_empty())
+    matches!(template.parts(), [TemplatePart::Field(field)] if field.property() == property && field.filters().is_empty())
 }
 
 fn starts_literally(template: &Template) -> bool {
-    matches!(template.parts().first(), Some(Part::Literal(_)))
+    matches!(template.parts().first(), Some(TemplatePart::Literal(_)))
 }
 
 /// Reports where two primaries can want one key, unless the catalog decides the conflict.
-fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     // Lists and groups take members of every primary.
     if view.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
         return;
@@ -239,7 +239,7 @@ pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
     }
 }
 
-fn same_keys<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
+fn same_keys<T: Tables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
     let target = &rows.target.tables;
     let same = |other: &&ViewDraft<'_, T>| {
         other.rows().is_some_and(|other| {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::kinds::{self, DeclaredKind, Settle, ViewSection};
 use super::section::{Reported, Section};
-use evenkeel_model::catalog::{Form, OnConflict, Rows, ViewKind};
+use evenkeel_model::catalog::{Form, OnConflict, RowForm, ViewKind};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::nearest::nearest;
@@ -86,7 +86,7 @@ impl<T> ViewDraft<'_, T> {
     }
 
     /// The rows that its items are, or are part of.
-    pub(super) fn rows(&self) -> Option<Rows<'_, Named<T>>> {
+    pub(super) fn rows(&self) -> Option<RowForm<'_, Named<T>>> {
         self.form().rows()
     }
 

@@ -22,7 +22,7 @@ use super::stage::Stage;
 use evenkeel::adapters::sim::SimWorld;
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, BlobName, Entity, EntityKey, body};
-use evenkeel::ports::{Account, BlobUpload, Condition, StoreError, TableOperation, TableStore, Ttl};
+use evenkeel::ports::{Account, BlobUpload, Precondition, StoreError, TableOperation, TableStore, Ttl};
 
 /// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";
@@ -270,7 +270,7 @@ impl Client {
                 self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
             Action::Remove(name, key) => {
-                let operation = TableOperation::Delete(key.clone(), Condition::Any);
+                let operation = TableOperation::Delete(key.clone(), Precondition::Any);
                 match self.tables(name).apply(&table(name), &operation).await {
                     Err(error) if error.is_missing_item() => Ok(()),
                     done => done.map(drop),

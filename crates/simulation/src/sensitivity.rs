@@ -9,7 +9,7 @@ use std::thread;
 
 use super::explore::FOUND;
 use super::{Request, World, run};
-use evenkeel::planted::{Bug, Planting};
+use evenkeel::planted::{Bug, MutationGuard};
 
 /// Seeds after which a bug counts as not caught.
 const MOST: u64 = 2_000;
@@ -65,7 +65,7 @@ fn first_catch(bug: Bug, world: World) -> Option<(u64, String)> {
     let (next, first) = (AtomicU64::new(0), Mutex::new(None::<(u64, String)>));
     let work = || {
         // Planted on each thread, on which whole runs take place.
-        let _planting = Planting::of(bug);
+        let _planting = MutationGuard::of(bug);
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= MOST || first.lock().unwrap().as_ref().is_some_and(|(caught, _)| *caught < seed) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{ETag, EdmValue, Entity, EntityKey, Row, TableName, limits};
-use crate::ports::{Condition, ErrorClass, Missing, TableOperation};
+use crate::ports::{ErrorClass, Missing, Precondition, TableOperation};
 
 use super::fault::Fault;
 use super::writer::Writing;
@@ -47,11 +47,11 @@ enum Expected {
     At(Option<i64>),
 }
 
-impl From<&Condition> for Expected {
-    fn from(condition: &Condition) -> Self {
+impl From<&Precondition> for Expected {
+    fn from(condition: &Precondition) -> Self {
         match condition {
-            Condition::Any => Self::Any,
-            Condition::Matches(etag) => Self::At(stamp::entity_stamp(etag)),
+            Precondition::Any => Self::Any,
+            Precondition::Matches(etag) => Self::At(stamp::entity_stamp(etag)),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::witness::Change;
 use super::world::{SimWorld, State};
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
-use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
+use crate::ports::{Continuation, ErrorClass, Missing, Page, Precondition, Query, StoreError, TableOperation, TablePage, TableStore, What};
 
 /// All tables, by their canonical names.
 #[derive(Default)]
@@ -61,10 +61,10 @@ fn apply(state: &mut State, table: &TableName, operation: &TableOperation) -> Re
         TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition) | TableOperation::Delete(_, condition) => {
             let Some(current) = stored else { return Err((ErrorClass::NotFound(Missing::Item), "the entity does not exist")) };
             match condition {
-                Condition::Matches(etag) if *etag != current.etag => {
+                Precondition::Matches(etag) if *etag != current.etag => {
                     return Err((ErrorClass::Precondition, "the entity is at another ETag"));
                 }
-                Condition::Matches(_) | Condition::Any => Some(current),
+                Precondition::Matches(_) | Precondition::Any => Some(current),
             }
         }
     };

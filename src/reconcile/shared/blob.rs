@@ -12,7 +12,7 @@ use crate::ports::{BlobCondition, BlobStore, BlobUpload, BlockId, Chance, ErrorC
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::Nonsense;
-use crate::shared::blocks::{BlockedList, Opened, Written};
+use crate::shared::blocks::{BlockedList, ListWrite, OpenedList};
 
 /// How much of a blob is read at first, as a part of a block: 64 KiB, the head of a list of some hundred thousand members, and a small
 /// list whole.
@@ -90,11 +90,11 @@ impl Place<'_> {
             let owner = Owner::of_blob(metadata);
             let Some(view) = metadata.get(VIEW_PROPERTY).filter(|_| owner.is_none()) else { return Ok(Lies::Other(owner)) };
             let list = match BlockedList::open(&blob.content, blob.properties.length).map_err(|problem| self.nonsense(problem))? {
-                Opened::More(more) => {
+                OpenedList::More(more) => {
                     first = more;
                     continue;
                 }
-                Opened::List(list) => list.in_blocks_of(self.block_bytes),
+                OpenedList::List(list) => list.in_blocks_of(self.block_bytes),
             };
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
@@ -149,8 +149,8 @@ impl Place<'_> {
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, metadata };
         let result = match list.write(|| u128::from(chance.next_u64()) << 64 | u128::from(chance.next_u64())) {
-            Written::Whole(content) => self.blobs.put(&self.container, &self.name, content.into(), &upload).await,
-            Written::Blocks { new, all } => {
+            ListWrite::Whole(content) => self.blobs.put(&self.container, &self.name, content.into(), &upload).await,
+            ListWrite::Blocks { new, all } => {
                 let puts = new.into_iter().map(|(id, content)| self.put_block(id, content.into()));
                 stream::iter(puts.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
                 let all: Vec<BlockId> = all.into_iter().map(block_id).collect();

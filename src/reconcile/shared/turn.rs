@@ -3,14 +3,14 @@
 use super::write::{Answer, Document, Round};
 use crate::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 use crate::model::{AccountName, Site};
-use crate::shared::Change;
+use crate::shared::PartChange;
 
 /// Races with other processes that a writer loses before it answers all waiting callers to look again.
 const ROUNDS: u32 = 20;
 
 type Place = (AccountName, Site);
 /// The changes that one pass wants of a document.
-type Changes = Vec<Change>;
+type Changes = Vec<PartChange>;
 type Answers = Vec<Answer>;
 
 /// The queues of all documents being written.

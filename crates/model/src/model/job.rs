@@ -9,7 +9,7 @@ mod operations;
 mod schema;
 
 pub use operations::{
-    ArchiveJob, DeleteJob, Effect, Job, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob, Subject,
+    ArchiveJob, DeleteJob, Effect, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob,
     SyncJob, put_entity,
 };
 pub use schema::schema;

@@ -77,11 +77,11 @@ pub enum TableOperation {
     /// Insert-Or-Merge, unconditional.
     InsertOrMerge(Entity),
     /// Replace an existing entity.
-    Replace(Entity, Condition),
+    Replace(Entity, Precondition),
     /// Merge into an existing entity.
-    Merge(Entity, Condition),
+    Merge(Entity, Precondition),
     /// Delete an existing entity.
-    Delete(EntityKey, Condition),
+    Delete(EntityKey, Precondition),
 }
 
 impl TableOperation {
@@ -124,7 +124,7 @@ impl TableOperation {
 
 /// Under which condition an existing entity is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Condition {
+pub enum Precondition {
     /// At this ETag only.
     Matches(ETag),
     /// Any ETag (`If-Match: *`).

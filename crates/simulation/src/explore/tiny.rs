@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::desk::{Reply, Request};
 use crate::items::{Place, held, listed};
 use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
-use evenkeel::ports::{Condition, ErrorClass, Missing, TableOperation};
+use evenkeel::ports::{ErrorClass, Missing, Precondition, TableOperation};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -193,9 +193,9 @@ impl Registry {
     pub(super) fn stroke(&mut self, table: &TableName, operation: &TableOperation) -> Stroke {
         let row = self.row(table, operation.key());
         let content = operation.entity().map_or(0, |entity| self.content(table, entity));
-        let over = |condition: &Condition| match condition {
-            Condition::Any => Over::Something,
-            Condition::Matches(etag) => {
+        let over = |condition: &Precondition| match condition {
+            Precondition::Any => Over::Something,
+            Precondition::Matches(etag) => {
                 let version = etag.as_str().split_once('.').filter(|(at, _)| *at == row.to_string()).and_then(|(_, v)| v.parse().ok());
                 version.map_or(Over::Never, Over::Version)
             }

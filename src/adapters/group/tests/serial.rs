@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::stage::{Stage, key, table};
 use crate::adapters::sim::Verdict;
 use crate::model::{ETag, EdmValue, Entity, Key, Row};
-use crate::ports::{Condition, ErrorClass, Missing, StoreError, TableOperation};
+use crate::ports::{ErrorClass, Missing, Precondition, StoreError, TableOperation};
 
 const ROWS: u8 = 4;
 
@@ -141,7 +141,7 @@ async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<
                 let entity = Entity::new(key(&rk)).with("V", value);
                 let etag = known.get(&deed.row).filter(|_| deed.version == Version::Known).cloned();
                 let at = etag.as_ref().filter(|_| matches!(deed.verb, Verb::Replace | Verb::Delete)).map(ToString::to_string);
-                let condition = etag.map_or(Condition::Any, Condition::Matches);
+                let condition = etag.map_or(Precondition::Any, Precondition::Matches);
                 let operation = match deed.verb {
                     Verb::Insert | Verb::Read => TableOperation::Insert(entity),
                     Verb::Upsert => TableOperation::InsertOrReplace(entity),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, etag, key, view};
+use super::{Effect, JobFields, JobSubject, Operation, etag, key, view};
 use crate::model::job::JobError;
 use crate::model::{ETag, EntityKey, ViewName};
 
@@ -45,7 +45,7 @@ impl JobFields for ArchiveFields {
 }
 
 impl Operation for ArchiveJob {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Archived(&self.archive, &self.key)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Archived(&self.archive, &self.key)
     }
 }
