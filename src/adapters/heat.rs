@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::layer::{Lane, Target};
+use super::layer::{Target, ThrottleScope};
 
 /// Most lanes counted between two looks. One that takes more than a hundredth of all requests is among the first
 /// thousands that are seen, but for negligible odds.
@@ -29,14 +29,14 @@ struct Warm {
     entities: u64,
     requests: u32,
     throttled: u32,
-    lane: Option<Lane>,
+    lane: Option<ThrottleScope>,
 }
 
 /// Requests to one lane since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HotLane {
     /// The partition or queue.
-    pub lane: Lane,
+    pub lane: ThrottleScope,
     /// Entities that writes and point reads named; a query counts as one, since the number of scanned rows is not known.
     pub entities: u64,
     /// Requests.

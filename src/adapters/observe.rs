@@ -14,7 +14,7 @@ use metrics::{Counter, Histogram, SharedString, counter, histogram};
 use tracing::Instrument as _;
 
 use super::heat::Heat;
-use super::layer::{Layer, Op, Request};
+use super::layer::{Layer, Op, StorageRequest};
 use crate::model::AccountName;
 use crate::ports::{Clock, ErrorClass, Service, StoreError};
 use crate::telemetry::latency::{Latencies, LatencyCounts};
@@ -65,7 +65,11 @@ impl Observe {
 }
 
 impl Layer for Observe {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T: Send>(
+        &self,
+        request: StorageRequest<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
         let mut flight = Flight { observe: self, request, start, told: Told::CANCELLED, answer: Answer::None };
@@ -83,7 +87,7 @@ impl Layer for Observe {
 /// the service may well have executed it.
 struct Flight<'a> {
     observe: &'a Observe,
-    request: Request<'a>,
+    request: StorageRequest<'a>,
     start: Duration,
     told: Told,
     answer: Answer,
@@ -222,7 +226,7 @@ impl RequestCounts {
         Self::default()
     }
 
-    fn sent(&self, request: &Request<'_>) {
+    fn sent(&self, request: &StorageRequest<'_>) {
         self.requests.0[request.op as usize].fetch_add(1, Ordering::Relaxed);
         self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::adapters::heat::HotLane;
-use crate::adapters::layer::Lane;
+use crate::adapters::layer::ThrottleScope;
 use crate::adapters::observe::{Answer, RequestCounts};
 use crate::adapters::pace::Pace;
 use crate::model::AccountName;
@@ -51,7 +51,7 @@ impl StorageMeter for Meter {
 
     fn holds(&self) -> Vec<Hold> {
         let of = |metered: &Metered| -> Vec<Hold> {
-            let hold = |(lane, remaining): (Lane, std::time::Duration)| Hold {
+            let hold = |(lane, remaining): (ThrottleScope, std::time::Duration)| Hold {
                 account: metered.account.to_string(),
                 what: words(&lane),
                 remaining_seconds: remaining.as_secs_f64(),
@@ -69,21 +69,21 @@ impl StorageMeter for Meter {
 fn busy(account: &AccountName, hot: HotLane) -> Option<Busy> {
     let HotLane { lane, entities, requests, throttled } = hot;
     let (name, partition) = match lane {
-        Lane::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
-        Lane::Queue(queue) => (queue.to_string(), None),
-        Lane::Service(_) | Lane::Table(_) | Lane::Container(_) | Lane::Collection(_) => return None,
+        ThrottleScope::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
+        ThrottleScope::Queue(queue) => (queue.to_string(), None),
+        ThrottleScope::Service(_) | ThrottleScope::Table(_) | ThrottleScope::Container(_) | ThrottleScope::Collection(_) => return None,
     };
     Some(Busy { account: account.clone(), name, partition, entities, requests, throttled })
 }
 
-fn words(lane: &Lane) -> String {
+fn words(lane: &ThrottleScope) -> String {
     match lane {
-        Lane::Service(service) => format!("the {} service", service.name()),
-        Lane::Table(table) => format!("the table {table}, across its partitions"),
-        Lane::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
-        Lane::Queue(queue) => format!("the queue {queue}"),
-        Lane::Container(container) => format!("the container {container}"),
-        Lane::Collection(collection) => format!("the index {collection}"),
+        ThrottleScope::Service(service) => format!("the {} service", service.name()),
+        ThrottleScope::Table(table) => format!("the table {table}, across its partitions"),
+        ThrottleScope::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
+        ThrottleScope::Queue(queue) => format!("the queue {queue}"),
+        ThrottleScope::Container(container) => format!("the container {container}"),
+        ThrottleScope::Collection(collection) => format!("the index {collection}"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, ConnectError, SettingsError};
+use crate::adapters::azure::{self, AzureAccount, AzureConnectError, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
@@ -90,7 +90,7 @@ pub(super) enum StoreOpenError {
         account: AccountName,
         /// Why.
         #[source]
-        source: ConnectError,
+        source: AzureConnectError,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::adapters::layer::{Evidence, Lane};
+use crate::adapters::layer::{Evidence, ThrottleScope};
 
 /// Failures in a row that open a circuit.
 const FAILURES: u32 = 8;
@@ -46,7 +46,7 @@ struct Failures {
     refused: u32,
     failed: u32,
     throttled: u32,
-    throttled_lanes: BTreeSet<Lane>,
+    throttled_lanes: BTreeSet<ThrottleScope>,
 }
 
 impl Breaker {
@@ -67,7 +67,7 @@ impl Breaker {
     }
 
     /// Records the evidence of a result. `lane` is only looked at where the lane was throttled.
-    pub(super) fn record(&mut self, evidence: Evidence, lane: impl FnOnce() -> Lane, now: Duration) -> Option<Transition> {
+    pub(super) fn record(&mut self, evidence: Evidence, lane: impl FnOnce() -> ThrottleScope, now: Duration) -> Option<Transition> {
         match evidence {
             Evidence::None => return None,
             Evidence::Answered => {
@@ -110,8 +110,8 @@ mod tests {
     use super::*;
     use crate::model::{Key, TableName};
 
-    fn partition(n: u32) -> Lane {
-        Lane::Partition(TableName::new("Employees").unwrap(), Key::new(n.to_string()).unwrap())
+    fn partition(n: u32) -> ThrottleScope {
+        ThrottleScope::Partition(TableName::new("Employees").unwrap(), Key::new(n.to_string()).unwrap())
     }
 
     fn ms(n: u64) -> Duration {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use metrics::gauge;
 
 use super::breaker::{Admission, Breaker, Transition};
-use crate::adapters::layer::{Evidence, Lane, Layer, Request};
+use crate::adapters::layer::{Evidence, Layer, StorageRequest, ThrottleScope};
 use crate::model::{AccountName, CollectionName, ContainerName, QueueName};
 use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth, Withheld};
 use crate::telemetry::names;
@@ -116,7 +116,7 @@ impl Circuit {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
-    fn record<T>(&self, service: Service, lane: impl FnOnce() -> Lane, result: &Result<T, StoreError>) {
+    fn record<T>(&self, service: Service, lane: impl FnOnce() -> ThrottleScope, result: &Result<T, StoreError>) {
         let mut state = self.state(service);
         let transition = state.breaker.record(Evidence::of(result), lane, self.clock.monotonic());
         if let (Err(error), true) = (result, state.breaker.is_open()) {
@@ -150,13 +150,17 @@ impl Circuit {
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
-            self.record(service, || Lane::Service(service), &result);
+            self.record(service, || ThrottleScope::Service(service), &result);
         }
     }
 }
 
 impl Layer for Circuit {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T: Send>(
+        &self,
+        request: StorageRequest<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         let service = request.op.service();
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
         if let Admission::Withheld(next_trial) = admission {

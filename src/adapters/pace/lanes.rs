@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::adapters::layer::Lane;
+use crate::adapters::layer::ThrottleScope;
 use crate::planted::{Bug, planted};
 use crate::settings::WaitPolicy;
 
@@ -47,7 +47,7 @@ pub(super) enum Verdict {
 /// The lanes that are held.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    held: BTreeMap<Lane, Hold>,
+    held: BTreeMap<ThrottleScope, Hold>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,12 +65,12 @@ impl Lanes {
     }
 
     /// The lanes that are held at a time, and for how long still.
-    pub(super) fn held(&self, now: Duration) -> Vec<(Lane, Duration)> {
+    pub(super) fn held(&self, now: Duration) -> Vec<(ThrottleScope, Duration)> {
         let held = self.held.iter().filter(|(_, hold)| now < hold.until);
         held.map(|(lane, hold)| (lane.clone(), hold.until.saturating_sub(now))).collect()
     }
 
-    pub(super) fn admit(&mut self, lane: &Lane, now: Duration) -> Admission {
+    pub(super) fn admit(&mut self, lane: &ThrottleScope, now: Duration) -> Admission {
         match self.held.get_mut(lane) {
             None => Admission::Free,
             Some(hold) if now < hold.until => Admission::Held(hold.until.saturating_sub(now)),
@@ -87,7 +87,7 @@ impl Lanes {
     }
 
     /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
-    pub(super) fn settle(&mut self, lane: Lane, probe: Option<Sent>, verdict: Verdict, now: Duration, unit: f64) {
+    pub(super) fn settle(&mut self, lane: ThrottleScope, probe: Option<Sent>, verdict: Verdict, now: Duration, unit: f64) {
         let held = self.held.get(&lane).copied();
         // One that has made place for another may say less than is known by now.
         let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
@@ -119,7 +119,7 @@ impl Lanes {
     }
 
     /// The probe's caller went away: the next request may probe.
-    pub(super) fn abandon(&mut self, lane: &Lane, probe: Sent) {
+    pub(super) fn abandon(&mut self, lane: &ThrottleScope, probe: Sent) {
         if let Some(hold) = self.held.get_mut(lane).filter(|hold| hold.probing == Some(probe)) {
             hold.probing = None;
         }
@@ -150,8 +150,8 @@ mod tests {
 
     const BUSY: Verdict = Verdict::Throttled(None);
 
-    fn lane(name: &str) -> Lane {
-        Lane::Queue(QueueName::new(name).unwrap())
+    fn lane(name: &str) -> ThrottleScope {
+        ThrottleScope::Queue(QueueName::new(name).unwrap())
     }
 
     fn ms(n: u64) -> Duration {

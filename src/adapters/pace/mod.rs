@@ -1,7 +1,7 @@
 //! Pace: requests to a partition that throttles are withheld, at no cost to other partitions.
 //!
 //! A store throttles by partition (of a table; a queue; a container). When one answers 503 or 429, further
-//! requests in its [`Lane`](super::layer::Lane) fail at once, unsent, with the class `Throttled` and the time
+//! requests in its [`Lane`](super::layer::ThrottleScope) fail at once, unsent, with the class `Throttled` and the time
 //! that remains; so a job that needs the partition is released with a delay instead of holding its slot
 //! through retries, while jobs of other partitions run on.
 //!

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::lanes::{Admission, Lanes, Sent, Verdict};
-use crate::adapters::layer::{Evidence, Lane, Layer, Request};
+use crate::adapters::layer::{Evidence, Layer, StorageRequest, ThrottleScope};
 use crate::model::AccountName;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, Withheld};
 
@@ -27,7 +27,7 @@ impl Pace {
     }
 
     /// The lanes that are held now, and for how long still: those that are held longest first.
-    pub fn holds(&self) -> Vec<(Lane, Duration)> {
+    pub fn holds(&self) -> Vec<(ThrottleScope, Duration)> {
         let mut holds = self.lanes().held(self.clock.monotonic());
         holds.sort_by_key(|(_, remaining)| std::cmp::Reverse(*remaining));
         holds
@@ -38,13 +38,17 @@ impl Pace {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, lane: Lane, probe: Option<Sent>, verdict: Verdict) {
+    fn settle(&self, lane: ThrottleScope, probe: Option<Sent>, verdict: Verdict) {
         self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.unit());
     }
 }
 
 impl Layer for Pace {
-    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T: Send>(
+        &self,
+        request: StorageRequest<'_>,
+        send: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
         let admission = {
             let mut lanes = self.lanes();
@@ -82,7 +86,7 @@ impl Layer for Pace {
 struct Probe<'a> {
     pace: &'a Pace,
     sent: Sent,
-    lane: Option<Lane>,
+    lane: Option<ThrottleScope>,
 }
 
 impl Probe<'_> {

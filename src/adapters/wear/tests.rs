@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Grouping, Worn, wear};
 use crate::adapters::azure::testing::{Answer, Arrival, Scripted};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
-use crate::adapters::layer::{Lane, Op};
+use crate::adapters::layer::{Op, ThrottleScope};
 use crate::adapters::pace::LANE_HELD;
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
@@ -32,8 +32,8 @@ fn table() -> TableName {
     TableName::new("Employees").unwrap()
 }
 
-fn lane(pk: &str) -> Lane {
-    Lane::Partition(table(), Key::new(pk).unwrap())
+fn lane(pk: &str) -> ThrottleScope {
+    ThrottleScope::Partition(table(), Key::new(pk).unwrap())
 }
 
 async fn read(worn: &Worn, pk: &str) -> Result<(), (ErrorClass, Option<Box<str>>)> {

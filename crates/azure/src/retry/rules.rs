@@ -17,7 +17,7 @@ pub(super) enum Unanswered {
 
 /// The step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Try again, if attempts are left.
     Repeat,
     /// End here.
@@ -95,11 +95,11 @@ impl Unanswered {
     }
 
     /// The step after an attempt that failed with a class.
-    pub(super) const fn after(self, class: ErrorClass) -> Next {
+    pub(super) const fn after(self, class: ErrorClass) -> NextStep {
         match (class, self) {
-            (ErrorClass::Ambiguous, Self::Surface) => Next::End,
-            (class, _) if class.is_transient() => Next::Repeat,
-            _ => Next::End,
+            (ErrorClass::Ambiguous, Self::Surface) => NextStep::End,
+            (class, _) if class.is_transient() => NextStep::Repeat,
+            _ => NextStep::End,
         }
     }
 
