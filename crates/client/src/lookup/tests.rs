@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cursor::{Reading, What, page_rows};
+use super::cursor::{LookupTarget, Reading, page_rows};
 use super::merge;
 use super::token::{Position, Token};
 use evenkeel::adapters::embedded::{EmbeddedStore, Options};
@@ -50,7 +50,7 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
 }
 
 fn reading<'a>(view: &'a View, target: &'a TableRef, account: &'a Account, top: u32) -> Reading<'a> {
-    Reading { what: What::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
+    Reading { what: LookupTarget::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
 }
 
 /// Everything, by lookups of `top` rows each that go on from one another's tokens.
