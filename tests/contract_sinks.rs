@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel::adapters::search;
-use evenkeel::adapters::sim::{Fair, SimWorld, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, NoFaults, SimWorld};
 use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::adapters::wear::wear_sink;
 use evenkeel::model::{AccountName, CollectionName, DocumentKey, SinkDocument};
@@ -25,7 +25,7 @@ fn name() -> AccountName {
     AccountName::new("catalog").unwrap()
 }
 
-fn world(weather: impl Weather + 'static) -> SimWorld {
+fn world(weather: impl FaultPolicy + 'static) -> SimWorld {
     let world = SimWorld::new(name(), Arc::new(SystemClock::new()), Arc::new(weather));
     world.create_collection(&CollectionName::new("people").unwrap(), &FIELDS.map(|(name, _)| name));
     world
@@ -46,7 +46,7 @@ fn dressed(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
 }
 
 fn simulated() -> Shelf {
-    Shelf { sink: world(Fair).sink(), keep: Box::new(()) }
+    Shelf { sink: world(NoFaults).sink(), keep: Box::new(()) }
 }
 
 fn gusty() -> Shelf {

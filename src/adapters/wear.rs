@@ -30,7 +30,7 @@ use crate::telemetry::names;
 
 /// An account in its decorator stack, with handles on the layers.
 #[derive(Clone)]
-pub struct Worn {
+pub struct DecoratedAccount {
     /// The account, to be used in place of the bare one.
     pub account: Account,
     /// Its circuits, for [`Circuits`](super::circuit::Circuits).
@@ -62,7 +62,7 @@ pub fn wear(
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
-) -> Worn {
+) -> DecoratedAccount {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
@@ -80,12 +80,12 @@ pub fn wear(
         blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
         clocks: paced.clocks,
     };
-    Worn { account, circuit, counts, pace, retry }
+    DecoratedAccount { account, circuit, counts, pace, retry }
 }
 
 /// A sink in its decorator stack, with handles on the layers.
 #[derive(Clone)]
-pub struct WornSink {
+pub struct DecoratedSink {
     /// The sink, to be used in place of the bare one.
     pub sink: Arc<dyn Sink>,
     /// Its circuit breaker. It is not reported to the worker: work on other stores has no need of this one, and jobs
@@ -106,7 +106,7 @@ pub fn wear_sink(
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
-) -> WornSink {
+) -> DecoratedSink {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
     let observe = Arc::new(Observe::new(name, clock.clone(), counts.clone()));
@@ -117,7 +117,7 @@ pub fn wear_sink(
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced));
     let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED));
-    WornSink { sink, circuit, counts, pace, retry }
+    DecoratedSink { sink, circuit, counts, pace, retry }
 }
 
 /// An account with one layer around its three services.

@@ -114,12 +114,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::adapters::sim::{Fair, SimWorld};
+    use crate::adapters::sim::{NoFaults, SimWorld};
     use crate::adapters::system::SystemClock;
 
     #[tokio::test]
     async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {
-        let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(Fair)).account();
+        let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults)).account();
         let table = TableName::new(MIGRATIONS).unwrap();
         account.tables.create_table(&table).await.unwrap();
         let fleet = |name: &str| Fleet {

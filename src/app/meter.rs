@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::adapters::heat::HotLane;
 use crate::adapters::layer::ThrottleScope;
-use crate::adapters::observe::{Answer, RequestCounts};
+use crate::adapters::observe::{AnswerKind, RequestCounts};
 use crate::adapters::pace::Pace;
 use crate::model::AccountName;
 use crate::ops::board::{Busy, Hold, ServiceTally, StorageMeter};
@@ -89,14 +89,14 @@ fn words(lane: &ThrottleScope) -> String {
 
 fn tally(account: &AccountName, counts: &RequestCounts, service: Service) -> ServiceTally {
     let tally = counts.answers(service);
-    let of = |answer: Answer| tally.answers[answer as usize];
+    let of = |answer: AnswerKind| tally.answers[answer as usize];
     ServiceTally {
         account: account.clone(),
         service: service.name(),
-        ok: of(Answer::Done),
-        refused: of(Answer::Refused),
-        throttled: of(Answer::Throttled),
-        failed: of(Answer::Failed) + of(Answer::None),
+        ok: of(AnswerKind::Done),
+        refused: of(AnswerKind::Refused),
+        throttled: of(AnswerKind::Throttled),
+        failed: of(AnswerKind::Failed) + of(AnswerKind::None),
         took: tally.took,
         latencies: tally.latencies,
     }

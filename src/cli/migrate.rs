@@ -165,7 +165,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::adapters::sim::{OperationInfo, Verdict, Weather};
+    use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
     use crate::adapters::system::SystemClock;
     use crate::cli::context::tests::settings;
     use crate::cli::output::tests::Paper;
@@ -179,9 +179,9 @@ mod tests {
     }
 
     #[async_trait]
-    impl Weather for Starting {
-        async fn before(&self, _operation: &OperationInfo) -> Verdict {
-            if self.clock.monotonic() < self.takes { Verdict::Fail(ErrorClass::Refused) } else { Verdict::Execute }
+    impl FaultPolicy for Starting {
+        async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+            if self.clock.monotonic() < self.takes { FaultDecision::Fail(ErrorClass::Refused) } else { FaultDecision::Execute }
         }
     }
 

@@ -12,7 +12,7 @@ use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::search;
 use evenkeel::adapters::system::{SystemChance, SystemClock};
-use evenkeel::adapters::wear::{Grouping, Worn, WornSink, wear, wear_sink};
+use evenkeel::adapters::wear::{DecoratedAccount, DecoratedSink, Grouping, wear, wear_sink};
 use evenkeel::catalog::{ArchiveTarget, Catalog, ViewKind};
 use evenkeel::client::Client;
 use evenkeel::config::{self, ConfigFolder, Request};
@@ -39,9 +39,9 @@ pub(crate) struct Site {
     pub(crate) engine: Engine,
     /// What an application works with.
     pub(crate) client: Client,
-    worn: Worn,
+    worn: DecoratedAccount,
     /// The search service that its catalog names, and how it is dressed.
-    searched: Option<(SearchStub, WornSink)>,
+    searched: Option<(SearchStub, DecoratedSink)>,
     clock: Arc<dyn Clock>,
     unique: String,
     messages: AtomicU64,

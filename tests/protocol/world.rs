@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::claim;
@@ -114,12 +114,12 @@ impl Strike {
         self.unheard.lock().unwrap().is_none()
     }
 
-    async fn unheard(&self, operation: &OperationInfo) -> Option<Verdict> {
+    async fn unheard(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let unheard = self.unheard.lock().unwrap().take()?;
         match unheard {
             Unheard::Awaited { table, then, meddling } if deletes(operation, table) => {
                 *self.unheard.lock().unwrap() = Some(Unheard::Executed { table, then, meddling });
-                Some(Verdict::LoseAnswer)
+                Some(FaultDecision::LoseAnswer)
             }
             awaited @ Unheard::Awaited { .. } => {
                 *self.unheard.lock().unwrap() = Some(awaited);
@@ -127,7 +127,7 @@ impl Strike {
             }
             Unheard::Executed { table, then, meddling } => {
                 meddling.await;
-                then.filter(|_| deletes(operation, table)).map(Verdict::Fail)
+                then.filter(|_| deletes(operation, table)).map(FaultDecision::Fail)
             }
         }
     }
@@ -176,8 +176,8 @@ impl Strike {
 }
 
 #[async_trait]
-impl Weather for Strike {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Strike {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
             *self.writes.lock().unwrap().entry(table.to_string()).or_default() += 1;
         }
@@ -189,27 +189,27 @@ impl Weather for Strike {
             return verdict;
         }
         if self.calm.load(Ordering::SeqCst) {
-            return Verdict::Execute;
+            return FaultDecision::Execute;
         }
         let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
         self.names.lock().unwrap().insert(number, operation.name);
         let disturbance = self.at.lock().unwrap().remove(&number);
         match disturbance {
-            None => Verdict::Execute,
+            None => FaultDecision::Execute,
             Some(Disturbance::Crash) => {
                 self.crashed.notify_one();
                 std::future::pending().await
             }
-            Some(Disturbance::Refuse) => Verdict::Fail(ErrorClass::Refused),
-            Some(Disturbance::Throttle) => Verdict::Fail(ErrorClass::Throttled { retry_after: None }),
+            Some(Disturbance::Refuse) => FaultDecision::Fail(ErrorClass::Refused),
+            Some(Disturbance::Throttle) => FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }),
             // A read that gets no answer is only a failed read.
             Some(Disturbance::LoseAnswer | Disturbance::ArriveLater(_)) if !operation.writes => {
-                Verdict::Fail(ErrorClass::Transient { retry_after: None })
+                FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
             }
-            Some(Disturbance::LoseAnswer) => Verdict::LoseAnswer,
+            Some(Disturbance::LoseAnswer) => FaultDecision::LoseAnswer,
             Some(Disturbance::ArriveLater(operations)) => {
                 *self.due.lock().unwrap() = Some(number.saturating_add(operations));
-                Verdict::ArriveLater(operations)
+                FaultDecision::ArriveLater(operations)
             }
             Some(Disturbance::Meddle) => {
                 let meddling = self.meddling.lock().unwrap().take();
@@ -218,7 +218,7 @@ impl Weather for Strike {
                     meddling.await;
                     self.calm.store(false, Ordering::SeqCst);
                 }
-                Verdict::Execute
+                FaultDecision::Execute
             }
         }
     }

@@ -23,7 +23,7 @@ use super::releases::{Releases, Term, is_refusal};
 use super::sky::Sky;
 use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::sim::{REFUSED, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::adapters::wear::{Grouping, wear, wear_sink};
 use evenkeel::catalog::Catalog;
@@ -174,7 +174,7 @@ impl Crew {
     }
 
     /// A worker that runs until there is nothing left to do, in fair weather.
-    pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn Weather>) {
+    pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let Some(gear) = self.gear(WORKERS, Some(0), number, &Weathers::same(weather)) else { return };
         let release = self.releases.as_ref().map(Releases::last);
@@ -278,7 +278,7 @@ impl Crew {
     }
 
     /// Sees to the tables by date once, by the right clock.
-    pub(super) async fn tend(&self, weather: Arc<dyn Weather>) {
+    pub(super) async fn tend(&self, weather: Arc<dyn FaultPolicy>) {
         let seen = self.realm.seen_by(WORKERS, &Weathers::same(weather));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);

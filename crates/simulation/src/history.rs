@@ -11,7 +11,7 @@ use super::asked::{Asked, Expectation};
 use super::content::{self, Content};
 use super::items::{Address, Properties};
 use super::ledger::{Author, Ledger, Sent};
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::job::Stamp;
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Key, Row};
@@ -119,14 +119,14 @@ impl History {
         for change in execution.changes {
             match change {
                 // First the further rows, without which a first row says half.
-                Change::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
+                ObservedChange::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
                     let address = (table.to_string(), key.clone());
                     match row {
                         Some(row) => self.further.insert(address, row.entity.properties.clone()),
                         None => self.further.remove(&address),
                     };
                 }
-                Change::Blob { container, name, blob: None } => {
+                ObservedChange::Blob { container, name, blob: None } => {
                     if container.as_str() == STAGING && execution.caller != CLIENT {
                         let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
                         self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
@@ -137,7 +137,7 @@ impl History {
             }
         }
         for change in execution.changes {
-            let Change::Row { table, key, row } = change else { continue };
+            let ObservedChange::Row { table, key, row } = change else { continue };
             let Some(table) = known_table(table.as_str()) else { continue };
             // A derived row is no primary.
             let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());

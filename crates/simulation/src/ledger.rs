@@ -14,7 +14,7 @@ use super::climate::JOBS;
 use super::entry::{Delivered, LedgerEntry, Run, noted};
 use super::history::History;
 use super::stage::WORKERS;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::job::SyncJob;
 use evenkeel::model::{EntityKey, Job, body, job};
 use evenkeel::ports::Ttl;
@@ -102,8 +102,10 @@ impl Ledger {
     pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, faulty: bool, history: &History) -> Result<(), String> {
         for change in execution.changes {
             match change {
-                Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, execution.late, history)?,
-                Change::Put { queue, id, text } => {
+                ObservedChange::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => {
+                    self.poisoned(text, execution.late, history)?
+                }
+                ObservedChange::Put { queue, id, text } => {
                     let from_worker = execution.caller >= WORKERS;
                     let expectation = match queue.as_str() {
                         JOBS if from_worker => Some((sent_by_worker(text)?, Ttl::Never)),
@@ -135,7 +137,7 @@ impl Ledger {
                     };
                     self.messages.insert((queue.to_string(), id.clone()), entry);
                 }
-                Change::Got { queue, id, dequeue_count } => {
+                ObservedChange::Got { queue, id, dequeue_count } => {
                     if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
                         let explained = faulty || execution.late;
                         let (free, begun) = noted(&entry.text, id);
@@ -153,24 +155,24 @@ impl Ledger {
                         self.redelivered += u64::from(*dequeue_count > 1);
                     }
                 }
-                Change::Updated { queue, id, text } => {
+                ObservedChange::Updated { queue, id, text } => {
                     if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
                         entry.updated(text, id);
                     }
                 }
-                Change::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
+                ObservedChange::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
                     let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) else { continue };
                     entry.gone = true;
                     self.done += u64::from(!entry.poisoned);
                     self.deleted(queue.as_str(), id, history)?;
                 }
-                Change::Deleted { .. }
-                | Change::Row { .. }
-                | Change::Blob { .. }
-                | Change::File { .. }
-                | Change::Document { .. }
-                | Change::Table { .. } => {}
-                Change::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                ObservedChange::Deleted { .. }
+                | ObservedChange::Row { .. }
+                | ObservedChange::Blob { .. }
+                | ObservedChange::File { .. }
+                | ObservedChange::Document { .. }
+                | ObservedChange::Table { .. } => {}
+                ObservedChange::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
                     Some(entry) if entry.is_mortal() => {
                         (entry.gone, entry.expired) = (true, true);
                         entry.explain(|_| true);

@@ -11,7 +11,7 @@ use super::items::{
     Address, Content, Held, Item, Place, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of, value_owner,
 };
 use super::ledger::poison;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row, Site};
 use evenkeel::ports::{Blob, FilePlace};
 use evenkeel::reconcile::Recheck;
@@ -44,9 +44,9 @@ impl Mirror {
         for change in execution.changes {
             match change {
                 // Records of lines lie among the footprints, and are none.
-                Change::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
+                ObservedChange::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
                 // Tables by date have footprints of their own.
-                Change::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
+                ObservedChange::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
                     let primary = primary_of(key);
                     suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
                     match row {
@@ -54,38 +54,39 @@ impl Mirror {
                         None => self.listed.remove(&primary),
                     };
                 }
-                Change::Row { table, key, row } => {
+                ObservedChange::Row { table, key, row } => {
                     self.row(table.as_str(), key, row.as_ref(), &mut suspects)?;
                 }
-                Change::Blob { container, name, blob } => {
+                ObservedChange::Blob { container, name, blob } => {
                     let place = Place::Blob(container.to_string(), name.to_string());
                     self.blob(&place, blob.as_ref(), &mut suspects)?;
                 }
-                Change::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
-                Change::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
+                ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
+                ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
                     let poison = poison(text)?;
                     if poison.queue.ends_with("-recheck") {
                         self.queue(queue.as_str(), id, &poison.body);
                     }
                 }
-                Change::Deleted { queue, id } | Change::Expired { queue, id } => {
+                ObservedChange::Deleted { queue, id } | ObservedChange::Expired { queue, id } => {
                     if let Some((_, items)) = self.queued.remove(&(queue.to_string(), id.clone())) {
                         suspects.extend(items);
                     }
                 }
-                Change::File { place: FilePlace { dir, name }, content } => {
+                ObservedChange::File { place: FilePlace { dir, name }, content } => {
                     let place = Place::File(dir.clone(), name.to_string());
                     let owner = value_owner("record_files", name.as_str());
                     self.alone(&place, owner.filter(|_| content.is_some()), &mut suspects);
                 }
-                Change::Document { collection, key, document } => {
+                ObservedChange::Document { collection, key, document } => {
                     let place = Place::Document(collection.to_string(), key.to_string());
                     self.alone(&place, document_key(key.as_str()).filter(|_| document.is_some()), &mut suspects);
                 }
-                Change::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
+                ObservedChange::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
                     self.dropped.insert(table.to_string());
                 }
-                Change::Put { .. } | Change::Got { .. } | Change::Updated { .. } | Change::Table { .. } => {}
+                ObservedChange::Put { .. } | ObservedChange::Got { .. } | ObservedChange::Updated { .. } | ObservedChange::Table { .. } => {
+                }
             }
         }
         for item in suspects {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::Blobs;
-use evenkeel::adapters::sim::{SimWorld, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
 use evenkeel::model::{AccountName, Row};
 use evenkeel::ports::Account;
 
@@ -30,13 +30,13 @@ pub(super) struct Realm {
 /// The weather of each account.
 #[derive(Clone)]
 pub(super) struct Weathers {
-    pub(super) main: Arc<dyn Weather>,
-    pub(super) abroad: Arc<dyn Weather>,
+    pub(super) main: Arc<dyn FaultPolicy>,
+    pub(super) abroad: Arc<dyn FaultPolicy>,
 }
 
 impl Weathers {
     /// The same for both.
-    pub(super) fn same(weather: Arc<dyn Weather>) -> Self {
+    pub(super) fn same(weather: Arc<dyn FaultPolicy>) -> Self {
         Self { main: Arc::clone(&weather), abroad: weather }
     }
 }

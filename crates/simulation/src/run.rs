@@ -31,7 +31,7 @@ use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
 use super::tally::Together;
 use super::world::{Seen, Setting, World};
-use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, REFUSED, ROW_REFUSED, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::large::STAGING;
@@ -209,7 +209,7 @@ impl Play {
         stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));
         stage.books().ledger.refused = climate.hazards.refused_row.as_ref().map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
+        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
         let other = releases.as_ref().map(|_| SimWorld::witnessed(realm::abroad(), clock, breeze(53), witness));

@@ -14,7 +14,7 @@ use super::climate::{Climate, Draw, Lane, Refusal, seconds};
 use super::fault::Fault;
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::stage::{GET_MESSAGES, Stage, about};
-use evenkeel::adapters::sim::{OperationInfo, Verdict, Weather};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
 
@@ -27,7 +27,7 @@ const SLOWEST: f64 = 90.0;
 /// While a gateway answers by itself, it does so to this share of the requests.
 const GATEWAY_SHARE: f64 = 0.5;
 /// An answer that comes when nobody waits for it any more.
-const TOO_LATE: Verdict = Verdict::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
+const TOO_LATE: FaultDecision = FaultDecision::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
 
 /// The weather of one worker, from its start to its end.
 pub(super) struct Sky {
@@ -86,17 +86,17 @@ impl Sky {
     }
 
     /// What the service as a whole, or the partition, does to every request now.
-    fn refused(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.stage.elapsed();
         let service = operation.what.service();
         let outage = self.climate.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
         if let Some(outage) = outage {
             let (fault, verdict) = match outage.refusal {
-                Refusal::Refused => (Fault::Outage, Verdict::Fail(ErrorClass::Refused)),
-                Refusal::Failing => (Fault::Outage, Verdict::Fail(ErrorClass::Transient { retry_after: None })),
-                Refusal::Busy => (Fault::Outage, Verdict::Fail(ErrorClass::Throttled { retry_after: None })),
-                Refusal::Silent => (Fault::Outage, Verdict::Fail(ErrorClass::Ambiguous)),
-                Refusal::Reset => (Fault::DeafOutage, Verdict::LoseAnswer),
+                Refusal::Refused => (Fault::Outage, FaultDecision::Fail(ErrorClass::Refused)),
+                Refusal::Failing => (Fault::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
+                Refusal::Busy => (Fault::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+                Refusal::Silent => (Fault::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
+                Refusal::Reset => (Fault::DeafOutage, FaultDecision::LoseAnswer),
                 Refusal::Deaf => (Fault::DeafOutage, TOO_LATE),
             };
             if self.stage.strike(fault) {
@@ -119,46 +119,47 @@ impl Sky {
                 self.stage.asked_to_wait(self.caller, wait);
             }
         }
-        strikes.then_some(Verdict::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
+        strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
     }
 
     /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
-    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<Verdict> {
+    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.climate.hazards;
         let unheard = hazards.unheard.iter().find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
         if let Some(unheard) = unheard
             && self.strikes_at(1.0, Fault::Unheard, operation)
         {
-            return Some(if unheard.slow { TOO_LATE } else { Verdict::LoseAnswer });
+            return Some(if unheard.slow { TOO_LATE } else { FaultDecision::LoseAnswer });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
         // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
-        let verdict = if operation.writes { Verdict::LoseAnswer } else { Verdict::Fail(ErrorClass::Throttled { retry_after: None }) };
+        let verdict =
+            if operation.writes { FaultDecision::LoseAnswer } else { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) };
         (gateway && self.strikes_at(GATEWAY_SHARE, Fault::Gateway, operation)).then_some(verdict)
     }
 
     /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
-    fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<Verdict> {
+    fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.climate.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
             (operation.writes || *fault != Fault::TooLarge) && self.strikes_at(rate, *fault, operation)
         });
-        refusal.map(|(_, class)| Verdict::Fail(class))
+        refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
 
     /// The refusal of a write of the one row that is refused.
-    fn refused_row(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let row = self.climate.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
         let index = match &operation.what {
             What::Entity(table, key) if row.is(table, key) => None,
             What::Partition(table, _) => Some(operation.rows.iter().position(|key| row.is(table, key))?),
             _ => return None,
         };
-        self.strikes_at(1.0, Fault::RefusedRow, operation).then_some(Verdict::RefuseRow(ErrorClass::Permanent, index))
+        self.strikes_at(1.0, Fault::RefusedRow, operation).then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
     /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
-    fn recreated(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
             What::Entity(table, _) => operation.name == "Delete Entity" && table.as_str() == EMPLOYEES,
             What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
@@ -169,7 +170,7 @@ impl Sky {
             return None;
         }
         self.stage.recreate_what_is_deleted_by(operation.number);
-        Some(Verdict::LoseAnswer)
+        Some(FaultDecision::LoseAnswer)
     }
 
     /// A worker that was asked to wait sends nothing before its time.
@@ -182,7 +183,7 @@ impl Sky {
     }
 
     /// What strikes this one request.
-    fn strike(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.chance);
         let later = || seconds(draw.magnitude(0.05, OLDEST_REQUEST));
         if self.strikes(Fault::ErrorBefore, operation) {
@@ -192,32 +193,32 @@ impl Sky {
             if let (ErrorClass::Throttled { retry_after: Some(wait) }, Service::Queue) = (class, operation.what.service()) {
                 self.stage.asked_to_wait(self.caller, wait);
             }
-            return Some(Verdict::Fail(class));
+            return Some(FaultDecision::Fail(class));
         }
         if self.strikes(Fault::RequestLost, operation) {
-            return Some(Verdict::Fail(ErrorClass::Ambiguous));
+            return Some(FaultDecision::Fail(ErrorClass::Ambiguous));
         }
         if self.strikes(Fault::AnswerLost, operation) {
-            return Some(Verdict::LoseAnswer);
+            return Some(FaultDecision::LoseAnswer);
         }
         if operation.writes && self.strikes(Fault::LateArrival, operation) {
             let patience = if draw.happens(0.5) { Duration::ZERO } else { PATIENCE };
-            return Some(Verdict::Delayed { arrives: patience + later(), patience });
+            return Some(FaultDecision::Delayed { arrives: patience + later(), patience });
         }
         if self.strikes(Fault::SlowRequest, operation) {
-            return Some(Verdict::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+            return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
         }
         if self.strikes(Fault::SlowAnswer, operation) {
-            return Some(Verdict::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+            return Some(FaultDecision::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
         }
         if self.strikes(Fault::CrashAfter, operation) {
             self.die();
-            return Some(Verdict::NeverAnswer);
+            return Some(FaultDecision::NeverAnswer);
         }
         if operation.writes && self.strikes(Fault::CrashInFlight, operation) {
             self.die();
             let arrives = later();
-            return Some(Verdict::Delayed { arrives, patience: arrives });
+            return Some(FaultDecision::Delayed { arrives, patience: arrives });
         }
         None
     }
@@ -235,15 +236,15 @@ impl Sky {
 }
 
 #[async_trait]
-impl Weather for Sky {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Sky {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
         self.stage.sends(self.caller, operation);
         sleep(seconds(self.chance.between(self.climate.latency.start, self.climate.latency.end))).await;
         self.unless_dead().await;
         if self.stage.is_calm() {
-            return Verdict::Execute;
+            return FaultDecision::Execute;
         }
         if self.strikes(Fault::CrashBefore, operation) {
             self.die();
@@ -258,7 +259,7 @@ impl Weather for Sky {
         if verdict.is_some() {
             failed().extend(request);
         }
-        verdict.unwrap_or(Verdict::Execute)
+        verdict.unwrap_or(FaultDecision::Execute)
     }
 
     fn page(&self, _what: &What) -> Option<usize> {
@@ -272,10 +273,10 @@ impl Weather for Sky {
 pub(super) struct Breeze(pub(super) SeededChance);
 
 #[async_trait]
-impl Weather for Breeze {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Breeze {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         sleep(seconds(self.0.between(0.001, 0.01))).await;
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 

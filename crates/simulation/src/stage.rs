@@ -18,7 +18,7 @@ use super::mirror::Mirror;
 use super::releases::Register;
 use super::scene::{Audience, Scene};
 use super::tally::Together;
-use evenkeel::adapters::sim::{Change, Execution, OperationInfo, Witness};
+use evenkeel::adapters::sim::{Execution, ObservedChange, OperationInfo, Witness};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EntityKey};
 use evenkeel::ports::{Clock, Service, Subject, Ttl, What};
@@ -368,7 +368,7 @@ impl Books {
             return false;
         }
         let deleted = execution.changes.iter().filter_map(|change| match change {
-            Change::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
+            ObservedChange::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
             _ => None,
         });
         self.recreate.extend(deleted);
@@ -399,7 +399,7 @@ impl Witness for Stage {
             books.together.add(execution);
             books.audience.take_in(execution);
             books.hash.execution(execution);
-            if execution.changes.iter().any(|change| matches!(change, Change::Expired { .. })) {
+            if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
                 books.faults.add(Fault::Expiry);
             }
             if books.arms(execution) {

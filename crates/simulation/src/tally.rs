@@ -6,7 +6,7 @@ use super::fault::{Fault, FaultCounts};
 use super::run::Report;
 use super::scene::{Scene, Scenes};
 use super::world::World;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 
 /// What was asked of one partition in one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Together {
 impl Together {
     /// Adds what an operation was.
     pub(super) fn add(&mut self, execution: &Execution<'_>) {
-        let rows = execution.changes.iter().filter(|change| matches!(change, Change::Row { .. })).count();
+        let rows = execution.changes.iter().filter(|change| matches!(change, ObservedChange::Row { .. })).count();
         self.writes += u64::from(rows > 1);
         self.late += u64::from(rows > 1 && execution.late);
         self.reads += u64::from(execution.operation.name == "Query Entities");

@@ -34,14 +34,14 @@ pub(super) enum Transition {
 /// The circuit of one service.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
-    failures: Failures,
+    failures: FailureCounts,
     /// When the next trial may go, while it is open.
     next_trial: Option<Duration>,
 }
 
 /// Failures with no answer in between.
 #[derive(Debug, Default)]
-struct Failures {
+struct FailureCounts {
     since: Option<Duration>,
     refused: u32,
     failed: u32,
@@ -71,7 +71,7 @@ impl Breaker {
         match evidence {
             Evidence::None => return None,
             Evidence::Answered => {
-                self.failures = Failures::default();
+                self.failures = FailureCounts::default();
                 return self.next_trial.take().map(|_| Transition::Closed);
             }
             Evidence::Refused => self.failures.refused = self.failures.refused.saturating_add(1),
@@ -96,7 +96,7 @@ impl Breaker {
     }
 }
 
-impl Failures {
+impl FailureCounts {
     fn suffice(&self, lasted: Duration) -> bool {
         let throttled = if self.throttled_lanes.len() >= THROTTLED_LANES { self.throttled } else { 0 };
         let failures = self.refused.saturating_add(self.failed).saturating_add(throttled);

@@ -45,10 +45,10 @@ pub struct Circuit {
     clock: Arc<dyn Clock>,
     inner: Probed,
     names: Names,
-    tables: Mutex<State>,
-    queues: Mutex<State>,
-    blobs: Mutex<State>,
-    search: Mutex<State>,
+    tables: Mutex<BreakerState>,
+    queues: Mutex<BreakerState>,
+    blobs: Mutex<BreakerState>,
+    search: Mutex<BreakerState>,
 }
 
 /// Names that probes ask for.
@@ -68,7 +68,7 @@ fn names_of_probes() -> Names {
 }
 
 #[derive(Default)]
-struct State {
+struct BreakerState {
     breaker: Breaker,
     since: Timestamp,
     reason: String,
@@ -102,7 +102,7 @@ impl Circuit {
         circuit
     }
 
-    fn state(&self, service: Service) -> MutexGuard<'_, State> {
+    fn state(&self, service: Service) -> MutexGuard<'_, BreakerState> {
         let state = match service {
             Service::Table => &self.tables,
             Service::Queue => &self.queues,

@@ -8,8 +8,8 @@ use crate::model::{EntityKey, Filter, Row, limits};
 use crate::ports::{Continuation, Page, Query};
 
 use super::entities;
-use super::fault::Fault;
-use super::range::{self, Bounds, KeyRange};
+use super::fault::StoreFault;
+use super::range::{self, KeyBounds, ScanRange};
 
 /// Most comparisons of one filter (Azure, "querying tables and entities": 15).
 const COMPARISONS: usize = 15;
@@ -19,20 +19,23 @@ const SCANNED_ROWS: usize = 20_000;
 const PAGE_BYTES: usize = 4_194_304;
 
 /// Checks a query. Returns how many rows its page may hold.
-pub(super) fn check(query: &Query) -> Result<usize, Fault> {
+pub(super) fn check(query: &Query) -> Result<usize, StoreFault> {
     let top = query.top.unwrap_or(limits::PAGE_ROWS);
     if !(1..=limits::PAGE_ROWS).contains(&top) {
-        return Err(Fault::permanent(format!("a page of {top} rows was asked for; Azure Table storage allows 1 to {}", limits::PAGE_ROWS)));
+        return Err(StoreFault::permanent(format!(
+            "a page of {top} rows was asked for; Azure Table storage allows 1 to {}",
+            limits::PAGE_ROWS
+        )));
     }
     let comparisons = query.filter.as_ref().map_or(0, range::comparisons);
     if comparisons > COMPARISONS {
-        return Err(Fault::permanent(format!("a filter of {comparisons} comparisons; Azure Table storage allows {COMPARISONS}")));
+        return Err(StoreFault::permanent(format!("a filter of {comparisons} comparisons; Azure Table storage allows {COMPARISONS}")));
     }
-    usize::try_from(top).map_err(|_| Fault::permanent("a page that large does not fit in memory"))
+    usize::try_from(top).map_err(|_| StoreFault::permanent("a page that large does not fit in memory"))
 }
 
 /// Reads one page of at most `limit` rows.
-pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: usize) -> Result<Page, Fault> {
+pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: usize) -> Result<Page, StoreFault> {
     let (range, left) = range::plan(query.filter.as_ref());
     let Some(range) = resume(range, query.continuation.as_ref()) else {
         return Ok(Page { rows: Vec::new(), continuation: None });
@@ -45,15 +48,16 @@ pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: us
     let (mut scanned, mut bytes) = (0, 0);
     while let Some(row) = found.next()? {
         let (pk, rk) = (row.get_ref(0)?, row.get_ref(1)?);
-        let text =
-            |value: rusqlite::types::ValueRef<'_>| value.as_str().map(str::to_owned).map_err(|_| Fault::corrupt("a key that is no text"));
+        let text = |value: rusqlite::types::ValueRef<'_>| {
+            value.as_str().map(str::to_owned).map_err(|_| StoreFault::corrupt("a key that is no text"))
+        };
         if page.rows.len() >= limit || scanned >= SCANNED_ROWS || bytes >= PAGE_BYTES {
             page.continuation = Some(Continuation { next_partition_key: text(pk)?, next_row_key: Some(text(rk)?) });
             break;
         }
         scanned += 1;
-        let key = EntityKey::new(text(pk)?, text(rk)?).map_err(|_| Fault::corrupt("a key that is none"))?;
-        let properties = row.get_ref(3)?.as_blob().map_err(|_| Fault::corrupt("an entity without its properties"))?;
+        let key = EntityKey::new(text(pk)?, text(rk)?).map_err(|_| StoreFault::corrupt("a key that is none"))?;
+        let properties = row.get_ref(3)?.as_blob().map_err(|_| StoreFault::corrupt("an entity without its properties"))?;
         if let Some(row) = admit(key, row.get(2)?, properties, left.as_ref(), query.select.as_deref())? {
             bytes += properties.len();
             page.rows.push(row);
@@ -63,7 +67,13 @@ pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: us
 }
 
 /// The row, where the filter admits it, with the properties of the projection. The filter sees every property.
-fn admit(key: EntityKey, stamp: i64, properties: &[u8], filter: Option<&Filter>, select: Option<&[String]>) -> Result<Option<Row>, Fault> {
+fn admit(
+    key: EntityKey,
+    stamp: i64,
+    properties: &[u8],
+    filter: Option<&Filter>,
+    select: Option<&[String]>,
+) -> Result<Option<Row>, StoreFault> {
     let Some(filter) = filter else { return entities::decode(key, stamp, properties, select).map(Some) };
     let mut row = entities::decode(key, stamp, properties, None)?;
     if !filter.matches(&row) {
@@ -77,33 +87,33 @@ fn admit(key: EntityKey, stamp: i64, properties: &[u8], filter: Option<&Filter>,
 
 /// A range of keys from some row on.
 struct From {
-    range: KeyRange,
+    range: ScanRange,
     /// The first row, where a continuation named it. It lies inside the range.
     row: Option<(String, String)>,
 }
 
 /// Cuts off the part that earlier pages have read. `None` where that is all.
-fn resume(range: KeyRange, continuation: Option<&Continuation>) -> Option<From> {
+fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From> {
     let at = continuation.map(|at| (at.next_partition_key.clone(), at.next_row_key.clone().unwrap_or_default()));
     match (range, at) {
-        (KeyRange::Nothing, _) => None,
+        (ScanRange::Nothing, _) => None,
         (range, None) => Some(From { range, row: None }),
-        (KeyRange::Partition(pk, mut rows), Some((next_pk, next_rk))) => {
+        (ScanRange::Partition(pk, mut rows), Some((next_pk, next_rk))) => {
             if next_pk > pk {
                 return None;
             }
             if next_pk == pk {
                 rows.raise(Bound::Included(next_rk));
             }
-            Some(From { range: KeyRange::Partition(pk, rows), row: None })
+            Some(From { range: ScanRange::Partition(pk, rows), row: None })
         }
-        (KeyRange::Partitions(partitions), Some(next)) => {
+        (ScanRange::Partitions(partitions), Some(next)) => {
             let inside = match &partitions.lower {
                 Bound::Unbounded => true,
                 Bound::Included(lower) => next.0 >= *lower,
                 Bound::Excluded(lower) => next.0 > *lower,
             };
-            Some(From { range: KeyRange::Partitions(partitions), row: inside.then_some(next) })
+            Some(From { range: ScanRange::Partitions(partitions), row: inside.then_some(next) })
         }
     }
 }
@@ -122,15 +132,15 @@ impl Scan {
         };
         match &from.range {
             // `resume` has returned; a statement that finds nothing is as good.
-            KeyRange::Nothing => scan.and("FALSE", &[]),
-            KeyRange::Partition(pk, rows) => {
+            ScanRange::Nothing => scan.and("FALSE", &[]),
+            ScanRange::Partition(pk, rows) => {
                 scan.and("e.pk = ?", &[pk]);
                 scan.between("e.rk", rows);
             }
-            KeyRange::Partitions(partitions) => match &from.row {
+            ScanRange::Partitions(partitions) => match &from.row {
                 Some((pk, rk)) => {
                     scan.and("(e.pk, e.rk) >= (?, ?)", &[pk, rk]);
-                    scan.between("e.pk", &Bounds { lower: Bound::Unbounded, upper: partitions.upper.clone() });
+                    scan.between("e.pk", &KeyBounds { lower: Bound::Unbounded, upper: partitions.upper.clone() });
                 }
                 None => scan.between("e.pk", partitions),
             },
@@ -145,7 +155,7 @@ impl Scan {
         self.parameters.extend(values.iter().map(|value| Box::new((*value).clone()) as Box<dyn ToSql>));
     }
 
-    fn between(&mut self, column: &str, bounds: &Bounds) {
+    fn between(&mut self, column: &str, bounds: &KeyBounds) {
         match &bounds.lower {
             Bound::Unbounded => {}
             Bound::Included(value) => self.and(&format!("{column} >= ?"), &[value]),

@@ -9,7 +9,7 @@ use crate::model::{Key, limits};
 const LOAD_BYTES: usize = limits::TRANSACTION_BYTES / 4;
 
 /// A pending request.
-pub(super) trait Passenger: Send + 'static {
+pub(super) trait PendingRequest: Send + 'static {
     /// How many departures may be under way at once before others wait.
     const UNDER_WAY: usize;
 
@@ -25,7 +25,7 @@ pub(super) trait Passenger: Send + 'static {
 
 /// One partition.
 #[derive(Debug)]
-pub(super) struct Lane<P> {
+pub(super) struct PartitionQueue<P> {
     waiting: VecDeque<P>,
     /// Rows of requests under way.
     taken: BTreeSet<Key>,
@@ -37,13 +37,13 @@ pub(super) struct Lane<P> {
     boarding: bool,
 }
 
-impl<P> Default for Lane<P> {
+impl<P> Default for PartitionQueue<P> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), taken: BTreeSet::new(), holding: 0, under_way: 0, boarding: false }
     }
 }
 
-impl<P: Passenger> Lane<P> {
+impl<P: PendingRequest> PartitionQueue<P> {
     /// Takes a place at the end of the line.
     pub(super) fn join(&mut self, passenger: P) {
         self.waiting.push_back(passenger);
@@ -134,7 +134,7 @@ mod tests {
         awaited: bool,
     }
 
-    impl Passenger for Someone {
+    impl PendingRequest for Someone {
         const UNDER_WAY: usize = 2;
 
         fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -159,14 +159,14 @@ mod tests {
         Someone { rows: rows(names), bytes: 100, alone: false, awaited: true }
     }
 
-    fn lane(passengers: impl IntoIterator<Item = Someone>) -> Lane<Someone> {
-        let mut lane = Lane::default();
+    fn lane(passengers: impl IntoIterator<Item = Someone>) -> PartitionQueue<Someone> {
+        let mut lane = PartitionQueue::default();
         passengers.into_iter().for_each(|passenger| lane.join(passenger));
         lane
     }
 
     /// The rows of the next load.
-    fn leaving(lane: &mut Lane<Someone>) -> String {
+    fn leaving(lane: &mut PartitionQueue<Someone>) -> String {
         assert!(lane.opens(), "nobody may leave");
         lane.load().into_iter().map(|one| one.rows.iter().map(Key::as_str).collect::<Vec<_>>().join("+")).collect::<Vec<_>>().join(" ")
     }

@@ -8,9 +8,9 @@ use tracing::Instrument as _;
 
 use super::answer::{Answered, Paid};
 use super::density::Density;
-use super::reads::{Read, Reads, is_plain};
-use super::traffic::Traffic;
-use super::writes::{Write, Writes};
+use super::reads::{PendingRead, Reads, is_plain};
+use super::traffic::Batching;
+use super::writes::{PendingWrite, Writes};
 use crate::adapters::azure::check;
 use crate::adapters::layer::Op;
 use crate::model::{AccountName, ETag, EntityKey, Key, Row, TableName};
@@ -23,8 +23,8 @@ pub struct Grouped {
     account: AccountName,
     clock: Arc<dyn Clock>,
     inner: Arc<dyn TableStore>,
-    writes: Arc<Traffic<Writes>>,
-    reads: Arc<Traffic<Reads>>,
+    writes: Arc<Batching<Writes>>,
+    reads: Arc<Batching<Reads>>,
 }
 
 impl Grouped {
@@ -33,8 +33,8 @@ impl Grouped {
         Self {
             account: account.clone(),
             clock,
-            writes: Traffic::new(Writes { store: Arc::clone(&inner) }),
-            reads: Traffic::new(Reads { store: Arc::clone(&inner), density: Mutex::new(Density::default()) }),
+            writes: Batching::new(Writes { store: Arc::clone(&inner) }),
+            reads: Batching::new(Reads { store: Arc::clone(&inner), density: Mutex::new(Density::default()) }),
             inner,
         }
     }
@@ -91,7 +91,7 @@ impl TableStore for Grouped {
             return self.inner.get(table, key, select).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.reads.join(place, Read { rk: key.rk.clone(), answer });
+        self.reads.join(place, PendingRead { rk: key.rk.clone(), answer });
         self.answered(Op::GetEntity, table, answered, || What::Entity(table.clone(), key.clone())).await
     }
 
@@ -99,7 +99,7 @@ impl TableStore for Grouped {
         // An operation that breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
         let Ok(bytes) = check::bytes_in_transaction(operation) else { return self.inner.apply(table, operation).await };
         let (answer, answered) = oneshot::channel();
-        self.writes.join((table.clone(), operation.key().pk.clone()), Write::One { operation: operation.clone(), bytes, answer });
+        self.writes.join((table.clone(), operation.key().pk.clone()), PendingWrite::One { operation: operation.clone(), bytes, answer });
         self.answered(Op::of(operation), table, answered, || What::Entity(table.clone(), operation.key().clone())).await
     }
 
@@ -108,7 +108,7 @@ impl TableStore for Grouped {
             return self.inner.transact(table, pk, operations).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.writes.join((table.clone(), pk.clone()), Write::Whole { operations: operations.to_vec(), answer });
+        self.writes.join((table.clone(), pk.clone()), PendingWrite::Whole { operations: operations.to_vec(), answer });
         self.answered(Op::Transact, table, answered, || What::Partition(table.clone(), pk.clone())).await
     }
 

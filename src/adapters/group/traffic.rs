@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-use super::lane::{Lane, Passenger};
+use super::lane::{PartitionQueue, PendingRequest};
 use crate::model::{Key, TableName};
 
 /// After this long others no longer wait for a departure: it hangs on a connection that will time out, and the
@@ -15,26 +15,26 @@ use crate::model::{Key, TableName};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A partition of a table.
-pub(super) type Place = (TableName, Key);
+pub(super) type TablePartition = (TableName, Key);
 
 /// Sends a load of requests, and answers each.
-pub(super) trait Carrier: Send + Sync + 'static {
+pub(super) trait BatchExecutor: Send + Sync + 'static {
     /// A pending request.
-    type Passenger: Passenger;
+    type Passenger: PendingRequest;
 
     /// Sends a load. Ends early where no caller waits for it any more.
-    fn carry(&self, place: &Place, load: Vec<Self::Passenger>) -> impl Future<Output = ()> + Send;
+    fn carry(&self, place: &TablePartition, load: Vec<Self::Passenger>) -> impl Future<Output = ()> + Send;
 }
 
 /// The lanes of one account's tables, and the departures under way in them.
-pub(super) struct Traffic<C: Carrier> {
+pub(super) struct Batching<C: BatchExecutor> {
     carrier: Arc<C>,
-    lanes: Mutex<BTreeMap<Place, Lane<C::Passenger>>>,
+    lanes: Mutex<BTreeMap<TablePartition, PartitionQueue<C::Passenger>>>,
     /// Dropped with the traffic, and then aborted.
     tasks: Mutex<JoinSet<()>>,
 }
 
-impl<C: Carrier> Traffic<C> {
+impl<C: BatchExecutor> Batching<C> {
     pub(super) fn new(carrier: C) -> Arc<Self> {
         Arc::new(Self { carrier: Arc::new(carrier), lanes: Mutex::default(), tasks: Mutex::default() })
     }
@@ -44,7 +44,7 @@ impl<C: Carrier> Traffic<C> {
     }
 
     /// Adds a pending request.
-    pub(super) fn join(self: &Arc<Self>, place: Place, passenger: C::Passenger) {
+    pub(super) fn join(self: &Arc<Self>, place: TablePartition, passenger: C::Passenger) {
         let opens = {
             let mut lanes = self.lanes();
             let lane = match lanes.get_mut(&place) {
@@ -61,8 +61,8 @@ impl<C: Carrier> Traffic<C> {
 
     /// Begins a departure. It loads after everything that is ready has run: requests added at the same time, as by
     /// a batch of jobs that begin together, leave together although nothing was under way.
-    fn depart(self: &Arc<Self>, place: Place) {
-        let departure = Departure { traffic: Arc::downgrade(self), place, state: State::Boarding };
+    fn depart(self: &Arc<Self>, place: TablePartition) {
+        let departure = InFlightBatch { traffic: Arc::downgrade(self), place, state: BatchState::Boarding };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
@@ -72,7 +72,7 @@ impl<C: Carrier> Traffic<C> {
         tasks.spawn(departure.run(Arc::clone(&self.carrier)));
     }
 
-    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Place, Lane<C::Passenger>>> {
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<TablePartition, PartitionQueue<C::Passenger>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,13 +84,13 @@ impl<C: Carrier> Traffic<C> {
 }
 
 /// One departure. However it ends, its lane goes on.
-struct Departure<C: Carrier> {
-    traffic: Weak<Traffic<C>>,
-    place: Place,
-    state: State,
+struct InFlightBatch<C: BatchExecutor> {
+    traffic: Weak<Batching<C>>,
+    place: TablePartition,
+    state: BatchState,
 }
 
-enum State {
+enum BatchState {
     /// To load when it first runs.
     Boarding,
     /// Under way with these rows.
@@ -99,7 +99,7 @@ enum State {
     Idle,
 }
 
-impl<C: Carrier> Departure<C> {
+impl<C: BatchExecutor> InFlightBatch<C> {
     async fn run(mut self, carrier: Arc<C>) {
         // A new task may run before those that are ready already, and their requests are the ones to take along.
         yield_now().await;
@@ -123,9 +123,9 @@ impl<C: Carrier> Departure<C> {
         let Some(lane) = lanes.get_mut(&self.place) else { return Vec::new() };
         let load = lane.load();
         self.state = if load.is_empty() {
-            State::Idle
+            BatchState::Idle
         } else {
-            State::UnderWay { rows: load.iter().flat_map(Passenger::rows).cloned().collect(), overdue: false }
+            BatchState::UnderWay { rows: load.iter().flat_map(PendingRequest::rows).cloned().collect(), overdue: false }
         };
         // More than fit, or of other rows than those that are taken.
         let opens = !load.is_empty() && lane.opens();
@@ -141,7 +141,7 @@ impl<C: Carrier> Departure<C> {
 
     fn overdue(&mut self) {
         let Some(traffic) = self.traffic.upgrade() else { return };
-        if let State::UnderWay { overdue, .. } = &mut self.state {
+        if let BatchState::UnderWay { overdue, .. } = &mut self.state {
             *overdue = true;
         }
         let opens = traffic.lanes().get_mut(&self.place).is_some_and(|lane| {
@@ -154,17 +154,17 @@ impl<C: Carrier> Departure<C> {
     }
 }
 
-impl<C: Carrier> Drop for Departure<C> {
+impl<C: BatchExecutor> Drop for InFlightBatch<C> {
     fn drop(&mut self) {
         let Some(traffic) = self.traffic.upgrade() else { return };
         let mut lanes = traffic.lanes();
         let Some(lane) = lanes.get_mut(&self.place) else { return };
         let (left, opens) = match &self.state {
-            State::Idle => (None, false),
+            BatchState::Idle => (None, false),
             // Never run: the runtime is shutting down, and another task would not run either. Waiting callers are
             // answered.
-            State::Boarding => (Some(lane.close()), false),
-            State::UnderWay { rows, overdue } => {
+            BatchState::Boarding => (Some(lane.close()), false),
+            BatchState::UnderWay { rows, overdue } => {
                 lane.land(rows, *overdue);
                 (None, lane.opens())
             }

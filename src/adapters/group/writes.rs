@@ -6,8 +6,8 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::answer::{Answer, Paid, awaited, tell};
-use super::lane::Passenger;
-use super::traffic::{Carrier, Place};
+use super::lane::PendingRequest;
+use super::traffic::{BatchExecutor, TablePartition};
 use super::verdict::{self, Blame};
 use crate::model::{ETag, Key, TableName};
 use crate::planted::{Bug, planted};
@@ -20,7 +20,7 @@ const REFUSALS: usize = 3;
 const SIDE_BY_SIDE: usize = 16;
 
 /// A pending write.
-pub(super) enum Write {
+pub(super) enum PendingWrite {
     /// One operation.
     One {
         operation: TableOperation,
@@ -37,7 +37,7 @@ pub(super) enum Write {
     },
 }
 
-impl Passenger for Write {
+impl PendingRequest for PendingWrite {
     // One is executed while the next is on its way. A partition takes 2,000 entities a second (Azure: Table storage
     // targets), which is a transaction of 40 every 20 ms: more at once would only make them smaller.
     const UNDER_WAY: usize = 2;
@@ -74,16 +74,16 @@ pub(super) struct Writes {
     pub(super) store: Arc<dyn TableStore>,
 }
 
-impl Carrier for Writes {
-    type Passenger = Write;
+impl BatchExecutor for Writes {
+    type Passenger = PendingWrite;
 
-    async fn carry(&self, (table, pk): &Place, load: Vec<Write>) {
+    async fn carry(&self, (table, pk): &TablePartition, load: Vec<PendingWrite>) {
         let mut aboard = Aboard::default();
         for write in load {
             match write {
-                Write::One { operation, answer, .. } => aboard.add(operation, answer),
+                PendingWrite::One { operation, answer, .. } => aboard.add(operation, answer),
                 // It leaves alone.
-                Write::Whole { operations, mut answer } => {
+                PendingWrite::Whole { operations, mut answer } => {
                     if let Some(result) = awaited(self.store.transact(table, pk, &operations), answer.closed()).await {
                         tell(answer, Paid::Here, result);
                     }
@@ -147,7 +147,7 @@ impl Writes {
                     aboard.leave_behind();
                 }
                 Blame::Everybody => {
-                    let error = verdict::Shared::new(error);
+                    let error = verdict::SharedError::new(error);
                     for (paid, (operation, answer)) in Paid::by_the_first().zip(aboard.operations.iter().zip(aboard.answers)) {
                         tell(answer, paid, Err(error.about(operation.name(), What::Entity(table.clone(), operation.key().clone()))));
                     }

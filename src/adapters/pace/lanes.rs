@@ -24,7 +24,7 @@ pub(super) type Sent = Duration;
 
 /// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum PaceAdmission {
     /// Its lane is free.
     Free,
     /// Its lane was held, and this request asks whether it is free again.
@@ -35,7 +35,7 @@ pub(super) enum Admission {
 
 /// Result of a request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RequestResult {
     /// The lane works.
     Answered,
     /// It is busy, and asked for this wait where it said so.
@@ -46,12 +46,12 @@ pub(super) enum Verdict {
 
 /// The lanes that are held.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    held: BTreeMap<ThrottleScope, Hold>,
+pub(super) struct ThrottleHolds {
+    held: BTreeMap<ThrottleScope, ThrottleHold>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Hold {
+struct ThrottleHold {
     until: Duration,
     /// How many holds there were without an answer in between: which of [`HOLDS`] this is.
     times: u32,
@@ -59,7 +59,7 @@ struct Hold {
     probing: Option<Sent>,
 }
 
-impl Lanes {
+impl ThrottleHolds {
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -70,47 +70,51 @@ impl Lanes {
         held.map(|(lane, hold)| (lane.clone(), hold.until.saturating_sub(now))).collect()
     }
 
-    pub(super) fn admit(&mut self, lane: &ThrottleScope, now: Duration) -> Admission {
+    pub(super) fn admit(&mut self, lane: &ThrottleScope, now: Duration) -> PaceAdmission {
         match self.held.get_mut(lane) {
-            None => Admission::Free,
-            Some(hold) if now < hold.until => Admission::Held(hold.until.saturating_sub(now)),
-            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE) => Admission::Held(HOLDS.unjittered(hold.times)),
+            None => PaceAdmission::Free,
+            Some(hold) if now < hold.until => PaceAdmission::Held(hold.until.saturating_sub(now)),
+            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE) => {
+                PaceAdmission::Held(HOLDS.unjittered(hold.times))
+            }
             Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {
                 self.held.remove(lane);
-                Admission::Free
+                PaceAdmission::Free
             }
             Some(hold) => {
                 hold.probing = Some(now);
-                Admission::Probe(now)
+                PaceAdmission::Probe(now)
             }
         }
     }
 
     /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
-    pub(super) fn settle(&mut self, lane: ThrottleScope, probe: Option<Sent>, verdict: Verdict, now: Duration, unit: f64) {
+    pub(super) fn settle(&mut self, lane: ThrottleScope, probe: Option<Sent>, verdict: RequestResult, now: Duration, unit: f64) {
         let held = self.held.get(&lane).copied();
         // One that has made place for another may say less than is known by now.
         let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
         let hold = match (verdict, held) {
-            (Verdict::Answered, _) => {
+            (RequestResult::Answered, _) => {
                 // An answer to a request that was sent before the hold began says nothing about the time since.
                 if probe {
                     self.held.remove(&lane);
                 }
                 return;
             }
-            (Verdict::Throttled(asked), Some(hold)) if !probe => {
+            (RequestResult::Throttled(asked), Some(hold)) if !probe => {
                 // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
                 // A probe that was sent before the service asked for a wait does not end it.
                 let probing = hold.probing.filter(|_| asked.is_none());
-                Hold { until: hold.until.max(now + asked_wait(asked)), probing, ..hold }
+                ThrottleHold { until: hold.until.max(now + asked_wait(asked)), probing, ..hold }
             }
-            (Verdict::Throttled(asked), held) => {
+            (RequestResult::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
-                Hold { until: now + HOLDS.wait(times, unit).max(asked_wait(asked)), times, probing: None }
+                ThrottleHold { until: now + HOLDS.wait(times, unit).max(asked_wait(asked)), times, probing: None }
             }
-            (Verdict::Unknown, Some(hold)) if probe => Hold { until: now + HOLDS.wait(hold.times, unit), probing: None, ..hold },
-            (Verdict::Unknown, _) => return,
+            (RequestResult::Unknown, Some(hold)) if probe => {
+                ThrottleHold { until: now + HOLDS.wait(hold.times, unit), probing: None, ..hold }
+            }
+            (RequestResult::Unknown, _) => return,
         };
         if held.is_none() {
             self.make_room(now);
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
     use crate::model::QueueName;
 
-    const BUSY: Verdict = Verdict::Throttled(None);
+    const BUSY: RequestResult = RequestResult::Throttled(None);
 
     fn lane(name: &str) -> ThrottleScope {
         ThrottleScope::Queue(QueueName::new(name).unwrap())
@@ -160,24 +164,24 @@ mod tests {
 
     #[test]
     fn a_burst_of_refusals_holds_the_lane_once() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         for _ in 0..64 {
             lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         }
-        assert_eq!(lanes.admit(&lane("hot"), ms(40)), Admission::Held(ms(60)));
-        assert_eq!(lanes.admit(&lane("calm"), ms(40)), Admission::Free);
+        assert_eq!(lanes.admit(&lane("hot"), ms(40)), PaceAdmission::Held(ms(60)));
+        assert_eq!(lanes.admit(&lane("calm"), ms(40)), PaceAdmission::Free);
     }
 
     #[test]
     fn one_probe_goes_when_the_time_is_over_and_each_refused_probe_doubles_it_up_to_15_s() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
         let (mut now, mut holds) = (ms(100), Vec::new());
         for _ in 0..9 {
-            assert_eq!(lanes.admit(&lane("hot"), now), Admission::Probe(now));
-            assert!(matches!(lanes.admit(&lane("hot"), now), Admission::Held(_)), "a second probe beside the first");
+            assert_eq!(lanes.admit(&lane("hot"), now), PaceAdmission::Probe(now));
+            assert!(matches!(lanes.admit(&lane("hot"), now), PaceAdmission::Held(_)), "a second probe beside the first");
             lanes.settle(lane("hot"), Some(now), BUSY, now, 0.5);
-            let Admission::Held(hold) = lanes.admit(&lane("hot"), now) else { panic!("not held") };
+            let PaceAdmission::Held(hold) = lanes.admit(&lane("hot"), now) else { panic!("not held") };
             holds.push(hold.as_millis());
             now += hold;
         }
@@ -186,71 +190,71 @@ mod tests {
 
     #[test]
     fn a_probe_that_succeeds_frees_the_lane_and_the_next_hold_is_short_again() {
-        let mut lanes = Lanes::default();
-        lanes.settle(lane("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(4_999)), Admission::Held(ms(1)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(5_000)), Admission::Probe(ms(5_000)));
-        lanes.settle(lane("hot"), Some(ms(5_000)), Verdict::Answered, ms(5_010), 0.5);
+        let mut lanes = ThrottleHolds::default();
+        lanes.settle(lane("hot"), None, RequestResult::Throttled(Some(ms(5_000))), ms(0), 0.5);
+        assert_eq!(lanes.admit(&lane("hot"), ms(4_999)), PaceAdmission::Held(ms(1)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(5_000)), PaceAdmission::Probe(ms(5_000)));
+        lanes.settle(lane("hot"), Some(ms(5_000)), RequestResult::Answered, ms(5_010), 0.5);
         assert!(lanes.is_empty());
         lanes.settle(lane("hot"), None, BUSY, ms(6_000), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(6_000)), Admission::Held(ms(100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(6_000)), PaceAdmission::Held(ms(100)));
     }
 
     #[test]
     fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
-        lanes.settle(lane("hot"), None, Verdict::Answered, ms(1), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(1)), Admission::Held(ms(99)));
+        lanes.settle(lane("hot"), None, RequestResult::Answered, ms(1), 0.5);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1)), PaceAdmission::Held(ms(99)));
     }
 
     #[test]
     fn a_probe_that_hangs_makes_place_for_another_after_a_second() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(1_099)), Admission::Held(ms(100)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe(ms(1_100)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(1_200)), Admission::Held(ms(100)));
-        lanes.settle(lane("hot"), Some(ms(1_100)), Verdict::Answered, ms(1_300), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(1_300)), Admission::Free);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_099)), PaceAdmission::Held(ms(100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), PaceAdmission::Probe(ms(1_100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_200)), PaceAdmission::Held(ms(100)));
+        lanes.settle(lane("hot"), Some(ms(1_100)), RequestResult::Answered, ms(1_300), 0.5);
+        assert_eq!(lanes.admit(&lane("hot"), ms(1_300)), PaceAdmission::Free);
         // The first is given up at last, and says nothing of a lane that is free.
-        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(30_100), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(30_100)), Admission::Free);
+        lanes.settle(lane("hot"), Some(ms(100)), RequestResult::Unknown, ms(30_100), 0.5);
+        assert_eq!(lanes.admit(&lane("hot"), ms(30_100)), PaceAdmission::Free);
     }
 
     #[test]
     fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
-        let wait = Verdict::Throttled(Some(ms(60_000)));
+        let wait = RequestResult::Throttled(Some(ms(60_000)));
         for (asked_by, answered) in [(Some(ms(1_100)), ms(100)), (Some(ms(100)), ms(1_100)), (None, ms(1_100))] {
-            let mut lanes = Lanes::default();
+            let mut lanes = ThrottleHolds::default();
             lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
-            assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
-            assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), Admission::Probe(ms(1_100)));
+            assert_eq!(lanes.admit(&lane("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
+            assert_eq!(lanes.admit(&lane("hot"), ms(1_100)), PaceAdmission::Probe(ms(1_100)));
             lanes.settle(lane("hot"), asked_by, wait, ms(1_200), 0.5);
-            for verdict in [Verdict::Unknown, Verdict::Answered] {
+            for verdict in [RequestResult::Unknown, RequestResult::Answered] {
                 lanes.settle(lane("hot"), Some(answered), verdict, ms(1_300), 0.5);
                 lanes.abandon(&lane("hot"), answered);
-                assert_eq!(lanes.admit(&lane("hot"), ms(61_199)), Admission::Held(ms(1)), "{asked_by:?} {verdict:?}");
+                assert_eq!(lanes.admit(&lane("hot"), ms(61_199)), PaceAdmission::Held(ms(1)), "{asked_by:?} {verdict:?}");
             }
         }
     }
 
     #[test]
     fn a_probe_without_an_answer_holds_as_long_again_and_an_abandoned_one_makes_place() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(100)), Admission::Probe(ms(100)));
-        lanes.settle(lane("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(200)), Admission::Held(ms(100)));
-        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe(ms(300)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
+        lanes.settle(lane("hot"), Some(ms(100)), RequestResult::Unknown, ms(200), 0.5);
+        assert_eq!(lanes.admit(&lane("hot"), ms(200)), PaceAdmission::Held(ms(100)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(300)), PaceAdmission::Probe(ms(300)));
         lanes.abandon(&lane("hot"), ms(300));
-        assert_eq!(lanes.admit(&lane("hot"), ms(300)), Admission::Probe(ms(300)));
+        assert_eq!(lanes.admit(&lane("hot"), ms(300)), PaceAdmission::Probe(ms(300)));
     }
 
     #[test]
     fn the_memory_is_bounded_and_keeps_what_is_held_longest() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         for n in 0..CAPACITY + 10 {
             lanes.settle(lane(&format!("lane-{n}")), None, BUSY, ms(n as u64), 0.5);
         }
@@ -263,9 +267,9 @@ mod tests {
 
     #[test]
     fn a_lane_nobody_asked_for_in_five_minutes_is_forgotten() {
-        let mut lanes = Lanes::default();
+        let mut lanes = ThrottleHolds::default();
         lanes.settle(lane("hot"), None, BUSY, ms(0), 0.5);
-        assert_eq!(lanes.admit(&lane("hot"), ms(100) + FORGOTTEN_AFTER), Admission::Free);
+        assert_eq!(lanes.admit(&lane("hot"), ms(100) + FORGOTTEN_AFTER), PaceAdmission::Free);
         assert!(lanes.is_empty());
     }
 }

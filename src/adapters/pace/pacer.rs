@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lanes::{Admission, Lanes, Sent, Verdict};
+use super::lanes::{PaceAdmission, RequestResult, Sent, ThrottleHolds};
 use crate::adapters::layer::{Evidence, Layer, StorageRequest, ThrottleScope};
 use crate::model::AccountName;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, Withheld};
@@ -17,7 +17,7 @@ pub struct Pace {
     account: AccountName,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<ThrottleHolds>,
 }
 
 impl Pace {
@@ -33,12 +33,12 @@ impl Pace {
         holds
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+    fn lanes(&self) -> MutexGuard<'_, ThrottleHolds> {
         // Every change of a lane is one assignment, so a panic leaves nothing half done.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, lane: ThrottleScope, probe: Option<Sent>, verdict: Verdict) {
+    fn settle(&self, lane: ThrottleScope, probe: Option<Sent>, verdict: RequestResult) {
         self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.unit());
     }
 }
@@ -52,12 +52,12 @@ impl Layer for Pace {
         // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
         let admission = {
             let mut lanes = self.lanes();
-            if lanes.is_empty() { Admission::Free } else { lanes.admit(&request.target.lane(), self.clock.monotonic()) }
+            if lanes.is_empty() { PaceAdmission::Free } else { lanes.admit(&request.target.lane(), self.clock.monotonic()) }
         };
         let probe = match admission {
-            Admission::Free => None,
-            Admission::Probe(sent) => Some(Probe { pace: self, sent, lane: Some(request.target.lane()) }),
-            Admission::Held(remaining) => {
+            PaceAdmission::Free => None,
+            PaceAdmission::Probe(sent) => Some(Probe { pace: self, sent, lane: Some(request.target.lane()) }),
+            PaceAdmission::Held(remaining) => {
                 let class = ErrorClass::Throttled { retry_after: Some(remaining) };
                 let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
                 let error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
@@ -66,16 +66,16 @@ impl Layer for Pace {
         };
         let result = send.await;
         let verdict = match Evidence::of(&result) {
-            Evidence::Answered => Verdict::Answered,
-            Evidence::Throttled => Verdict::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
-            Evidence::Refused | Evidence::Failed => Verdict::Unknown,
+            Evidence::Answered => RequestResult::Answered,
+            Evidence::Throttled => RequestResult::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
+            Evidence::Refused | Evidence::Failed => RequestResult::Unknown,
             // The lane was not asked: its state stays as it is.
             Evidence::None => return result,
         };
         match (probe, verdict) {
             (Some(probe), verdict) => probe.settle(verdict),
-            (None, Verdict::Throttled(_)) => self.settle(request.target.lane(), None, verdict),
-            (None, Verdict::Answered | Verdict::Unknown) => {}
+            (None, RequestResult::Throttled(_)) => self.settle(request.target.lane(), None, verdict),
+            (None, RequestResult::Answered | RequestResult::Unknown) => {}
         }
         result
     }
@@ -90,7 +90,7 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    fn settle(mut self, verdict: Verdict) {
+    fn settle(mut self, verdict: RequestResult) {
         if let Some(lane) = self.lane.take() {
             self.pace.settle(lane, Some(self.sent), verdict);
         }

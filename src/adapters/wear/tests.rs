@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::{Grouping, Worn, wear};
+use super::{DecoratedAccount, Grouping, wear};
 use crate::adapters::azure::testing::{Answer, Arrival, Scripted};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::adapters::layer::{Op, ThrottleScope};
@@ -20,7 +20,7 @@ use crate::settings::{Backoff, RetryPolicy};
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
 const BROKEN: Answer = Answer::Err(ErrorClass::Ambiguous, Some(500));
 
-fn dressed(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (Worn, Arc<Scripted>) {
+fn dressed(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (DecoratedAccount, Arc<Scripted>) {
     let (bare, script) = Scripted::by(answer);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
@@ -36,7 +36,7 @@ fn lane(pk: &str) -> ThrottleScope {
     ThrottleScope::Partition(table(), Key::new(pk).unwrap())
 }
 
-async fn read(worn: &Worn, pk: &str) -> Result<(), (ErrorClass, Option<Box<str>>)> {
+async fn read(worn: &DecoratedAccount, pk: &str) -> Result<(), (ErrorClass, Option<Box<str>>)> {
     let key = EntityKey::new(pk, "7").unwrap();
     worn.account.tables.get(&table(), &key, None).await.map(drop).map_err(|error| (error.class, error.code))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::sim::{OperationInfo, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::cli::audit::{AuditArgs, audit};
 use crate::cli::backfill::{BackfillArgs, backfill};
@@ -30,13 +30,13 @@ struct Impatient {
 }
 
 #[async_trait]
-impl Weather for Impatient {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Impatient {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         tokio::time::sleep(Duration::from_millis(20)).await;
         if self.at.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.stop.cancel();
         }
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::migrations::TRUST;
 use crate::migrations::tests::{catalog, migrator, up, world};
@@ -29,14 +29,14 @@ struct Meddle {
 }
 
 #[async_trait]
-impl Weather for Meddle {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Meddle {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
         let due = self.armed.lock().unwrap().take_if(|(at, _)| *at == number);
         if let Some((_, meddling)) = due {
             meddling.await;
         }
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::circuit::Circuits;
-use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::SeededChance;
 use crate::adapters::wear::{Grouping, wear};
 use crate::catalog::{Catalog, LargeEntity, OnConflict, TableRef, View, ViewKind};
@@ -22,7 +22,7 @@ use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerPart
 use evenkeel_simulation::company::{self, Shape};
 
 /// The verdict on an operation, by the moment on the world's clock.
-type Forecast = dyn Fn(Duration, &OperationInfo) -> Verdict + Send + Sync;
+type Forecast = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
 
 struct Sky {
     clock: Arc<dyn Clock>,
@@ -30,8 +30,8 @@ struct Sky {
 }
 
 #[async_trait]
-impl Weather for Sky {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Sky {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         sleep(Duration::from_millis(5)).await;
         (self.forecast)(self.clock.monotonic(), operation)
     }
@@ -47,7 +47,7 @@ impl Daemon {
     /// A company with so many employees, each with a job.
     pub(super) async fn with_jobs(jobs: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
-        let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::Fair));
+        let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::NoFaults));
         let bare = world.account();
         for table in ["Employees", "ByEmail", "Managers", "EvenkeelFootprints", "FormerEmployees"] {
             bare.tables.create_table(&company::table(table)).await.unwrap();
@@ -68,11 +68,11 @@ impl Daemon {
     }
 
     /// The daemon, with the settings that it has where nothing is configured.
-    fn worker(&self, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
+    fn worker(&self, forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
         self.worker_by(company::catalog(Shape::default()), forecast)
     }
 
-    fn worker_by(&self, catalog: Catalog, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
+    fn worker_by(&self, catalog: Catalog, forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
         self.worker_of(catalog, Concurrency::Fixed(64), forecast)
     }
 
@@ -81,7 +81,7 @@ impl Daemon {
         &self,
         catalog: Catalog,
         concurrency: Concurrency,
-        forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
+        forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
         self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, forecast)
     }
@@ -90,7 +90,7 @@ impl Daemon {
         &self,
         queue: QueueSettings,
         catalog: Catalog,
-        forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
+        forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
         let sky = Arc::new(Sky { clock: Arc::clone(&self.clock), forecast: Box::new(forecast) });
@@ -190,9 +190,9 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
         What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
             let minutes = Duration::from_mins;
-            Verdict::AnswerLate { answers: minutes(2), patience: minutes(5) }
+            FaultDecision::AnswerLate { answers: minutes(2), patience: minutes(5) }
         }
-        _ => Verdict::Execute,
+        _ => FaultDecision::Execute,
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.released, report.poisoned), (16, 0, 0));
@@ -210,7 +210,7 @@ async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
         daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
         let allow = Some(["put".to_owned()].into());
         let queue = QueueSettings { allow, ..QueueSettings::plain(company::queue("jobs")) };
-        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| Verdict::Execute);
+        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| FaultDecision::Execute);
         let shutdown = CancellationToken::new();
         let enough = async {
             sleep(Duration::from_mins(1)).await;
@@ -235,7 +235,7 @@ async fn a_busy_minute_poisons_nothing_of_a_backlog_that_waited_for_seven_hours(
     let worker = daemon.worker(move |now, operation| {
         let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
         let throttled = now < until && table && operation.writes && operation.number % 10 > 0;
-        if throttled { Verdict::Fail(ErrorClass::Throttled { retry_after: None }) } else { Verdict::Execute }
+        if throttled { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) } else { FaultDecision::Execute }
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (500, 0, 0));
@@ -249,9 +249,9 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let until = daemon.clock.monotonic() + Duration::from_mins(10);
     let worker = daemon.worker(move |now, operation| {
         if now < until && operation.name == "Get Messages" && matches!(&operation.what, What::Queue(queue) if queue.as_str() == "jobs") {
-            Verdict::AnswerLate { answers: Duration::from_secs(90), patience: Duration::from_secs(30) }
+            FaultDecision::AnswerLate { answers: Duration::from_secs(90), patience: Duration::from_secs(30) }
         } else {
-            Verdict::Execute
+            FaultDecision::Execute
         }
     });
     let (status, shutdown) = (worker.status(), CancellationToken::new());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::config::{self, ConfigFolder};
 use evenkeel::model::{AccountName, Key, QueueName, TableName, body};
@@ -58,8 +58,8 @@ struct OneBusyPartition {
 }
 
 #[async_trait]
-impl Weather for OneBusyPartition {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for OneBusyPartition {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         sleep(Duration::from_millis(5)).await;
         let hot = |table: &TableName, pk: &Key| table.as_str() == "Employees" && pk.as_str() == "Hot";
         let is_hot = match &operation.what {
@@ -69,9 +69,9 @@ impl Weather for OneBusyPartition {
         };
         if is_hot && self.clock.monotonic() < self.until {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            Verdict::Fail(ErrorClass::Throttled { retry_after: None })
+            FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
         } else {
-            Verdict::Execute
+            FaultDecision::Execute
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::history::{CLIENT, History, VERSION};
 use crate::items::Address;
 use crate::ledger::{Asked, Author, Expectation, Guard, Ledger, Sent};
 use crate::warrant::for_whom;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row};
 use evenkeel::ports::FilePlace;
 use evenkeel::reconcile::Outcome;
@@ -132,7 +132,7 @@ impl ArchiveHistory {
         let mut seen = Seen { execution, tick, ledger, authors };
         for change in execution.changes {
             match change {
-                Change::Row { table, key, row } => {
+                ObservedChange::Row { table, key, row } => {
                     let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
                     if let Some(table) = SOURCES.into_iter().find(|name| *name == table.as_str())
                         && !derived
@@ -141,13 +141,13 @@ impl ArchiveHistory {
                         self.entity(&mut seen, &(table.to_owned(), key.clone()), row.as_ref())?;
                     }
                 }
-                Change::Blob { container, name, blob } if container.as_str() == LOGS => {
+                ObservedChange::Blob { container, name, blob } if container.as_str() == LOGS => {
                     self.log(&seen, name.as_str(), blob.as_ref().map(|blob| &blob.content))?;
                 }
-                Change::Blob { container, name, blob } if container.as_str() == DOCUMENTS && !is_value(name.as_str()) => {
+                ObservedChange::Blob { container, name, blob } if container.as_str() == DOCUMENTS && !is_value(name.as_str()) => {
                     self.document(&seen, PAPERS, name.as_str(), blob.as_ref().map(|blob| &blob.content))?;
                 }
-                Change::File { place, content } => {
+                ObservedChange::File { place, content } => {
                     match content {
                         Some(content) => self.files.insert(place.clone(), content.clone()),
                         None => self.files.remove(place),

@@ -12,7 +12,7 @@ use super::desk::{Desk, Request};
 use super::moment;
 use super::tiny::{Answer, Cells, Deed, Registry, Rows};
 use crate::company::queue;
-use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::catalog::Catalog;
 use evenkeel::model::AccountName;
@@ -94,7 +94,7 @@ impl Runs {
         let desk = Arc::new(Desk::default());
         let era = Arc::new(Era(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
-        let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Fair)).account();
+        let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
         let stores = Stores::new([(AccountName::main(), desk.account(elsewhere.blobs))].into());
         let engine = Engine::new(EngineParts {
             stores,

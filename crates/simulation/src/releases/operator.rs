@@ -14,7 +14,7 @@ use crate::run::Play;
 use crate::scene::Scene;
 use crate::sky::{Breeze, Sky};
 use crate::stage::OPERATOR;
-use evenkeel::adapters::sim::Weather;
+use evenkeel::adapters::sim::FaultPolicy;
 use evenkeel::catalog::Catalog;
 use evenkeel::migrations::{Consent, MigrationError, Migrator};
 use evenkeel::ports::Stores;
@@ -82,7 +82,7 @@ impl Crew {
             part += 2;
             let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), OPERATOR, chance(self.seed, part)));
             let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, part + 1)));
-            let breeze: Arc<dyn Weather> = Arc::new(Breeze(chance(self.seed, part)));
+            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(chance(self.seed, part)));
             let weathers = if tries == TRIES { Weathers::same(breeze) } else { Weathers { main: Arc::clone(&sky) as _, abroad: beside } };
             let done = tokio::select! {
                 biased;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
 use super::stage::{Stage, key, table};
-use crate::adapters::sim::Verdict;
+use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, EdmValue, Entity, Key, Row};
 use crate::ports::{ErrorClass, Missing, Precondition, StoreError, TableOperation};
 
@@ -87,16 +87,18 @@ fn deeds() -> impl Strategy<Value = Vec<Vec<Deed>>> {
     prop::collection::vec(prop::collection::vec(deed, 1..4), 2..8)
 }
 
-fn weather() -> impl Strategy<Value = Vec<Verdict>> {
-    let late = (0..20_u64).prop_map(|ms| Verdict::AnswerLate { answers: Duration::from_millis(ms), patience: Duration::from_mins(1) });
-    let slow = (0..20_u64).prop_map(|ms| Verdict::Delayed { arrives: Duration::from_millis(ms), patience: Duration::from_millis(15) });
+fn weather() -> impl Strategy<Value = Vec<FaultDecision>> {
+    let late =
+        (0..20_u64).prop_map(|ms| FaultDecision::AnswerLate { answers: Duration::from_millis(ms), patience: Duration::from_mins(1) });
+    let slow =
+        (0..20_u64).prop_map(|ms| FaultDecision::Delayed { arrives: Duration::from_millis(ms), patience: Duration::from_millis(15) });
     let verdict = prop_oneof![
         8 => late,
         2 => slow,
-        1 => Just(Verdict::LoseAnswer),
-        1 => Just(Verdict::ArriveLater(2)),
-        1 => Just(Verdict::Fail(ErrorClass::Throttled { retry_after: None })),
-        1 => Just(Verdict::Fail(ErrorClass::Refused)),
+        1 => Just(FaultDecision::LoseAnswer),
+        1 => Just(FaultDecision::ArriveLater(2)),
+        1 => Just(FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+        1 => Just(FaultDecision::Fail(ErrorClass::Refused)),
     ];
     prop::collection::vec(verdict, 1..12)
 }
@@ -124,7 +126,7 @@ fn outcome_of<T>(result: Result<T, StoreError>, done: impl FnOnce(T) -> Outcome)
 }
 
 /// Runs callers side by side. Returns the events of each row, and the most operations in one transaction.
-async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<Event>>, usize) {
+async fn run(callers: &[Vec<Deed>], weather: Vec<FaultDecision>) -> (BTreeMap<u8, Vec<Event>>, usize) {
     let turn = AtomicUsize::new(0);
     let stage = Stage::with(move |_| weather[turn.fetch_add(1, Ordering::Relaxed) % weather.len()]).await;
     let (tick, values) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -273,6 +275,6 @@ fn the_search_finds_what_cannot_be() {
 fn the_callers_of_this_test_meet_in_transactions() {
     let insert = |row| vec![Deed { verb: Verb::Insert, row, version: Version::Any, pause: 0, patience: 60_000 }];
     let callers: Vec<_> = (0..ROWS).map(insert).collect();
-    let (_, largest) = in_virtual_time(run(&callers, vec![Verdict::Execute]));
+    let (_, largest) = in_virtual_time(run(&callers, vec![FaultDecision::Execute]));
     assert_eq!(largest, 4);
 }

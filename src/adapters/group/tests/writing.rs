@@ -7,7 +7,7 @@ use futures::future::{join, join_all};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::stage::{LATENCY, SLOW, Stage, insert, key, names, table};
-use crate::adapters::sim::Verdict;
+use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, Entity, Key};
 use crate::ports::{ErrorClass, Missing, Precondition, StoreError, TableOperation, TableStore as _, What};
 use crate::telemetry::trail::{self, Keeping};
@@ -132,9 +132,9 @@ async fn the_last_one_left_of_a_transaction_is_sent_as_it_is() {
 #[tokio::test(start_paused = true)]
 async fn no_answer_and_no_time_are_everybodys() {
     for (verdict, expected) in [
-        (Verdict::LoseAnswer, ErrorClass::Ambiguous),
-        (Verdict::Fail(ErrorClass::Throttled { retry_after: Some(LATENCY) }), ErrorClass::Throttled { retry_after: Some(LATENCY) }),
-        (Verdict::Fail(ErrorClass::Refused), ErrorClass::Refused),
+        (FaultDecision::LoseAnswer, ErrorClass::Ambiguous),
+        (FaultDecision::Fail(ErrorClass::Throttled { retry_after: Some(LATENCY) }), ErrorClass::Throttled { retry_after: Some(LATENCY) }),
+        (FaultDecision::Fail(ErrorClass::Refused), ErrorClass::Refused),
     ] {
         let stage = Stage::with(move |_| verdict).await;
         let results = join_all(names(0..5).iter().map(|rk| stage.apply(insert(rk)))).await;
@@ -203,7 +203,7 @@ async fn a_caller_that_gives_up_later_leaves_the_others_their_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
-    let stage = Stage::with(|info| if info.number < 4 { Verdict::NeverAnswer } else { SLOW }).await;
+    let stage = Stage::with(|info| if info.number < 4 { FaultDecision::NeverAnswer } else { SLOW }).await;
     let lost = join_all(names(0..3).iter().map(|rk| timeout(LATENCY, stage.apply(insert(rk)))));
     let waits = async {
         sleep(Duration::from_millis(1)).await;
@@ -220,7 +220,7 @@ async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
     let hung = AtomicU32::new(0);
-    let stage = Stage::with(move |_| if hung.fetch_add(1, Ordering::Relaxed) < 2 { Verdict::NeverAnswer } else { SLOW }).await;
+    let stage = Stage::with(move |_| if hung.fetch_add(1, Ordering::Relaxed) < 2 { FaultDecision::NeverAnswer } else { SLOW }).await;
     let hang = |rk: &'static str, after: u64| {
         let stage = &stage;
         async move {
@@ -287,7 +287,7 @@ async fn a_store_that_panics_fails_its_request_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_ends_with_the_store() {
-    let stage = Stage::with(|_| Verdict::Delayed { arrives: LATENCY, patience: Duration::from_mins(1) }).await;
+    let stage = Stage::with(|_| FaultDecision::Delayed { arrives: LATENCY, patience: Duration::from_mins(1) }).await;
     let Stage { tables, world, .. } = stage;
     assert!(timeout(Duration::from_millis(1), tables.apply(&table(), &insert("a"))).await.is_err());
     drop(tables);
