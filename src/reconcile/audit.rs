@@ -46,14 +46,14 @@ pub struct AuditPass {
     /// Whether that is the end.
     pub ended: bool,
     /// Findings, repaired or not.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
     /// Changes made to items.
     pub summary: Summary,
 }
 
 /// An item that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct AuditFinding {
     /// Kind of mismatch.
     pub problem: Problem,
     /// The item.
@@ -90,7 +90,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mended = if self.repaired { " (repaired)" } else { "" };
         write!(f, "{:<9} {}, derived from {}{mended}", self.problem, self.item, self.of)
@@ -105,7 +105,7 @@ impl Engine {
             return Ok(None);
         }
         let walk = Walk { engine: self, source, delivery };
-        let mut run = Run {
+        let mut run = AuditRun {
             walk,
             repair: audit.repair,
             cursor: audit.cursor.clone(),
@@ -149,11 +149,11 @@ impl RunJob for Audit {
 }
 
 /// One part of an audit, as far as it has come.
-struct Run<'e> {
+struct AuditRun<'e> {
     walk: Walk<'e>,
     repair: bool,
     cursor: AuditCursor,
-    findings: Vec<Finding>,
+    findings: Vec<AuditFinding>,
     summary: Summary,
     /// Rows shared by many that were found wrong.
     told: BTreeSet<(AccountName, Site)>,
@@ -161,12 +161,12 @@ struct Run<'e> {
 
 /// A primary, and an item that is to be looked at even where its footprint does not list it.
 #[derive(Clone)]
-struct Subject {
+struct AuditSubject {
     primary: Primary,
     met: Option<ItemAddress>,
 }
 
-impl Run<'_> {
+impl AuditRun<'_> {
     /// Goes on until the time is over; whether that is the end.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.walk.engine.clock;
@@ -229,7 +229,7 @@ impl Run<'_> {
 
     async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
         self.cursor.primaries += keys.len() as u64;
-        let subjects = keys.into_iter().map(|key| Subject { primary: self.walk.primary(key), met: None }).collect();
+        let subjects = keys.into_iter().map(|key| AuditSubject { primary: self.walk.primary(key), met: None }).collect();
         self.compare(subjects).await
     }
 
@@ -240,13 +240,13 @@ impl Run<'_> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;
         self.cursor.rows += page.rows.len() as u64;
-        let subjects: Vec<Subject> = page
+        let subjects: Vec<AuditSubject> = page
             .rows
             .into_iter()
             .filter_map(|row| {
                 let owner = Owner::of(&row.entity)?;
                 let met = ItemAddress::row(view.name.clone(), target.account.clone(), target.table.clone(), row.entity.key);
-                (owner.primary.table == self.walk.source.table).then_some(Subject { primary: owner.primary, met: Some(met) })
+                (owner.primary.table == self.walk.source.table).then_some(AuditSubject { primary: owner.primary, met: Some(met) })
             })
             .collect();
         let listed: Vec<_> = subjects.iter().map(|subject| self.is_listed(subject)).collect();
@@ -261,14 +261,14 @@ impl Run<'_> {
         Ok(place(page.continuation))
     }
 
-    async fn is_listed(&self, subject: &Subject) -> Result<bool, Failure> {
+    async fn is_listed(&self, subject: &AuditSubject) -> Result<bool, Failure> {
         let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
         let seen = reconciler.observe().await?;
         Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
     /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested.
-    async fn compare(&mut self, subjects: Vec<Subject>) -> Result<(), Failure> {
+    async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
@@ -289,14 +289,14 @@ impl Run<'_> {
                 } else {
                     self.cursor.found(&item.view);
                 }
-                self.findings.push(Finding { problem, item, of: subject.primary.to_string(), repaired });
+                self.findings.push(AuditFinding { problem, item, of: subject.primary.to_string(), repaired });
             }
         }
         Ok(())
     }
 
     /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
-    async fn look(&mut self, subjects: Vec<Subject>) -> Result<Vec<(Subject, Seen)>, Failure> {
+    async fn look(&mut self, subjects: Vec<AuditSubject>) -> Result<Vec<(AuditSubject, AuditObservations)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|subject| {
@@ -325,7 +325,7 @@ impl Run<'_> {
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &Subject, seen: &Seen) -> Result<Mended, Failure> {
+    async fn mend(&mut self, subject: &AuditSubject, seen: &AuditObservations) -> Result<Mended, Failure> {
         if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
             return Ok(Mended::Nothing);
         }
@@ -346,7 +346,7 @@ impl Run<'_> {
         }
     }
 
-    fn pass(&self, subject: &Subject) -> Reconciler<'_> {
+    fn pass(&self, subject: &AuditSubject) -> Reconciler<'_> {
         let delivery = self.repair.then_some(self.walk.delivery);
         let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
         reconciler.pass.looks = Looks::Everything;
@@ -384,7 +384,7 @@ impl Mended {
 
 /// Observations on a primary and its items.
 #[derive(Default)]
-struct Seen {
+struct AuditObservations {
     problems: Vec<(ItemAddress, Problem)>,
     /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
     half_way: bool,
@@ -395,12 +395,12 @@ struct Seen {
 }
 
 /// Compares the primary's items, with a look at each, with their expected state.
-async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
+async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservations, Failure> {
     // Read-only: the sink is asked for the document even while a write to it is announced.
     reconciler.pass.scope.delivery = None;
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived() {
-        return Ok(Seen::default());
+        return Ok(AuditObservations::default());
     }
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
     let half_way = seen.footprint.is_changing();
@@ -410,7 +410,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     // Consequences of claims still to be received are not findings of their own.
     let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
     if plan.settled || !reconciler.pass.scope.has_views() {
-        return Ok(Seen { problems, half_way, underived, behind });
+        return Ok(AuditObservations { problems, half_way, underived, behind });
     }
     let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
     for write in &plan.writes {
@@ -432,5 +432,5 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
     problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
     problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
-    Ok(Seen { problems, half_way, underived, behind })
+    Ok(AuditObservations { problems, half_way, underived, behind })
 }

@@ -9,7 +9,7 @@ use crate::ports::{Precondition, TableOperation};
 
 /// The intended change of the primary.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum PrimaryChange {
     /// It is absent, and is inserted.
     Insert(Entity),
     /// It is replaced at its ETag.
@@ -47,7 +47,7 @@ pub(super) enum Commit {
     Unanswered,
 }
 
-impl Change {
+impl PrimaryChange {
     /// The resulting primary.
     pub(super) const fn result(&self) -> Option<&Entity> {
         match self {

@@ -5,20 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Advance, Change, Commit};
+use super::change::{Advance, Commit, PrimaryChange};
 use super::conflicts;
-use super::document::Filed;
+use super::document::DocumentOutcome;
 use super::doubt::Doubt;
 use super::execute::{Failure, ItemChange};
 use super::failure::{permanent, storage};
-use super::group::{Done, Group, group};
+use super::group::{Group, ItemEffect, group};
 use super::items::{self, ItemFailure, ItemOperation, WriteContext};
 use super::observation::Observation;
 use super::primary;
 use super::scope::{Scope, Wanted};
-use super::situation::State;
+use super::situation::PrimaryState;
 use super::steps::Plan;
-use super::value::{PointerError, Values};
+use super::value::{PointerError, RunValues};
 use crate::model::{ETag, ItemAddress, Site};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, StoreError, TableOperation};
@@ -26,7 +26,7 @@ use crate::ports::{ErrorClass, StoreError, TableOperation};
 /// A primary that is written.
 pub(super) struct Committed {
     /// Its state now.
-    pub(super) state: State,
+    pub(super) state: PrimaryState,
     /// The items written with it, or before it, each with its ETag or token.
     pub(super) written: BTreeMap<ItemAddress, ETag>,
     /// The rest of the plan.
@@ -43,9 +43,9 @@ pub(super) struct RunState<'p> {
 /// Writes the primary, by its own operations, with as much of an announced plan as goes with it or before it. Otherwise how that ended.
 pub(super) async fn write(
     scope: &Scope<'_>,
-    values: &Values,
+    values: &RunValues,
     mut run: RunState<'_>,
-    (change, own): (&Change, Vec<TableOperation>),
+    (change, own): (&PrimaryChange, Vec<TableOperation>),
     plan: &Plan,
 ) -> Result<Result<Committed, Commit>, Failure> {
     let Some(mut written) = upload(scope, values, &mut run, plan).await? else { return Ok(Err(Commit::Lost)) };
@@ -58,9 +58,9 @@ pub(super) async fn write(
     };
     let etags = match &scope.document {
         Some(document) => match document.carry_out(change).await? {
-            Filed::Done(etag) => vec![etag],
-            Filed::Lost => return Ok(Err(Commit::Lost)),
-            Filed::Unanswered => {
+            DocumentOutcome::Done(etag) => vec![etag],
+            DocumentOutcome::Lost => return Ok(Err(Commit::Lost)),
+            DocumentOutcome::Unanswered => {
                 run.doubt.primary_unanswered();
                 return Ok(Err(Commit::Unanswered));
             }
@@ -72,9 +72,9 @@ pub(super) async fn write(
     };
     run.doubt.primary_written();
     // The version of the whole is its first row's.
-    let state = etags.first().cloned().flatten().map_or(State::Absent, |etag| State::Present(Some(etag)));
+    let state = etags.first().cloned().flatten().map_or(PrimaryState::Absent, |etag| PrimaryState::Present(Some(etag)));
     for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
-        for Done { address, change, token } in done {
+        for ItemEffect { address, change, token } in done {
             run.changes.push(change.clone());
             let version = if address.part.is_some() { token } else { &etag };
             written.extend(version.clone().map(|version| (address.clone(), version)));
@@ -86,7 +86,12 @@ pub(super) async fn write(
 }
 
 /// Writes a primary without items, or with items that are to follow.
-pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+pub(super) async fn write_alone(
+    scope: &Scope<'_>,
+    doubt: &mut Doubt,
+    seen: &Observation,
+    change: &PrimaryChange,
+) -> Result<Commit, Failure> {
     let operations = primary::operations(scope, &seen.rows, change)?;
     match primary::send(scope, &operations).await? {
         Ok(_) => {
@@ -108,14 +113,14 @@ pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Obs
 }
 
 /// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
-pub(super) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
+pub(super) fn closed(scope: &Scope<'_>, change: &PrimaryChange) -> Commit {
     if scope.receives() && change.result().is_some() { Commit::Committed } else { Commit::Closed }
 }
 
 /// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
 pub(super) async fn upload(
     scope: &Scope<'_>,
-    values: &Values,
+    values: &RunValues,
     run: &mut RunState<'_>,
     plan: &Plan,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {

@@ -8,9 +8,9 @@ use tokio::sync::OnceCell;
 
 use super::execute::{Delivery, Failure};
 use super::failure::permanent;
-use super::log_lane::Lanes;
+use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
-use super::shared::Turns;
+use super::shared::DocumentTurns;
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::job::{JobSubject, Primary};
 use crate::model::limits::LATE_REQUEST;
@@ -49,13 +49,13 @@ pub struct Engine {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) chance: Arc<dyn Chance>,
     pub(super) recheck_after: Duration,
-    pub(super) turns: Turns,
+    pub(super) turns: DocumentTurns,
     /// How long one part of a walk over a table takes.
     pub(super) part: Duration,
     /// Memory budget of its jobs.
     pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
-    pub(super) lanes: Lanes,
+    pub(super) lanes: LogLanes,
     /// Key that seals cursors, once it was needed.
     pub(super) secret: OnceCell<[u8; 32]>,
 }
@@ -89,8 +89,8 @@ impl Engine {
             clock,
             chance,
             recheck_after,
-            turns: Turns::default(),
-            lanes: Lanes::default(),
+            turns: DocumentTurns::default(),
+            lanes: LogLanes::default(),
             secret: OnceCell::new(),
             part: PART,
             memory: Arc::default(),

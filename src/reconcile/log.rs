@@ -25,12 +25,12 @@
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::change::{Change, Commit};
+use super::change::{Commit, PrimaryChange};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint;
-use super::log_lane::{Answer, Entry, Open, Place};
+use super::log_lane::{AppendOutcome, LogDestination, LogEntry, PendingAppend};
 use super::log_record::{self as record, LinePlace, Record};
 use super::observation::Observation;
 use super::since::is_written_since;
@@ -42,7 +42,7 @@ use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
 use crate::ports::{Account, Precondition, TableOperation, TableStore};
 
 /// The line of one entity.
-pub(super) struct Log<'e> {
+pub(super) struct EntityLine<'e> {
     engine: &'e Engine,
     archive: &'e Archive,
     target: &'e LogTarget,
@@ -54,12 +54,12 @@ pub(super) struct Log<'e> {
     /// When the entity was last written.
     written: Timestamp,
     /// A record without its line, which may still arrive.
-    open: Option<Open>,
+    open: Option<PendingAppend>,
     /// The ETag of the record.
     recorded: Option<ETag>,
 }
 
-impl<'e> Log<'e> {
+impl<'e> EntityLine<'e> {
     /// Of an entity of an archive's source.
     pub(super) fn new(
         engine: &'e Engine,
@@ -108,9 +108,9 @@ impl<'e> Log<'e> {
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
-                    return Err(permanent(self.doing("reading the record of"), record::Unreadable("Blob")));
+                    return Err(permanent(self.doing("reading the record of"), record::UnreadableRecord("Blob")));
                 }
-                self.open = open.map(|blob| Open { span: TimeSpan::of(&blob.metadata), record });
+                self.open = open.map(|blob| PendingAppend { span: TimeSpan::of(&blob.metadata), record });
             }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })
@@ -146,15 +146,15 @@ impl<'e> Log<'e> {
     }
 
     /// Appends the line.
-    pub(super) async fn commit(&mut self, change: &Change) -> Result<Commit, Failure> {
+    pub(super) async fn commit(&mut self, change: &PrimaryChange) -> Result<Commit, Failure> {
         let (entity, over) = match change {
-            Change::Insert(entity) => (entity, None),
-            Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => (entity, Some(etag.clone())),
-            Change::Delete(..) => return Ok(Commit::Lost),
+            PrimaryChange::Insert(entity) => (entity, None),
+            PrimaryChange::Replace(entity, etag) | PrimaryChange::Merge { merged: entity, etag, .. } => (entity, Some(etag.clone())),
+            PrimaryChange::Delete(..) => return Ok(Commit::Lost),
         };
         let entry = self.entry(entity, over);
         let folder = self.target.path.of(entry.moment);
-        let place = Place {
+        let place = LogDestination {
             blobs: self.account.blobs.as_ref(),
             tables: self.tables,
             source: &self.archive.source.table,
@@ -171,19 +171,19 @@ impl<'e> Log<'e> {
             None => self.engine.lanes.append(&place, entry).await,
         };
         match answer {
-            Answer::Done(etag) => {
+            AppendOutcome::Done(etag) => {
                 self.recorded = etag;
                 Ok(Commit::Closed)
             }
-            Answer::Lost => Ok(Commit::Lost),
-            Answer::Unanswered => Ok(Commit::Unanswered),
-            Answer::Failed(failure) => Err(failure.of(self.doing("appending"))),
+            AppendOutcome::Lost => Ok(Commit::Lost),
+            AppendOutcome::Unanswered => Ok(Commit::Unanswered),
+            AppendOutcome::Failed(failure) => Err(failure.of(self.doing("appending"))),
         }
     }
 
-    fn entry(&self, entity: &Entity, over: Option<ETag>) -> Entry {
+    fn entry(&self, entity: &Entity, over: Option<ETag>) -> LogEntry {
         let line = log::line(entity, self.written);
-        Entry {
+        LogEntry {
             sha256: hex::encode(Sha256::digest(&line)),
             moment: log::moment(entity, self.target.time.as_deref(), self.written),
             line,

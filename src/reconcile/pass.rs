@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::change::{Advance, Change, Commit};
+use super::change::{Advance, Commit, PrimaryChange};
 use super::commit::{self, RunState};
 use super::conflicts::{self, KeysMet};
 use super::doubt::{Doubt, SentAt};
@@ -24,9 +24,9 @@ use super::items::{self, ItemOperation, WriteContext};
 use super::observation::Observation;
 use super::queueing::{queue_carries, queue_recheck};
 use super::scope::{Scope, Wanted};
-use super::situation::{Situation, State};
+use super::situation::{PrimaryState, Situation};
 use super::steps::Plan;
-use super::value::Values;
+use super::value::RunValues;
 use super::{footprints, plan, primary, record};
 use crate::model::job::Looks;
 use crate::model::{ETag, ItemAddress};
@@ -36,7 +36,7 @@ use crate::planted::{Bug, planted};
 pub(super) struct Pass<'e> {
     pub(super) scope: Scope<'e>,
     /// The large values that it brings.
-    pub(super) values: Values,
+    pub(super) values: RunValues,
     pub(super) doubt: Doubt,
     pub(super) met: KeysMet,
     /// Which items are looked at besides those that it has met.
@@ -46,12 +46,12 @@ pub(super) struct Pass<'e> {
 
 impl<'e> Pass<'e> {
     pub(super) fn new(scope: Scope<'e>) -> Self {
-        let (values, doubt, met) = (Values::default(), Doubt::default(), KeysMet::default());
+        let (values, doubt, met) = (RunValues::default(), Doubt::default(), KeysMet::default());
         Self { scope, values, doubt, met, looks: Looks::Doubtful, summary: Summary::default() }
     }
 
     /// One round: from an observation, and a change of the primary where there is one, to a closed footprint.
-    pub(super) async fn advance(&mut self, seen: &Observation, change: Option<&Change>) -> Result<Advance, Failure> {
+    pub(super) async fn advance(&mut self, seen: &Observation, change: Option<&PrimaryChange>) -> Result<Advance, Failure> {
         let lost = Ok(Advance::Ended(Commit::Lost));
         if change.is_none() && seen.is_derived() && seen.etag.is_none() {
             return Ok(Advance::Ended(Commit::Closed));
@@ -59,8 +59,8 @@ impl<'e> Pass<'e> {
         items::catch_up(&self.scope, &seen.behind).await?;
         let own = change.map(|change| primary::operations(&self.scope, &seen.rows, change)).transpose()?;
         let (entity, mut state) = match change {
-            Some(change) => (change.result(), change.result().map_or(State::Absent, |_| State::Present(None))),
-            None => (seen.row.as_ref().map(|row| &row.entity), State::of(seen)),
+            Some(change) => (change.result(), change.result().map_or(PrimaryState::Absent, |_| PrimaryState::Present(None))),
+            None => (seen.row.as_ref().map(|row| &row.entity), PrimaryState::of(seen)),
         };
         let wanted = self.scope.derive(entity)?;
         let plan = plan::decided(&self.scope, (&self.values, &self.doubt), seen, &wanted, state.clone())?;
@@ -96,7 +96,7 @@ impl<'e> Pass<'e> {
     }
 
     /// The state of this run that writes change, beside the rest of it.
-    pub(super) fn run(&mut self) -> (&Scope<'e>, &Values, RunState<'_>) {
+    pub(super) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
         let Self { scope, values, doubt, met, summary, .. } = self;
         (scope, values, RunState { doubt, touched: &mut met.touched, changes: &mut summary.changes })
     }
@@ -138,7 +138,7 @@ impl<'e> Pass<'e> {
         &mut self,
         seen: &Observation,
         wanted: &Wanted,
-        state: State,
+        state: PrimaryState,
         plan: &Plan,
         etag: Option<ETag>,
         written: &BTreeMap<ItemAddress, ETag>,
@@ -150,7 +150,7 @@ impl<'e> Pass<'e> {
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;
-        let absent = state == State::Absent;
+        let absent = state == PrimaryState::Absent;
         let close = record::close(&Situation::of(&self.scope, (&self.values, &self.doubt), seen, wanted, state), plan, written);
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::change::{Change, Commit};
+use super::change::{Commit, PrimaryChange};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
@@ -12,7 +12,7 @@ use super::jobs::RunJob;
 use super::observation::Observation;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
-use super::spill::{Spilling, Step, spilled_value};
+use super::spill::{SpillStep, Spilling, spilled_value};
 use super::staging::Staging;
 use super::value::refuse_foreign;
 use crate::model::filter::compare_values;
@@ -29,7 +29,7 @@ enum Decision {
     Mine,
     /// A condition is unmet.
     Skip(String),
-    Write(Change),
+    Write(PrimaryChange),
 }
 
 /// Why a `put` cannot ever apply.
@@ -74,15 +74,15 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
         let change = match decided(staging, judged.as_deref(), room.as_ref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
-                if let (End::Mine, Some(row)) = (&end, &seen.row) {
+                if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
                     bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
                 // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
                 reconciler.settle_from(&seen).await?;
                 return match end {
-                    End::Mine => Ok(Outcome::Done(reconciler.pass.summary)),
-                    End::Skip(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
-                    End::Never(failure) => Err(failure),
+                    PutEnd::Mine => Ok(Outcome::Done(reconciler.pass.summary)),
+                    PutEnd::Skip(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
+                    PutEnd::Never(failure) => Err(failure),
                 };
             }
         };
@@ -98,8 +98,8 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             }
         };
         let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
-            Step::Whole(change) => change,
-            Step::Room(change) => {
+            SpillStep::Whole(change) => change,
+            SpillStep::Room(change) => {
                 // In either case the next round sees the outcome.
                 reconciler.commit(&seen, &change).await?;
                 if let (Some(row), Some(left)) = (seen.row, change.result()) {
@@ -128,7 +128,7 @@ struct Room {
 }
 
 /// Why nothing is to be written.
-enum End {
+enum PutEnd {
     /// This job has written it already.
     Mine,
     /// A condition is unmet, or a later job was faster.
@@ -143,23 +143,23 @@ async fn decided(
     stored: Option<&Row>,
     room: Option<&Room>,
     delivery: &Delivery,
-) -> Result<Result<Change, End>, Failure> {
+) -> Result<Result<PrimaryChange, PutEnd>, Failure> {
     if stored.is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
-        return Ok(Err(End::Mine));
+        return Ok(Err(PutEnd::Mine));
     }
     // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
     // blob.
     if room.is_none()
         && let Ok(Some(reason)) = unmet(staging.as_sent(), stored)
     {
-        return Ok(Err(End::Skip(reason)));
+        return Ok(Err(PutEnd::Skip(reason)));
     }
     let mut put = match staging.put().await? {
         Ok(put) => put,
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
-                Some(reason) => End::Skip(reason),
-                None => End::Never(permanent("putting a staged entity", gone)),
+                Some(reason) => PutEnd::Skip(reason),
+                None => PutEnd::Never(permanent("putting a staged entity", gone)),
             }));
         }
     };
@@ -171,9 +171,9 @@ async fn decided(
     }
     Ok(match decide(&put, stored, &delivery.stamp) {
         Ok(Decision::Write(change)) => Ok(change),
-        Ok(Decision::Mine) => Err(End::Mine),
-        Ok(Decision::Skip(reason)) => Err(End::Skip(reason)),
-        Err(error) => Err(End::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error))),
+        Ok(Decision::Mine) => Err(PutEnd::Mine),
+        Ok(Decision::Skip(reason)) => Err(PutEnd::Skip(reason)),
+        Err(error) => Err(PutEnd::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error))),
     })
 }
 
@@ -195,7 +195,7 @@ async fn bring_again(reconciler: &mut Reconciler<'_>, seen: &Observation, row: &
     let change = match staging.put().await? {
         Ok(put) => {
             let merged = row.entity.clone().merged(&put.entity);
-            Change::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
+            PrimaryChange::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
         }
         Err(_) => return Ok(()),
     };
@@ -238,14 +238,14 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
     }
     let entity = stamp.on(put.entity.clone());
     Ok(Decision::Write(match (stored, put.mode) {
-        (None, _) => Change::Insert(entity),
+        (None, _) => PrimaryChange::Insert(entity),
         // Properties that views keep on it are theirs.
         (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
-            Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
+            PrimaryChange::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
         }
         (Some(row), _) => {
             let merged = row.entity.clone().merged(&entity);
-            Change::Merge { changes: entity, merged, etag: row.etag.clone() }
+            PrimaryChange::Merge { changes: entity, merged, etag: row.etag.clone() }
         }
     }))
 }
@@ -326,10 +326,10 @@ mod tests {
         };
         assert!(matches!(decide(&at("e2"), Some(&row(1))), Decision::Skip(_)));
         assert!(matches!(decide(&at("e1"), None), Decision::Skip(_)));
-        assert!(matches!(decide(&at("e1"), Some(&row(1))), Decision::Write(Change::Replace(..))));
+        assert!(matches!(decide(&at("e1"), Some(&row(1))), Decision::Write(PrimaryChange::Replace(..))));
         assert!(matches!(decide(&newer, Some(&row(5))), Decision::Skip(_)));
-        assert!(matches!(decide(&newer, Some(&row(4))), Decision::Write(Change::Replace(..))));
-        assert!(matches!(decide(&newer, None), Decision::Write(Change::Insert(_))));
+        assert!(matches!(decide(&newer, Some(&row(4))), Decision::Write(PrimaryChange::Replace(..))));
+        assert!(matches!(decide(&newer, None), Decision::Write(PrimaryChange::Insert(_))));
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_merge_derives_from_the_whole_entity() {
-        let Ok(Decision::Write(Change::Merge { changes, merged, .. })) =
+        let Ok(Decision::Write(PrimaryChange::Merge { changes, merged, .. })) =
             decide(&put(PutMode::Merge, PutCondition::default()), Some(&row(1)), &stamp("m"))
         else {
             panic!("no merge");

@@ -11,7 +11,7 @@ use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look::{self, Look};
 use crate::reconcile::scope::Scope;
-use crate::reconcile::steps::Write;
+use crate::reconcile::steps::ItemWrite;
 
 pub(super) struct RowStore<'a> {
     pub(super) account: &'a AccountName,
@@ -55,7 +55,7 @@ impl WholeItem for RowStore<'_> {
         Ok(by.scope.target(self.account)?.tables.apply(self.table, &operation).await)
     }
 
-    async fn differs(&self, scope: &Scope<'_>, write: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, scope: &Scope<'_>, write: &ItemWrite, _: Option<&ETag>) -> Result<bool, Failure> {
         let Content::Row(wanted) = &write.content else { return Ok(false) };
         let row = scope.target(self.account)?.tables.get(self.table, self.key, None).await;
         let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;

@@ -10,8 +10,8 @@
 //! carries on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next
 //! look; a writer that stopped in between has left a footprint that makes its job look.
 
-use super::blob::{Lies, Place, Read, Wrote};
-use super::write::{Answer, Document, Round, answers, operation};
+use super::blob::{Lies, ListBlob, ListRead, Wrote};
+use super::write::{ChangeOutcome, Round, SharedDocument, answers, operation};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::planted::{Bug, planted};
@@ -25,13 +25,13 @@ use crate::shared::{self, Becomes, ChangeEnd, Nonsense, PartChange};
 /// Times that a row may change while it is brought up to date.
 const ROUNDS: u32 = 10;
 
-impl<'e> Document<'e> {
-    pub(super) fn place(&self, elsewhere: &Elsewhere) -> Place<'e> {
+impl<'e> SharedDocument<'e> {
+    pub(super) fn place(&self, elsewhere: &Elsewhere) -> ListBlob<'e> {
         self.place_of(elsewhere.container.clone(), elsewhere.name.clone())
     }
 
-    pub(super) fn place_of(&self, container: ContainerName, name: BlobName) -> Place<'e> {
-        Place { blobs: self.target.blobs.as_ref(), container, name, block_bytes: self.catalog.list_sizes.block_bytes }
+    pub(super) fn place_of(&self, container: ContainerName, name: BlobName) -> ListBlob<'e> {
+        ListBlob { blobs: self.target.blobs.as_ref(), container, name, block_bytes: self.catalog.list_sizes.block_bytes }
     }
 
     pub(super) fn nonsense(&self, nonsense: Nonsense) -> Failure {
@@ -68,7 +68,7 @@ impl<'e> Document<'e> {
         row: &Row,
         elsewhere: &Elsewhere,
         addresses: &[&ItemAddress],
-    ) -> Result<Option<Read>, Failure> {
+    ) -> Result<Option<ListRead>, Failure> {
         let place = self.place(elsewhere);
         let all = spilled::needs_all(self.catalog, &self.site, &row.entity, &elsewhere.view).map_err(|nonsense| self.nonsense(nonsense))?;
         let members = spilled::members_of(addresses.iter().copied(), &elsewhere.view);
@@ -207,11 +207,18 @@ impl<'e> Document<'e> {
                 }
             }
         }
-        Ok(Round::Over(answers(&ended, &Answer::Done)))
+        Ok(Round::Over(answers(&ended, &ChangeOutcome::Done)))
     }
 
     /// Takes a list back into its row, or deletes the row where there is no member left.
-    async fn take_back(&self, row: &Row, place: &Place<'_>, read: Read, becomes: Becomes, ended: &[ChangeEnd]) -> Result<Round, Failure> {
+    async fn take_back(
+        &self,
+        row: &Row,
+        place: &ListBlob<'_>,
+        read: ListRead,
+        becomes: Becomes,
+        ended: &[ChangeEnd],
+    ) -> Result<Round, Failure> {
         let etag = if read.moved { Some(read.etag) } else { place.mark_moved(&read).await? };
         let Some(etag) = etag else { return Ok(Round::Again) };
         if planted(Bug::ListDeletedFirst) {
@@ -272,7 +279,7 @@ impl<'e> Document<'e> {
     }
 
     /// The row brought up to date with its list; `None` where it is already.
-    pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &Read) -> Result<Option<Entity>, Failure> {
+    pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &ListRead) -> Result<Option<Entity>, Failure> {
         let place = (&elsewhere.container, &elsewhere.name);
         let entity = spilled::pointing(self.catalog, &self.site, row.entity.clone(), &read.list, place);
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
@@ -321,7 +328,7 @@ fn saying(entity: Entity, row: &Row) -> TableOperation {
 pub(super) fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
     match wrote {
         Wrote::Lost => Round::Again,
-        Wrote::Unanswered => Round::Over(answers(ended, &Answer::Unanswered)),
-        Wrote::Done => Round::Over(answers(ended, &Answer::Done)),
+        Wrote::Unanswered => Round::Over(answers(ended, &ChangeOutcome::Unanswered)),
+        Wrote::Done => Round::Over(answers(ended, &ChangeOutcome::Done)),
     }
 }

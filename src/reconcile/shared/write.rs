@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::blob::{Lies, Place, Read, Wrote};
+use super::blob::{Lies, ListBlob, ListRead, Wrote};
 use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
@@ -21,7 +21,7 @@ use crate::shared::{self, Becomes, ChangeEnd, Nonsense, Owned, PartChange, SiteC
 const ROUNDS: u32 = 10;
 
 /// A document and where it lies.
-pub(in crate::reconcile) struct Document<'e> {
+pub(in crate::reconcile) struct SharedDocument<'e> {
     pub(in crate::reconcile) account: AccountName,
     pub(in crate::reconcile) site: Site,
     pub(in crate::reconcile) target: &'e Account,
@@ -31,7 +31,7 @@ pub(in crate::reconcile) struct Document<'e> {
 
 /// How a change of a part ended.
 #[derive(Debug, Clone)]
-pub(in crate::reconcile) enum Answer {
+pub(in crate::reconcile) enum ChangeOutcome {
     /// As it was meant to.
     Done,
     /// The part differs from its expected state: look again.
@@ -39,14 +39,14 @@ pub(in crate::reconcile) enum Answer {
     /// Unknown outcome: look again, it may still arrive.
     Unanswered,
     /// It cannot be made; the failure may be that of every pass with changes in one write.
-    Failed(Shared),
+    Failed(SharedFailure),
 }
 
 /// A failure shared by all callers of one document.
 #[derive(Debug, Clone)]
-pub(in crate::reconcile) struct Shared(Arc<Failure>);
+pub(in crate::reconcile) struct SharedFailure(Arc<Failure>);
 
-impl Shared {
+impl SharedFailure {
     /// The failure for one of them.
     pub(in crate::reconcile) fn failure(&self) -> Failure {
         Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0))).of_views(self.0.views.iter().cloned())
@@ -81,7 +81,7 @@ pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError
 }
 
 /// How the changes of a row are written: in a transaction, or by themselves.
-pub(in crate::reconcile) enum Prepared {
+pub(in crate::reconcile) enum PreparedWrite {
     /// One operation does.
     Together {
         /// The conditional operation; `None` where all is so already.
@@ -96,11 +96,11 @@ pub(in crate::reconcile) enum Prepared {
 /// How one round ended.
 pub(super) enum Round {
     /// With an answer to each change.
-    Over(Vec<Answer>),
+    Over(Vec<ChangeOutcome>),
     /// Another writer was faster.
     Again,
     /// With a failure of the write that they share.
-    Failed(Shared),
+    Failed(SharedFailure),
 }
 
 /// Content at a document's site, as far as some parts of it are asked for.
@@ -134,7 +134,7 @@ impl Sight {
     }
 }
 
-impl<'e> Document<'e> {
+impl<'e> SharedDocument<'e> {
     pub(in crate::reconcile) fn turn(&self) -> (AccountName, Site) {
         (self.account.clone(), self.site.clone())
     }
@@ -144,7 +144,7 @@ impl<'e> Document<'e> {
         spilled::fits(entity, self.catalog.list_sizes)
     }
 
-    fn own_place(&self) -> Option<Place<'e>> {
+    fn own_place(&self) -> Option<ListBlob<'e>> {
         let (container, name) = self.site.blob()?;
         Some(self.place_of(container.clone(), name.clone()))
     }
@@ -195,17 +195,17 @@ impl<'e> Document<'e> {
     }
 
     /// Reads a row, and decides the write that makes the changes.
-    pub(in crate::reconcile) async fn prepare(&self, changes: &[PartChange]) -> Result<Prepared, Failure> {
+    pub(in crate::reconcile) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
         if let Some(row) = &row
             && self.elsewhere(row)?.is_some()
         {
-            return Ok(Prepared::Apart);
+            return Ok(PreparedWrite::Apart);
         }
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         Ok(match becomes {
-            Becomes::Entity(entity) if !self.fits(&entity) => Prepared::Apart,
-            becomes => Prepared::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
+            Becomes::Entity(entity) if !self.fits(&entity) => PreparedWrite::Apart,
+            becomes => PreparedWrite::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
         })
     }
 
@@ -218,7 +218,7 @@ impl<'e> Document<'e> {
     pub(super) async fn round(&self, changes: &[PartChange]) -> Round {
         match self.attempt(changes).await {
             Ok(round) => round,
-            Err(failure) => Round::Failed(Shared(Arc::new(failure))),
+            Err(failure) => Round::Failed(SharedFailure(Arc::new(failure))),
         }
     }
 
@@ -257,7 +257,7 @@ impl<'e> Document<'e> {
     }
 
     /// Changes a list that its view keeps in a blob.
-    async fn change_blob(&self, place: &Place<'_>, changes: &[PartChange]) -> Result<Round, Failure> {
+    async fn change_blob(&self, place: &ListBlob<'_>, changes: &[PartChange]) -> Result<Round, Failure> {
         let addresses: Vec<&ItemAddress> = changes.iter().map(|change| &change.address).collect();
         let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
         let (mut read, condition) = match place.read(wanted).await? {
@@ -279,7 +279,9 @@ impl<'e> Document<'e> {
                 _ => ChangeEnd::Lost,
             });
         }
-        let Some(mut read) = read.filter(|read| read.list.is_changed()) else { return Ok(Round::Over(answers(&ended, &Answer::Done))) };
+        let Some(mut read) = read.filter(|read| read.list.is_changed()) else {
+            return Ok(Round::Over(answers(&ended, &ChangeOutcome::Done)));
+        };
         if !place.reshape(&mut read).await? {
             return Ok(Round::Again);
         }
@@ -292,12 +294,12 @@ impl<'e> Document<'e> {
     }
 
     /// An empty list, of the view of the first change that writes.
-    fn new_list(&self, changes: &[PartChange]) -> Option<Read> {
+    fn new_list(&self, changes: &[PartChange]) -> Option<ListRead> {
         let view = &changes.iter().find(|change| change.write.token().is_some())?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
         // It has no ETag: nothing lies there.
         let list = BlockedList::new(view.clone(), source).in_blocks_of(self.catalog.list_sizes.block_bytes);
-        Some(Read { list, etag: ETag::token(0), moved: false })
+        Some(ListRead { list, etag: ETag::token(0), moved: false })
     }
 }
 
@@ -307,10 +309,10 @@ fn first_member(changes: &[PartChange]) -> Option<(&[PartChange], &[PartChange])
     Some(changes.split_at(first + 1)).filter(|(_, rest)| !rest.is_empty())
 }
 
-pub(super) fn answers(ended: &[ChangeEnd], of_written: &Answer) -> Vec<Answer> {
+pub(super) fn answers(ended: &[ChangeEnd], of_written: &ChangeOutcome) -> Vec<ChangeOutcome> {
     let answer = |ended: &ChangeEnd| match ended {
         ChangeEnd::Done => of_written.clone(),
-        ChangeEnd::Lost => Answer::Lost,
+        ChangeEnd::Lost => ChangeOutcome::Lost,
     };
     ended.iter().map(answer).collect()
 }
