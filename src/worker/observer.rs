@@ -5,12 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::decide::{End, describe};
+use super::decide::{DeliveryEnd, describe};
 use super::deliver::{Times, is_awaited};
-use super::engine::Engine;
+use super::engine::WorkerEngine;
 use super::examine::Examined;
-use super::settle::Settled;
-use super::source::Source;
+use super::settle::SettleOutcome;
+use super::source::QueueSource;
 use super::walked::walked;
 use crate::model::cause;
 use crate::model::job::{Primary, Walked};
@@ -112,26 +112,26 @@ pub struct Delivered {
 }
 
 /// One delivery that ended, as the worker has it.
-pub(crate) struct Ended<'a> {
+pub(crate) struct EndedDelivery<'a> {
     pub(crate) message: &'a Message,
     pub(crate) examined: &'a Examined,
-    pub(crate) end: &'a End,
-    pub(crate) settled: Settled,
+    pub(crate) end: &'a DeliveryEnd,
+    pub(crate) settled: SettleOutcome,
     /// The outcome in metrics.
     pub(crate) outcome: &'static str,
     pub(crate) times: Times,
 }
 
 /// The report of an ended delivery to an observer.
-pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> Delivered {
-    let Ended { message, examined, end, settled, outcome, ref times } = *ended;
+pub(crate) fn delivered(engine: &WorkerEngine, source: &QueueSource, ended: &EndedDelivery<'_>) -> Delivered {
+    let EndedDelivery { message, examined, end, settled, outcome, ref times } = *ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = match settled {
-        Settled::Deleted if skipped => Ending::Skipped,
-        Settled::Deleted => Ending::Done,
-        Settled::Released => Ending::Retried,
-        Settled::Poisoned(_) => Ending::Poisoned,
-        Settled::Lost => Ending::Lost,
+        SettleOutcome::Deleted if skipped => Ending::Skipped,
+        SettleOutcome::Deleted => Ending::Done,
+        SettleOutcome::Released => Ending::Retried,
+        SettleOutcome::Poisoned(_) => Ending::Poisoned,
+        SettleOutcome::Lost => Ending::Lost,
     };
     let (step, error) = match ending {
         Ending::Done => (None, None),
@@ -144,7 +144,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         }
     };
     let changes = end.outcome().map_or(&[][..], |outcome| &outcome.summary().changes);
-    let lag = (settled == Settled::Deleted && is_awaited(source, examined)).then_some(times.age);
+    let lag = (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {
         at: engine.clock.now(),
         queue: source.queue.clone(),

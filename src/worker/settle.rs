@@ -8,12 +8,12 @@ use futures::FutureExt as _;
 use serde_json::{Map, Value};
 use tokio::time::sleep;
 
-use super::decide::{Attempt, Settlement, Verdict};
-use super::engine::Engine;
+use super::decide::{Attempt, PoisonVerdict, Settlement};
+use super::engine::WorkerEngine;
 use super::examine::Examined;
-use super::lease::{Hold, Lease};
+use super::lease::{Lease, LeaseOutcome};
 use super::poison::{self, PoisonMessage, Reason};
-use super::source::Source;
+use super::source::QueueSource;
 use super::stuck::StuckOne;
 use super::{count, note};
 use crate::model::cause;
@@ -33,7 +33,7 @@ const POISON_TRIES: u32 = 3;
 
 /// Outcome for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum SettleOutcome {
     /// It was deleted: the job is done.
     Deleted,
     /// It comes again.
@@ -45,13 +45,13 @@ pub(crate) enum Settled {
 }
 
 /// One request that settles a message.
-enum Request<'a> {
+enum SettleRequest<'a> {
     Delete,
     Release { text: &'a str, delay: Duration },
 }
 
 /// How a request that settles ended.
-enum Answer {
+enum SettleAnswer {
     Done,
     Lost,
     Refused,
@@ -59,40 +59,42 @@ enum Answer {
 
 /// Walks a settlement. `delivered` is the message as it was got.
 pub(crate) async fn settle(
-    engine: &Engine,
-    source: &Source,
+    engine: &WorkerEngine,
+    source: &QueueSource,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
     settlement: &Settlement,
-) -> Settled {
+) -> SettleOutcome {
     match settlement {
-        Settlement::Abandon => Settled::Lost,
-        Settlement::Delete => match persist(engine, source, lease, delivered, Request::Delete).await {
-            Answer::Done => Settled::Deleted,
-            Answer::Lost | Answer::Refused => Settled::Lost,
+        Settlement::Abandon => SettleOutcome::Lost,
+        Settlement::Delete => match persist(engine, source, lease, delivered, SettleRequest::Delete).await {
+            SettleAnswer::Done => SettleOutcome::Deleted,
+            SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
         },
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
         Settlement::Advance(fields) => advance(engine, source, lease, delivered, examined, fields).await,
         Settlement::Poison(verdict) => {
             if planted(Bug::DeletedBeforePoisoned) {
-                persist(engine, source, lease, delivered, Request::Delete).await;
+                persist(engine, source, lease, delivered, SettleRequest::Delete).await;
             }
             let put = async {
                 give_up(engine, source, delivered, examined, verdict).await
                     && put_poison(engine, source, delivered, examined, verdict).await.is_ok()
             };
             // A lease that ended with its message cannot be held any more, and no other receiver can get the message.
-            let put = if engine.now() >= lease.deadline() { Hold::Finished(put.await) } else { lease.hold(put).await };
+            let put = if engine.now() >= lease.deadline() { LeaseOutcome::Finished(put.await) } else { lease.hold(put).await };
             let delay = match put {
-                Hold::Finished(true) => {
+                LeaseOutcome::Finished(true) => {
                     count::poisoned(source, verdict.reason);
                     // Were the delete to fail, the message would come again and be poisoned again under the same id.
-                    persist(engine, source, lease, delivered, Request::Delete).await;
-                    return Settled::Poisoned(verdict.reason);
+                    persist(engine, source, lease, delivered, SettleRequest::Delete).await;
+                    return SettleOutcome::Poisoned(verdict.reason);
                 }
-                Hold::Lost => return Settled::Lost,
-                Hold::Finished(false) | Hold::Over => engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
+                LeaseOutcome::Lost => return SettleOutcome::Lost,
+                LeaseOutcome::Finished(false) | LeaseOutcome::Over => {
+                    engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit())
+                }
             };
             release(engine, source, lease, delivered, examined, delay, verdict.attempt).await
         }
@@ -100,18 +102,18 @@ pub(crate) async fn settle(
 }
 
 async fn release(
-    engine: &Engine,
-    source: &Source,
+    engine: &WorkerEngine,
+    source: &QueueSource,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
     delay: Duration,
     attempt: Attempt,
-) -> Settled {
+) -> SettleOutcome {
     let Some(text) = lease.text().map(ToOwned::to_owned) else {
         // In the place of a text that could not be read nothing else may be written.
         tracing::info!(queue = %source.queue, message_id = delivered.id, "the message is left as it is until its visibility timeout ends");
-        return Settled::Lost;
+        return SettleOutcome::Lost;
     };
     let note = match attempt {
         Attempt::Counts => examined.deliveries.begun(),
@@ -119,44 +121,50 @@ async fn release(
         Attempt::Failed(failing) => examined.deliveries.failed(failing),
     };
     if let Some(text) = note::with_note(&text, &note) {
-        match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
-            Answer::Done => return Settled::Released,
-            Answer::Lost => return Settled::Lost,
+        match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+            SettleAnswer::Done => return SettleOutcome::Released,
+            SettleAnswer::Lost => return SettleOutcome::Lost,
             // The text as it was is surely accepted.
-            Answer::Refused => {}
+            SettleAnswer::Refused => {}
         }
     }
-    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
-        Answer::Done => Settled::Released,
-        Answer::Lost | Answer::Refused => Settled::Lost,
+    match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+        SettleAnswer::Done => SettleOutcome::Released,
+        SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
     }
 }
 
 /// Releases the message with its progress in it. Where that does not fit, as it was: the part is done once more.
 async fn advance(
-    engine: &Engine,
-    source: &Source,
+    engine: &WorkerEngine,
+    source: &QueueSource,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
     fields: &Map<String, Value>,
-) -> Settled {
+) -> SettleOutcome {
     let note = examined.deliveries.advanced();
     let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, fields)) else {
         return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };
-    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay: Duration::ZERO }).await {
-        Answer::Done => Settled::Released,
-        Answer::Lost | Answer::Refused => Settled::Lost,
+    match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay: Duration::ZERO }).await {
+        SettleAnswer::Done => SettleOutcome::Released,
+        SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
     }
 }
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
 /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered: &Message, request: Request<'_>) -> Answer {
+async fn persist(
+    engine: &WorkerEngine,
+    source: &QueueSource,
+    lease: &mut Lease,
+    delivered: &Message,
+    request: SettleRequest<'_>,
+) -> SettleAnswer {
     let op = match request {
-        Request::Delete => "delete_message",
-        Request::Release { .. } => "update_message",
+        SettleRequest::Delete => "delete_message",
+        SettleRequest::Release { .. } => "update_message",
     };
     let mut waits = RETRIES.waits(|| engine.chance.unit());
     let mut stuck: Option<StuckOne<'_>> = None;
@@ -164,24 +172,24 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
     let mut told = false;
     loop {
         let result = match request {
-            Request::Delete => lease.delete().await,
-            Request::Release { text, delay } => lease.release(text, delay).await,
+            SettleRequest::Delete => lease.delete().await,
+            SettleRequest::Release { text, delay } => lease.release(text, delay).await,
         };
         let Err(error) = result else {
             if let Some(stuck) = stuck {
                 stuck.through();
             }
-            return Answer::Done;
+            return SettleAnswer::Done;
         };
         let retry_after = match error.class {
             // An earlier request that was never answered may well have been the one.
-            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return Answer::Done,
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return SettleAnswer::Done,
             ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                 tracing::warn!(
                     queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error),
                     "the message was not settled: somebody else has it"
                 );
-                return Answer::Lost;
+                return SettleAnswer::Lost;
             }
             ErrorClass::Ambiguous => {
                 unanswered = true;
@@ -193,7 +201,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
             }
             ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::Permanent | ErrorClass::TooLarge => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "the message was not settled");
-                return Answer::Refused;
+                return SettleAnswer::Refused;
             }
         };
         if !told {
@@ -209,7 +217,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
             biased;
             () = engine.stop.settling.cancelled() => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, "the message was not settled before the program ended");
-                return Answer::Lost;
+                return SettleAnswer::Lost;
             }
             () = engine.circuit.closes() => {}
             // Spread over a second, since all that are stuck are woken at once.
@@ -220,7 +228,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
 }
 
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
-async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined: &Examined, verdict: &Verdict) -> bool {
+async fn give_up(engine: &WorkerEngine, source: &QueueSource, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     let (Ok(work), Reason::Exhausted | Reason::Expired) = (&examined.work, verdict.reason) else { return true };
     let delivery = source.delivery(delivered, examined.digest.clone());
     let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
@@ -236,11 +244,11 @@ async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined
 
 /// Puts the poison message, a few times where the store is at fault.
 async fn put_poison(
-    engine: &Engine,
-    source: &Source,
+    engine: &WorkerEngine,
+    source: &QueueSource,
     delivered: &Message,
     examined: &Examined,
-    verdict: &Verdict,
+    verdict: &PoisonVerdict,
 ) -> Result<(), StoreError> {
     let text = match &delivered.text {
         MessageText::Readable(text) => text,
