@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use super::Parts;
+use super::AppParts;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
 use crate::ops::board::{Board, SilentWorker};
@@ -35,7 +35,7 @@ struct Fleet<'a> {
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Writes this worker's row and looks at the others' until `end`, then deletes it.
-pub(super) async fn keep(parts: &Parts, name: &str, board: Option<&Board>, end: &CancellationToken) {
+pub(super) async fn keep(parts: &AppParts, name: &str, board: Option<&Board>, end: &CancellationToken) {
     let Some(fleet) = Fleet::of(parts, name) else { return };
     end.run_until_cancelled(fleet.watch(parts, board)).await;
     // A row that stays for a while does no harm.
@@ -43,7 +43,7 @@ pub(super) async fn keep(parts: &Parts, name: &str, board: Option<&Board>, end: 
 }
 
 impl<'a> Fleet<'a> {
-    fn of(parts: &'a Parts, name: &str) -> Option<Self> {
+    fn of(parts: &'a AppParts, name: &str) -> Option<Self> {
         let account = parts.context.stores.account(&AccountName::main()).ok()?;
         Some(Self {
             tables: account.tables.as_ref(),
@@ -54,7 +54,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Periodically writes the own row and looks at the others'; never returns.
-    async fn watch(&self, parts: &Parts, board: Option<&Board>) {
+    async fn watch(&self, parts: &AppParts, board: Option<&Board>) {
         loop {
             match self.beat().await {
                 Ok(rows) => {

@@ -7,7 +7,7 @@ use crate::adapters::layer::ThrottleScope;
 use crate::adapters::observe::{AnswerKind, RequestCounts};
 use crate::adapters::pace::Pace;
 use crate::model::AccountName;
-use crate::ops::board::{Busy, Hold, ServiceTally, StorageMeter};
+use crate::ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use crate::ports::Service;
 use crate::telemetry::trail::Billed;
 
@@ -43,10 +43,10 @@ impl StorageMeter for Meter {
         self.0.iter().flat_map(of).collect()
     }
 
-    fn busiest(&self) -> Vec<Busy> {
+    fn busiest(&self) -> Vec<PartitionLoad> {
         let of =
             |metered: &Metered| metered.counts.heat().take(BUSIEST).into_iter().filter_map(|hot| busy(&metered.account, hot)).collect();
-        self.0.iter().flat_map(|metered| -> Vec<Busy> { of(metered) }).collect()
+        self.0.iter().flat_map(|metered| -> Vec<PartitionLoad> { of(metered) }).collect()
     }
 
     fn holds(&self) -> Vec<Hold> {
@@ -66,14 +66,14 @@ impl StorageMeter for Meter {
     }
 }
 
-fn busy(account: &AccountName, hot: HotLane) -> Option<Busy> {
+fn busy(account: &AccountName, hot: HotLane) -> Option<PartitionLoad> {
     let HotLane { lane, entities, requests, throttled } = hot;
     let (name, partition) = match lane {
         ThrottleScope::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
         ThrottleScope::Queue(queue) => (queue.to_string(), None),
         ThrottleScope::Service(_) | ThrottleScope::Table(_) | ThrottleScope::Container(_) | ThrottleScope::Collection(_) => return None,
     };
-    Some(Busy { account: account.clone(), name, partition, entities, requests, throttled })
+    Some(PartitionLoad { account: account.clone(), name, partition, entities, requests, throttled })
 }
 
 fn words(lane: &ThrottleScope) -> String {

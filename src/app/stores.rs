@@ -26,7 +26,7 @@ const SINK: [Service; 1] = [Service::Search];
 const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 
 /// All accounts, opened.
-pub(super) struct Opened {
+pub(super) struct OpenedStores {
     /// The stores, as the rest of the program sees them.
     pub(super) stores: Stores,
     pub(super) circuits: Arc<Circuits>,
@@ -38,7 +38,7 @@ pub(super) struct Opened {
     pub(super) places: BTreeMap<AccountName, String>,
 }
 
-impl Opened {
+impl OpenedStores {
     /// The figures of the stores, for a board.
     pub(super) fn meter(&self) -> Meter {
         Meter(self.metered.clone())
@@ -96,7 +96,7 @@ pub(super) enum StoreOpenError {
 
 /// Opens every account and sink. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
 /// the first request. The embedded store blocks for the disk here.
-pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<Opened, StoreOpenError> {
+pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<OpenedStores, StoreOpenError> {
     let mut accounts = BTreeMap::new();
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let mut retries = Vec::new();
@@ -123,7 +123,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         metered.push(Metered { account: name.clone(), services: &SINK, counts: worn.counts, pace: worn.pace });
         sinks.insert(name, worn.sink);
     }
-    Ok(Opened {
+    Ok(OpenedStores {
         stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,

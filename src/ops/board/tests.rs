@@ -72,7 +72,7 @@ impl StorageMeter for NoStorage {
     fn tallies(&self) -> Vec<ServiceTally> {
         Vec::new()
     }
-    fn busiest(&self) -> Vec<Busy> {
+    fn busiest(&self) -> Vec<PartitionLoad> {
         Vec::new()
     }
     fn holds(&self) -> Vec<Hold> {
