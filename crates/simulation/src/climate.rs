@@ -25,7 +25,7 @@ const ABROAD: u64 = 0x00ab_20ad << 32;
 
 /// What a seed stands for.
 #[derive(Debug, Clone)]
-pub(super) struct Climate {
+pub(super) struct FaultPlan {
     /// How many workers there are.
     pub(super) workers: usize,
     /// How each is set up.
@@ -60,14 +60,14 @@ pub(super) struct Burst {
     /// When.
     pub(super) during: Range<Duration>,
     /// What is throttled.
-    pub(super) lane: Lane,
+    pub(super) lane: FaultScope,
     /// What it asks for.
     pub(super) retry_after: Option<Duration>,
 }
 
 /// What is throttled by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lane {
+pub(super) enum FaultScope {
     /// A partition of a table.
     Partition(&'static str, &'static str),
     /// A queue.
@@ -82,12 +82,12 @@ pub(super) struct Outage {
     /// Which service; all where absent.
     pub(super) service: Option<Service>,
     /// How it refuses.
-    pub(super) refusal: Refusal,
+    pub(super) refusal: OutageKind,
 }
 
 /// How a service refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum OutageKind {
     /// No connection.
     Refused,
     /// 500.
@@ -106,14 +106,14 @@ pub(super) enum Refusal {
 pub(super) const JOBS: &str = "jobs";
 
 /// What is throttled by itself in the company's world.
-pub(super) const LANES: [Lane; 7] = [
-    Lane::Partition("Employees", "Sales"),
-    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
-    Lane::Partition("ByEmail", "email_Sales"),
-    Lane::Partition("FormerEmployees", "Sales"),
-    Lane::Partition("Managers", "managers"),
-    Lane::Queue(JOBS),
-    Lane::Queue("jobs-recheck"),
+pub(super) const LANES: [FaultScope; 7] = [
+    FaultScope::Partition("Employees", "Sales"),
+    FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
+    FaultScope::Partition("ByEmail", "email_Sales"),
+    FaultScope::Partition("FormerEmployees", "Sales"),
+    FaultScope::Partition("Managers", "managers"),
+    FaultScope::Queue(JOBS),
+    FaultScope::Queue("jobs-recheck"),
 ];
 
 /// The chance of one part of a run, independent of every other part's.
@@ -154,7 +154,7 @@ impl Draw<'_> {
     }
 }
 
-impl Climate {
+impl FaultPlan {
     /// What this seed stands for.
     pub(super) fn of(seed: u64, world: World) -> Self {
         let chance = chance(seed, 1);
@@ -176,7 +176,7 @@ impl Climate {
         let outages = (0..some(0.3, 2)).map(|_| Outage {
             during: during(BURST_SECONDS),
             service: *draw.of(world.services()),
-            refusal: *draw.of(&[Refusal::Refused, Refusal::Failing, Refusal::Busy, Refusal::Silent]),
+            refusal: *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]),
         });
         let mut outages: Vec<Outage> = outages.collect();
         let terms = (0..some(0.4, 4)).map(|_| (draw.moment(storm), draw.below(workers))).collect();
@@ -215,7 +215,7 @@ impl Climate {
     }
 }
 
-impl Climate {
+impl FaultPlan {
     /// The weather of another account in the same run.
     pub(super) fn abroad(seed: u64, world: World) -> Self {
         let mut abroad = Self::of(seed ^ ABROAD, world);

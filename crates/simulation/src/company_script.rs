@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::client::{Action, DEPARTMENTS, EMPLOYEES, If, Message, Put, Step, broken, chosen, script};
-use super::climate::{Climate, Draw, chance, seconds};
+use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken, chosen, script};
+use super::climate::{Draw, FaultPlan, chance, seconds};
 use super::history::VERSION;
 use evenkeel::model::{Entity, EntityKey, Key};
 
@@ -25,7 +25,7 @@ struct Properties {
 }
 
 /// The script of a seed, in order of time.
-pub(super) fn steps(seed: u64, climate: &Climate) -> Vec<Step> {
+pub(super) fn steps(seed: u64, climate: &FaultPlan) -> Vec<ClientStep> {
     let chance = chance(seed, 2);
     let draw = Draw(&chance);
     let keys = keys(seed, 1 + draw.below(4));
@@ -60,7 +60,7 @@ fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
 
 /// Departments that come and go. What follows each is a sync of all who may be its manager: a thorough one, since what they have
 /// set is gone with it; a plain one where it was never there.
-fn departments(seed: u64, climate: &Climate, keys: &[EntityKey], deeds: usize) -> Vec<Step> {
+fn departments(seed: u64, climate: &FaultPlan, keys: &[EntityKey], deeds: usize) -> Vec<ClientStep> {
     let chance = chance(seed, 16);
     let draw = Draw(&chance);
     let mut steps = Vec::new();
@@ -73,43 +73,43 @@ fn departments(seed: u64, climate: &Climate, keys: &[EntityKey], deeds: usize) -
             let comes = founded == (turn % 2 == 1);
             let first = turn == 0 && !founded;
             let action = if comes {
-                Action::Merge(DEPARTMENTS, Entity::new(department.clone()).with("Name", pk.as_str()))
+                ClientAction::Merge(DEPARTMENTS, Entity::new(department.clone()).with("Name", pk.as_str()))
             } else {
-                Action::Remove(DEPARTMENTS, department.clone())
+                ClientAction::Remove(DEPARTMENTS, department.clone())
             };
             let deed = deeds + 1 + steps.len();
             let followers = keys.iter().filter(|key| key.pk == *pk).map(|key| {
-                let sync = Message::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
-                let message = if first { sync } else { Message::Thorough(EMPLOYEES, key.clone()) };
-                Step::new(at + seconds(draw.magnitude(0.02, 5.0)), deed, Action::Send(message))
+                let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+                let message = if first { sync } else { ClientMessage::Thorough(EMPLOYEES, key.clone()) };
+                ClientStep::new(at + seconds(draw.magnitude(0.02, 5.0)), deed, ClientAction::Send(message))
             });
             steps.extend(followers.collect::<Vec<_>>());
-            steps.push(Step::new(at, deed, action));
+            steps.push(ClientStep::new(at, deed, action));
             at += draw.moment(climate.storm / 4);
         }
     }
     steps
 }
 
-fn action(draw: &Draw<'_>, key: EntityKey, (version, emails): (i64, &[&'static str]), weights: &[f64]) -> Action {
+fn action(draw: &Draw<'_>, key: EntityKey, (version, emails): (i64, &[&'static str]), weights: &[f64]) -> ClientAction {
     let properties = Properties { version, email: draw.of::<&str>(emails), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let chosen = chosen(draw, weights);
-    let job = |op, condition| Action::Send(Message::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+    let job = |op, condition| ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
     match chosen {
-        Some(1) => Action::Remove(EMPLOYEES, key),
+        Some(1) => ClientAction::Remove(EMPLOYEES, key),
         Some(2) => {
             let mode = if draw.happens(0.5) { "replace" } else { "merge" };
             let condition = some_if(&[If::Match, If::Absent, If::Newer]);
             let entity = properties.json(&key);
-            Action::Send(Message::Put(Box::new(Put { key, version, entity, mode, condition, staged: Vec::new() })))
+            ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut { key, version, entity, mode, condition, staged: Vec::new() })))
         }
         Some(3) => job("delete", some_if(&[If::Match])),
         Some(4) => job("archive", some_if(&[If::Match])),
         Some(5) => job("restore", None),
         Some(6) => job("sync", None),
         Some(7) if draw.happens(0.4) => broken(draw),
-        _ => Action::Write(EMPLOYEES, properties.entity(&key)),
+        _ => ClientAction::Write(EMPLOYEES, properties.entity(&key)),
     }
 }
 

@@ -15,12 +15,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::archives::SINK;
-use super::climate::{Climate, Draw, JOBS, chance};
+use super::climate::{Draw, FaultPlan, JOBS, chance};
 use super::company::queue;
 use super::fault::Fault;
-use super::realm::{Realm, Weathers};
-use super::releases::{Releases, Term, is_refusal};
-use super::sky::Sky;
+use super::realm::{FaultPolicies, SimulatedStores};
+use super::releases::{ReleaseWorker, Releases, is_refusal};
+use super::sky::FaultInjector;
 use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel::adapters::circuit::Circuits;
 use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
@@ -44,13 +44,13 @@ const AWAY: f64 = 120.0;
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
 /// Everything that workers need.
-pub(super) struct Crew {
+pub(super) struct WorkerFleet {
     pub(super) seed: u64,
     pub(super) stage: Arc<Stage>,
-    pub(super) climate: Arc<Climate>,
+    pub(super) climate: Arc<FaultPlan>,
     /// The climate of the other account, where there is one.
-    pub(super) abroad: Arc<Climate>,
-    pub(super) realm: Realm,
+    pub(super) abroad: Arc<FaultPlan>,
+    pub(super) realm: SimulatedStores,
     /// The last catalog.
     pub(super) catalog: Arc<Catalog>,
     /// The catalogs that follow each other, where several do.
@@ -61,13 +61,13 @@ pub(super) struct Crew {
 }
 
 /// How a worker ended.
-enum End {
+enum WorkerEnd {
     Crashed,
     Stopped(anyhow::Result<()>),
 }
 
 /// What a worker is made of.
-pub(super) struct Gear {
+pub(super) struct WorkerSetup {
     pub(super) caller: u32,
     number: u64,
     pub(super) stores: Stores,
@@ -78,12 +78,12 @@ pub(super) struct Gear {
     engines: Arc<dyn Chance>,
 }
 
-impl Crew {
+impl WorkerFleet {
     pub(super) fn new(
         seed: u64,
         stage: Arc<Stage>,
-        (climate, abroad): (Arc<Climate>, Arc<Climate>),
-        realm: Realm,
+        (climate, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
+        realm: SimulatedStores,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
         let clocks = (0..climate.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
@@ -113,9 +113,10 @@ impl Crew {
     async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
+        let sky =
+            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
         let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
-        let weathers = Weathers { main: Arc::clone(&sky) as _, abroad: beside };
+        let weathers = FaultPolicies { main: Arc::clone(&sky) as _, abroad: beside };
         let Some(gear) = self.gear(caller, Some(slot), number, &weathers) else { return };
         let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
         self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
@@ -130,9 +131,9 @@ impl Crew {
                     biased;
                     () = sky.crashed() => {
                         self.stage.explain(caller);
-                        break End::Crashed;
+                        break WorkerEnd::Crashed;
                     }
-                    ended = &mut running => break End::Stopped(ended),
+                    ended = &mut running => break WorkerEnd::Stopped(ended),
                     never = &mut tending, if told.is_none() => match never {},
                     () = curtain.cancelled(), if told.is_none() => {
                         told = Some(self.stage.elapsed());
@@ -153,30 +154,31 @@ impl Crew {
         };
         // What it had and did not settle will be delivered again, and that is nobody's fault.
         self.stage.explain(caller);
-        self.stage.tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, End::Crashed) { "crashes" } else { "ends" }));
+        self.stage
+            .tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, WorkerEnd::Crashed) { "crashes" } else { "ends" }));
         match (end, told) {
             // Whoever starts it starts it again: its queues could not be created, for a request was refused.
-            (End::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
+            (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
             // Its catalog is not the recorded one.
-            (End::Stopped(Err(error)), _)
+            (WorkerEnd::Stopped(Err(error)), _)
                 if error.chain().any(is_refusal)
                     && self.releases.as_ref().is_some_and(|releases| release != Some((releases.last(), releases.last()))) => {}
-            (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
-            (End::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
-            (End::Stopped(Ok(())), Some(told)) => {
+            (WorkerEnd::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
+            (WorkerEnd::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
+            (WorkerEnd::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
                 if took > self.climate.settings.drain + DRAIN_GRACE {
                     self.stage.violated(format!("a shutdown took {took:?}"));
                 }
             }
-            (End::Crashed, _) => {}
+            (WorkerEnd::Crashed, _) => {}
         }
     }
 
     /// A worker that runs until there is nothing left to do, in fair weather.
     pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let Some(gear) = self.gear(WORKERS, Some(0), number, &Weathers::same(weather)) else { return };
+        let Some(gear) = self.gear(WORKERS, Some(0), number, &FaultPolicies::same(weather)) else { return };
         let release = self.releases.as_ref().map(Releases::last);
         if let Err(error) = Box::pin(self.works(&gear, (mode, release, None), &CancellationToken::new())).await {
             self.stage.violated(format!("the last worker ended badly: {error:#}"));
@@ -186,12 +188,12 @@ impl Crew {
     /// A worker at work: by the catalog, or by that of a release.
     async fn works(
         &self,
-        gear: &Gear,
+        gear: &WorkerSetup,
         (mode, release, slot): (Mode, Option<usize>, Option<usize>),
         shutdown: &CancellationToken,
     ) -> anyhow::Result<()> {
         if let Some(release) = release {
-            return self.released(gear, Term { mode, release, slot }, shutdown).await.map(drop);
+            return self.released(gear, ReleaseWorker { mode, release, slot }, shutdown).await.map(drop);
         }
         let engine = self.engine(gear, Arc::clone(&self.catalog));
         let keys = Arc::clone(&engine);
@@ -201,7 +203,7 @@ impl Crew {
     }
 
     /// The stores as `app` composes them, and what else a worker needs.
-    pub(super) fn gear(&self, caller: u32, slot: Option<usize>, number: u64, weathers: &Weathers) -> Option<Gear> {
+    pub(super) fn gear(&self, caller: u32, slot: Option<usize>, number: u64, weathers: &FaultPolicies) -> Option<WorkerSetup> {
         let clock: Arc<dyn Clock> = match slot {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
@@ -218,11 +220,11 @@ impl Crew {
         let sink = wear_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
         let engines = Arc::new(self::chance(self.seed, 6_000 + number));
         let stores = stores(&seen, accounts, sink);
-        Some(Gear { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
+        Some(WorkerSetup { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
     }
 
     /// An engine with a catalog.
-    pub(super) fn engine(&self, gear: &Gear, catalog: Arc<Catalog>) -> Arc<Engine> {
+    pub(super) fn engine(&self, gear: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
         Arc::new(Engine::new(EngineParts {
             stores: gear.stores.clone(),
             catalog,
@@ -233,7 +235,7 @@ impl Crew {
     }
 
     /// The daemon as `app` composes it.
-    pub(super) fn dress(&self, gear: &Gear, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
+    pub(super) fn dress(&self, gear: &WorkerSetup, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
         let settings = self.climate.settings.clone();
         let execute = Arc::new(Watched {
             inner: execute,
@@ -264,7 +266,7 @@ impl Crew {
     }
 
     /// Sees to the tables by date again and again, where there are any.
-    async fn tend_on(&self, gear: &Gear) -> Infallible {
+    async fn tend_on(&self, gear: &WorkerSetup) -> Infallible {
         let chance = chance(self.seed, 7_000 + gear.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
@@ -279,7 +281,7 @@ impl Crew {
 
     /// Sees to the tables by date once, by the right clock.
     pub(super) async fn tend(&self, weather: Arc<dyn FaultPolicy>) {
-        let seen = self.realm.seen_by(WORKERS, &Weathers::same(weather));
+        let seen = self.realm.seen_by(WORKERS, &FaultPolicies::same(weather));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);
         if let Err(error) = keeper.tend().await {
@@ -289,7 +291,7 @@ impl Crew {
 }
 
 /// Accounts with what lies beside them: a search service and shared folders.
-pub(super) fn stores(seen: &Realm, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
+pub(super) fn stores(seen: &SimulatedStores, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
     Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files())
 }
 

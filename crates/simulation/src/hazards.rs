@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::client::EMPLOYEES;
-use super::climate::{Draw, Outage, Refusal, chance, seconds};
+use super::climate::{Draw, Outage, OutageKind, chance, seconds};
 use super::fault::Fault;
 use super::oracle::escaped;
 use super::world::World;
@@ -123,7 +123,7 @@ impl Hazards {
         let deaf = (0..some(0.15, 2)).map(|_| Outage {
             during: during(LONGEST / 2.0),
             service: *draw.of(world.services()),
-            refusal: *draw.of(&[Refusal::Reset, Refusal::Deaf]),
+            refusal: *draw.of(&[OutageKind::Reset, OutageKind::Deaf]),
         });
         outages.extend(deaf);
         let off = |chance: &dyn Chance| {

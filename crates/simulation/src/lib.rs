@@ -86,7 +86,7 @@ mod warrant;
 mod world;
 
 pub use fault::{Fault, FaultCounts};
-pub use run::{Report, Request, run};
+pub use run::{RunRequest, SimulationReport, run};
 pub use scene::{Scene, Scenes};
 pub use shrink::shrink;
 pub use stage::Allowed;

@@ -22,19 +22,19 @@ const NUMBERS: u64 = 1 << 40;
 
 /// The accounts.
 #[derive(Clone)]
-pub(super) struct Realm {
+pub(super) struct SimulatedStores {
     pub(super) main: SimWorld,
     pub(super) abroad: Option<SimWorld>,
 }
 
 /// The weather of each account.
 #[derive(Clone)]
-pub(super) struct Weathers {
+pub(super) struct FaultPolicies {
     pub(super) main: Arc<dyn FaultPolicy>,
     pub(super) abroad: Arc<dyn FaultPolicy>,
 }
 
-impl Weathers {
+impl FaultPolicies {
     /// The same for both.
     pub(super) fn same(weather: Arc<dyn FaultPolicy>) -> Self {
         Self { main: Arc::clone(&weather), abroad: weather }
@@ -52,7 +52,7 @@ pub(super) fn account_of(table: &str) -> AccountName {
     if ABROAD.contains(&table) { abroad() } else { AccountName::main() }
 }
 
-impl Realm {
+impl SimulatedStores {
     /// Of one account, or of two.
     pub(super) fn new(main: SimWorld, abroad: Option<SimWorld>) -> Self {
         if let Some(abroad) = &abroad {
@@ -62,7 +62,7 @@ impl Realm {
     }
 
     /// The accounts as a caller sees them.
-    pub(super) fn seen_by(&self, caller: u32, weathers: &Weathers) -> Self {
+    pub(super) fn seen_by(&self, caller: u32, weathers: &FaultPolicies) -> Self {
         let abroad = self.abroad.as_ref().map(|world| world.seen_by(caller, Arc::clone(&weathers.abroad)));
         Self { main: self.main.seen_by(caller, Arc::clone(&weathers.main)), abroad }
     }

@@ -15,22 +15,22 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Action, Client, EMPLOYEES, Message, Posting, Step};
-use super::climate::{Climate, Draw, JOBS, chance};
+use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, Posting, SimulatedClient};
+use super::climate::{Draw, FaultPlan, JOBS, chance};
 use super::company::{container, queue, table};
-use super::crew::{Crew, stores};
+use super::crew::{WorkerFleet, stores};
 use super::fault::{Fault, FaultCounts};
 use super::history::CLIENT;
 use super::items::Address;
-use super::ledger::{Asked, Expectation, Poison, poison};
+use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
-use super::realm::{self, Realm, Weathers};
+use super::realm::{self, FaultPolicies, SimulatedStores};
 use super::scene::Scenes;
 use super::sky::Breeze;
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
 use super::tally::Together;
-use super::world::{Seen, Setting, World};
+use super::world::{FinalState, Setting, World};
 use evenkeel::adapters::sim::{FaultPolicy, REFUSED, ROW_REFUSED, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
@@ -63,7 +63,7 @@ const HOURS: Duration = Duration::from_hours(3);
 
 /// What a run is asked for.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct RunRequest {
     /// Which world.
     pub world: World,
     /// What everything random comes from.
@@ -76,7 +76,7 @@ pub struct Request {
 
 /// How a run went.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct SimulationReport {
     /// Its world.
     pub world: World,
     /// Its seed.
@@ -120,17 +120,20 @@ pub struct Report {
 }
 
 /// Runs a seed. Everything happens on this thread, in virtual time.
-pub fn run(request: &Request) -> Report {
+pub fn run(request: &RunRequest) -> SimulationReport {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(request)),
-        Err(error) => {
-            Report { world: request.world, seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() }
-        }
+        Err(error) => SimulationReport {
+            world: request.world,
+            seed: request.seed,
+            violation: Some(format!("no runtime: {error}")),
+            ..SimulationReport::default()
+        },
     }
 }
 
-async fn play(request: &Request) -> Report {
+async fn play(request: &RunRequest) -> SimulationReport {
     let play = Play::prepare(request).await;
     let mut drained_after = Duration::ZERO;
     tokio::select! {
@@ -141,7 +144,7 @@ async fn play(request: &Request) -> Report {
     let stage = &play.stage;
     let (hash, virtual_time) = (stage.hash(), stage.elapsed());
     let mut books = stage.books();
-    Report {
+    SimulationReport {
         world: request.world,
         seed: request.seed,
         hash,
@@ -168,23 +171,23 @@ async fn play(request: &Request) -> Report {
 /// A run.
 pub(super) struct Play {
     pub(super) stage: Arc<Stage>,
-    climate: Arc<Climate>,
+    climate: Arc<FaultPlan>,
     world: SimWorld,
     setting: Setting,
     catalog: Arc<Catalog>,
-    pub(super) crew: Crew,
-    pub(super) client: Client,
-    operator: Client,
+    pub(super) crew: WorkerFleet,
+    pub(super) client: SimulatedClient,
+    operator: SimulatedClient,
     /// The client's script.
-    steps: Vec<Step>,
+    steps: Vec<ClientStep>,
     /// When the first worker starts.
     opens: Duration,
 }
 
 impl Play {
-    async fn prepare(request: &Request) -> Self {
+    async fn prepare(request: &RunRequest) -> Self {
         let seed = request.seed;
-        let mut climate = Climate::of(seed, request.world);
+        let mut climate = FaultPlan::of(seed, request.world);
         climate.workers = climate.workers.min(request.allowed.workers);
         let setting = Setting::of(request.world, seed, &climate);
         if !setting.has_clients_that_write() {
@@ -198,7 +201,7 @@ impl Play {
             step.at += wait;
         }
         climate.begin_after(wait);
-        let mut abroad = Climate::abroad(seed, request.world);
+        let mut abroad = FaultPlan::abroad(seed, request.world);
         abroad.begin_after(wait);
         let releases = setting.releases(seed, &climate, &steps);
         if let Some(done) = &request.allowed.deeds {
@@ -213,7 +216,7 @@ impl Play {
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
         let other = releases.as_ref().map(|_| SimWorld::witnessed(realm::abroad(), clock, breeze(53), witness));
-        let realm = Realm::new(world.clone(), other);
+        let realm = SimulatedStores::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = climate.hazards.service_clocks
             && stage.strike(if queues > tables { Fault::QueuesAhead } else { Fault::ServiceSkew })
@@ -230,9 +233,9 @@ impl Play {
             drop(books);
             other.set_service_clocks(SignedDuration::ZERO, off);
         }
-        let seen = realm.seen_by(CLIENT, &Weathers::same(breeze(11)));
+        let seen = realm.seen_by(CLIENT, &FaultPolicies::same(breeze(11)));
         let accounts = seen.accounts();
-        let client = Client::new(Arc::clone(&stage), &seen);
+        let client = SimulatedClient::new(Arc::clone(&stage), &seen);
         let account = &client.account;
         {
             let mut books = stage.books();
@@ -258,9 +261,9 @@ impl Play {
         }
         let opens = if wait.is_zero() || !stage.strike(Fault::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
-        let operator = Client::new(Arc::clone(&stage), &realm.seen_by(OPERATOR, &Weathers::same(breeze(12))));
-        let crew = Crew::new(seed, Arc::clone(&stage), (Arc::clone(&climate), abroad), realm, (Arc::clone(&catalog), releases));
-        crew.found(&Weathers::same(breeze(54))).await;
+        let operator = SimulatedClient::new(Arc::clone(&stage), &realm.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
+        let crew = WorkerFleet::new(seed, Arc::clone(&stage), (Arc::clone(&climate), abroad), realm, (Arc::clone(&catalog), releases));
+        crew.found(&FaultPolicies::same(breeze(54))).await;
         Self { stage, climate, world, setting, catalog, crew, client, operator, steps, opens }
     }
 
@@ -406,7 +409,7 @@ impl Play {
         let poison = self.poisoned();
         let taken = poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
             match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
-                Some(Expectation::Job(Asked { table, key, .. })) => Some((table.to_owned(), key)),
+                Some(Expectation::Job(EntityJob { table, key, .. })) => Some((table.to_owned(), key)),
                 Some(Expectation::Recheck) => {
                     Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
                 }
@@ -422,7 +425,7 @@ impl Play {
                 continue;
             };
             let json = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": thorough});
-            let asked = if thorough { Asked::thorough_sync(table, key) } else { Asked::sync(table, key) };
+            let asked = if thorough { EntityJob::thorough_sync(table, key) } else { EntityJob::sync(table, key) };
             if let Err(error) = self.operator.put(&json.to_string(), Expectation::Job(asked)).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
@@ -430,12 +433,12 @@ impl Play {
         // Nobody tells those whose key the last writer took over when it is free again.
         let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
         for key in overwritten {
-            let step = Step::new(Duration::ZERO, 0, Action::Send(Message::Thorough(EMPLOYEES, key)));
+            let step = ClientStep::new(Duration::ZERO, 0, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, key)));
             self.operator.play(&[step]).await;
         }
     }
 
-    fn poisoned(&self) -> Vec<Poison> {
+    fn poisoned(&self) -> Vec<PoisonReport> {
         self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
     }
 
@@ -447,7 +450,7 @@ impl Play {
         let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.crew.realm.rows(name))).collect();
         let blobs = self.setting.containers().iter().flat_map(|name| self.crew.realm.blobs(name));
         let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
-        let seen = Seen { tables, blobs: blobs.collect(), files: self.world.places(), documents };
+        let seen = FinalState { tables, blobs: blobs.collect(), files: self.world.places(), documents };
         let judgement = {
             let books = self.stage.books();
             let said = said(&self.steps);
@@ -475,7 +478,7 @@ impl Play {
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
         let breeze = || Arc::new(Breeze(chance(self.crew.seed, 12)));
-        let seen = self.crew.realm.seen_by(OPERATOR, &Weathers { main: breeze(), abroad: breeze() });
+        let seen = self.crew.realm.seen_by(OPERATOR, &FaultPolicies { main: breeze(), abroad: breeze() });
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let catalog = self.crew.recorded(&stores).await?;
         let engine = Engine::new(EngineParts {

@@ -214,7 +214,7 @@ impl Scenes {
 
 /// Who counts them.
 #[derive(Debug, Default)]
-pub(super) struct Audience {
+pub(super) struct SceneCounter {
     /// Rows whose lists lie in blobs.
     elsewhere: BTreeSet<Address>,
     /// How long logs are, by name.
@@ -226,7 +226,7 @@ pub(super) struct Audience {
     pub(super) scenes: Scenes,
 }
 
-impl Audience {
+impl SceneCounter {
     /// Takes in the changes of one operation.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
         match self.world {

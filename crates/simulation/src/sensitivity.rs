@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::explore::FOUND;
-use super::{Request, World, run};
+use super::{RunRequest, World, run};
 use evenkeel::planted::{Bug, MutationGuard};
 
 /// Seeds after which a bug counts as not caught.
@@ -71,7 +71,7 @@ fn first_catch(bug: Bug, world: World) -> Option<(u64, String)> {
             if seed >= MOST || first.lock().unwrap().as_ref().is_some_and(|(caught, _)| *caught < seed) {
                 return;
             }
-            if let Some(violation) = run(&Request { world, seed, ..Request::default() }).violation {
+            if let Some(violation) = run(&RunRequest { world, seed, ..RunRequest::default() }).violation {
                 let mut first = first.lock().unwrap();
                 if first.as_ref().is_none_or(|(caught, _)| seed < *caught) {
                     *first = Some((seed, violation));

@@ -6,17 +6,17 @@
 use std::collections::BTreeSet;
 
 use super::fault::Fault;
-use super::run::{Report, Request, run};
+use super::run::{RunRequest, SimulationReport, run};
 use super::stage::Allowed;
 use super::world::World;
 
 /// Leaves out whatever a failing seed can do without: kinds of faults, workers, things that the client
 /// does, the last faults. Nothing where the seed does not fail.
 pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
-    let first = run(&Request { world, seed, ..Request::default() });
+    let first = run(&RunRequest { world, seed, ..RunRequest::default() });
     let kind = kind(&first)?;
     let fails = |allowed: &Allowed| {
-        let report = run(&Request { world, seed, allowed: allowed.clone(), tells: false });
+        let report = run(&RunRequest { world, seed, allowed: allowed.clone(), tells: false });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
     let mut allowed = Allowed { deeds: Some((1..=first.deeds).collect()), ..Allowed::default() };
@@ -63,7 +63,7 @@ pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
 }
 
 /// What a violation is called, without its particulars.
-fn kind(report: &Report) -> Option<String> {
+fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(violation.split([':', ';', '{', '[', '(']).next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect())
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::EMPLOYEES;
-use super::climate::{Climate, Draw, Lane, Refusal, seconds};
+use super::climate::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::fault::Fault;
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::stage::{GET_MESSAGES, Stage, about};
@@ -30,14 +30,14 @@ const GATEWAY_SHARE: f64 = 0.5;
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
 
 /// The weather of one worker, from its start to its end.
-pub(super) struct Sky {
+pub(super) struct FaultInjector {
     stage: Arc<Stage>,
-    climate: Arc<Climate>,
+    climate: Arc<FaultPlan>,
     caller: u32,
     chance: SeededChance,
     life: Arc<Life>,
     /// Until when a lane has asked this worker to wait.
-    asked: Mutex<BTreeMap<Lane, Duration>>,
+    asked: Mutex<BTreeMap<FaultScope, Duration>>,
     /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
     /// Whether requests are refused in the middle of their attempts.
@@ -51,17 +51,17 @@ struct Life {
     crashed: Notify,
 }
 
-impl Sky {
-    pub(super) fn new(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance) -> Self {
+impl FaultInjector {
+    pub(super) fn new(stage: Arc<Stage>, climate: Arc<FaultPlan>, caller: u32, chance: SeededChance) -> Self {
         Self::over(stage, climate, caller, chance, Arc::default())
     }
 
     /// The weather of another account, over the same worker.
-    pub(super) fn beside(&self, climate: Arc<Climate>, chance: SeededChance) -> Self {
+    pub(super) fn beside(&self, climate: Arc<FaultPlan>, chance: SeededChance) -> Self {
         Self::over(Arc::clone(&self.stage), climate, self.caller, chance, Arc::clone(&self.life))
     }
 
-    fn over(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
+    fn over(stage: Arc<Stage>, climate: Arc<FaultPlan>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
         let refuses = REFUSALS.iter().any(|(fault, _)| climate.rates[*fault as usize] > 0.0);
         Self { stage, climate, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
     }
@@ -92,12 +92,12 @@ impl Sky {
         let outage = self.climate.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
         if let Some(outage) = outage {
             let (fault, verdict) = match outage.refusal {
-                Refusal::Refused => (Fault::Outage, FaultDecision::Fail(ErrorClass::Refused)),
-                Refusal::Failing => (Fault::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
-                Refusal::Busy => (Fault::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
-                Refusal::Silent => (Fault::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
-                Refusal::Reset => (Fault::DeafOutage, FaultDecision::LoseAnswer),
-                Refusal::Deaf => (Fault::DeafOutage, TOO_LATE),
+                OutageKind::Refused => (Fault::Outage, FaultDecision::Fail(ErrorClass::Refused)),
+                OutageKind::Failing => (Fault::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
+                OutageKind::Busy => (Fault::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+                OutageKind::Silent => (Fault::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
+                OutageKind::Reset => (Fault::DeafOutage, FaultDecision::LoseAnswer),
+                OutageKind::Deaf => (Fault::DeafOutage, TOO_LATE),
             };
             if self.stage.strike(fault) {
                 self.stage.struck(fault, self.caller, operation);
@@ -236,7 +236,7 @@ impl Sky {
 }
 
 #[async_trait]
-impl FaultPolicy for Sky {
+impl FaultPolicy for FaultInjector {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
@@ -280,7 +280,7 @@ impl FaultPolicy for Breeze {
     }
 }
 
-impl Lane {
+impl FaultScope {
     fn carries(&self, what: &What) -> bool {
         match (self, what) {
             (Self::Partition(table, pk), What::Partition(other, key)) => other.as_str() == *table && key.as_str() == *pk,

@@ -13,10 +13,10 @@ use super::client::EMPLOYEES;
 use super::fault::{Fault, FaultCounts};
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
-use super::ledger::{Expectation, Ledger, Sent, Which};
+use super::ledger::{Expectation, Ledger, SentRequest, Which};
 use super::mirror::Mirror;
 use super::releases::Register;
-use super::scene::{Audience, Scene};
+use super::scene::{Scene, SceneCounter};
 use super::tally::Together;
 use evenkeel::adapters::sim::{Execution, ObservedChange, OperationInfo, Witness};
 use evenkeel::model::job::Primary;
@@ -74,7 +74,7 @@ pub(super) struct Books {
     pub(super) operations: u64,
     pub(super) polls: u64,
     pub(super) together: Together,
-    pub(super) audience: Audience,
+    pub(super) audience: SceneCounter,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
@@ -83,7 +83,7 @@ pub(super) struct Books {
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
     /// Writes on their way, by the operation's number.
-    sent: BTreeMap<u64, Sent>,
+    sent: BTreeMap<u64, SentRequest>,
     /// Messages that have run, and whether each of their runs panics.
     pills: BTreeMap<String, bool>,
     /// Operations with lost answers: the client creates anew what they delete.
@@ -214,7 +214,7 @@ impl Stage {
         }
         if operation.writes && operation.what.service() != Service::Queue {
             let mut books = self.books();
-            let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
+            let sent = SentRequest { tick: books.tick, authors: books.ledger.at_work(caller) };
             books.sent.insert(operation.number, sent);
         }
     }

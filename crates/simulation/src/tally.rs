@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fault::{Fault, FaultCounts};
-use super::run::Report;
+use super::run::SimulationReport;
 use super::scene::{Scene, Scenes};
 use super::world::World;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
@@ -92,7 +92,7 @@ pub struct Median {
 
 impl Tally {
     /// Adds a run.
-    pub fn add(&mut self, report: &Report) {
+    pub fn add(&mut self, report: &SimulationReport) {
         self.seeds += 1;
         if let Some(violation) = &report.violation {
             self.failed.push((report.seed, violation.clone()));

@@ -5,10 +5,10 @@ use std::hash::BuildHasher as _;
 
 use foldhash::quality::FixedState;
 
-use super::runs::{AT_ONCE, Beginning, End, Runs};
+use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
 use super::script::{Script, key};
-use super::state::{Busy, How, IDLE, LATE, MESSAGES, Move, NO_MAIL, State, WORKERS, read};
-use super::tiny::{Answer, Cells, Deed};
+use super::state::{How, IDLE, LATE, MESSAGES, Move, NO_MAIL, State, WORKERS, WorkerState, read};
+use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::company::{Shape, catalog, table};
 use crate::oracle;
 use evenkeel::adapters::system::SeededChance;
@@ -59,7 +59,7 @@ struct Search {
     met: HashMap<u64, f64, FixedState>,
     /// Shuffles what is tried first.
     chance: Option<SeededChance>,
-    judged: HashSet<Cells>,
+    judged: HashSet<RowStates>,
     explored: Explored,
 }
 
@@ -159,7 +159,7 @@ impl Search {
             for (index, request) in self.runs.asks(busy.at).iter().enumerate().filter(|(index, _)| busy.heard[*index].is_none()) {
                 let ask = small(index);
                 moves.push(Move::Ask { worker, ask, how: How::Answered });
-                if matches!(self.runs.deed(*request), Deed::Read(_)) {
+                if matches!(self.runs.deed(*request), ItemOp::Read(_)) {
                     continue;
                 }
                 if state.left.silences > 0 {
@@ -215,11 +215,11 @@ impl Search {
                     Beginning { work: taken.work, again: taken.deliveries > 1, enqueued: taken.enqueued, era: state.era };
                 let delivery = taken.deliveries;
                 let at = self.runs.begin(Beginning { work, again, enqueued, era });
-                state.workers[usize::from(worker)] = Busy { at, mail, delivery, ..IDLE };
+                state.workers[usize::from(worker)] = WorkerState { at, mail, delivery, ..IDLE };
             }
             Move::Ask { worker, ask, how } => {
                 let answer = self.ask(&mut state, usize::from(worker), usize::from(ask), how);
-                if matches!(answer, Answer::Refused(..)) {
+                if matches!(answer, RequestAnswer::Refused(..)) {
                     let Some(races) = state.left.races.checked_sub(1) else { return Ok(None) };
                     state.left.races = races;
                 }
@@ -228,10 +228,10 @@ impl Search {
                 let at = usize::from(worker);
                 let (holds, mail) = (state.holds(at), state.workers[at].mail);
                 match self.runs.end(state.workers[at].at) {
-                    Some(End::Poison(why)) => return Err(format!("poisoned: {why}")),
-                    Some(End::Done) if holds => state.delete(mail),
-                    Some(End::Again) if holds => state.mail[usize::from(mail)].hidden = false,
-                    Some(End::Done | End::Again) | None => {}
+                    Some(RunEnd::Poison(why)) => return Err(format!("poisoned: {why}")),
+                    Some(RunEnd::Done) if holds => state.delete(mail),
+                    Some(RunEnd::Again) if holds => state.mail[usize::from(mail)].hidden = false,
+                    Some(RunEnd::Done | RunEnd::Again) | None => {}
                 }
                 state.workers[at] = IDLE;
             }
@@ -259,7 +259,7 @@ impl Search {
         Ok(Some(state))
     }
 
-    fn ask(&mut self, state: &mut State, worker: usize, ask: usize, how: How) -> Answer {
+    fn ask(&mut self, state: &mut State, worker: usize, ask: usize, how: How) -> RequestAnswer {
         let busy = state.workers[worker];
         let request = self.runs.asks(busy.at)[ask];
         let answer = match how {
@@ -267,18 +267,18 @@ impl Search {
             How::AnswerLost => {
                 state.left.silences -= 1;
                 self.execute(state, request);
-                Answer::Silence
+                RequestAnswer::Silence
             }
             How::RequestLost => {
                 state.left.silences -= 1;
-                Answer::Silence
+                RequestAnswer::Silence
             }
             How::Late | How::LateFromCrash => {
                 state.left.late -= 1;
                 if let Some(place) = state.late.iter_mut().find(|late| **late == 0) {
                     *place = request + 1;
                 }
-                Answer::Silence
+                RequestAnswer::Silence
             }
         };
         if how == How::LateFromCrash {
@@ -295,13 +295,13 @@ impl Search {
         answer
     }
 
-    fn execute(&mut self, state: &mut State, request: u32) -> Answer {
+    fn execute(&mut self, state: &mut State, request: u32) -> RequestAnswer {
         match self.runs.deed(request).clone() {
-            Deed::Read(row) => read(&state.cells, row),
-            Deed::Write(strokes) => self.runs.registry.write(&mut state.cells, state.era, &strokes),
-            Deed::Recheck(work) => {
+            ItemOp::Read(row) => read(&state.cells, row),
+            ItemOp::Write(strokes) => self.runs.registry.write(&mut state.cells, state.era, &strokes),
+            ItemOp::Recheck(work) => {
                 state.put(work, state.era + 1);
-                Answer::Queued
+                RequestAnswer::Queued
             }
         }
     }

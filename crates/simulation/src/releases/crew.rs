@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::timeline::Told;
-use crate::crew::{Crew, DRAIN_GRACE, Gear};
+use super::timeline::ConfigNotice;
+use crate::crew::{DRAIN_GRACE, WorkerFleet, WorkerSetup};
 use crate::scene::Scene;
 use crate::stage;
 use evenkeel::catalog::Catalog;
@@ -19,7 +19,7 @@ use evenkeel::settings::{HttpSettings, LogSettings, MigrateSettings, OpenReads, 
 use evenkeel::worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
-pub(crate) struct Term {
+pub(crate) struct ReleaseWorker {
     pub(crate) mode: Mode,
     /// The catalog that it begins with.
     pub(crate) release: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Term {
     pub(crate) slot: Option<usize>,
 }
 
-impl Crew {
+impl WorkerFleet {
     /// Everything but the catalog, as a configuration has it.
     pub(super) fn settings(&self) -> Settings {
         Settings {
@@ -52,7 +52,12 @@ impl Crew {
     }
 
     /// One worker of a release, from its start to its end.
-    pub(crate) async fn released(&self, gear: &Gear, term: Term, shutdown: &CancellationToken) -> anyhow::Result<RunReport> {
+    pub(crate) async fn released(
+        &self,
+        gear: &WorkerSetup,
+        term: ReleaseWorker,
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<RunReport> {
         let Some(releases) = &self.releases else { return Ok(RunReport::default()) };
         self.stage.stands_still(gear.caller, None);
         let (settings, catalog) = (self.settings(), &releases.catalogs[term.release]);
@@ -96,9 +101,9 @@ impl Crew {
     }
 
     /// Has a worker read its configuration again whenever its host is told to.
-    async fn hangups(&self, watch: &Watch<'_>, gear: &Gear, slot: Option<usize>) -> Infallible {
+    async fn hangups(&self, watch: &Watch<'_>, gear: &WorkerSetup, slot: Option<usize>) -> Infallible {
         if let (Some(releases), Some(slot)) = (&self.releases, slot) {
-            for at in releases.told(slot, Told::Hangup) {
+            for at in releases.told(slot, ConfigNotice::Hangup) {
                 let Some(wait) = at.checked_sub(self.stage.elapsed()) else { continue };
                 sleep(wait).await;
                 let release = releases.configured(slot, self.stage.elapsed());

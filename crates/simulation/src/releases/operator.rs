@@ -7,12 +7,12 @@ use tokio::time::sleep;
 
 use super::SOURCES;
 use crate::climate::{Draw, chance, seconds};
-use crate::crew::Crew;
+use crate::crew::WorkerFleet;
 use crate::ledger::Expectation;
-use crate::realm::Weathers;
+use crate::realm::FaultPolicies;
 use crate::run::Play;
 use crate::scene::Scene;
-use crate::sky::{Breeze, Sky};
+use crate::sky::{Breeze, FaultInjector};
 use crate::stage::OPERATOR;
 use evenkeel::adapters::sim::FaultPolicy;
 use evenkeel::catalog::Catalog;
@@ -47,9 +47,9 @@ impl Play {
     }
 }
 
-impl Crew {
+impl WorkerFleet {
     /// Records the first catalog, where somebody does so beforehand.
-    pub(crate) async fn found(&self, weathers: &Weathers) {
+    pub(crate) async fn found(&self, weathers: &FaultPolicies) {
         if self.releases.as_ref().is_some_and(|releases| releases.founded)
             && let Err(error) = self.up(0, Consent::Additions, weathers).await
         {
@@ -80,10 +80,11 @@ impl Crew {
         let mut part = 70_000 + 1_000 * u64::try_from(to).unwrap_or(0);
         for tries in 0..=TRIES {
             part += 2;
-            let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), OPERATOR, chance(self.seed, part)));
+            let sky = Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.climate), OPERATOR, chance(self.seed, part)));
             let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, part + 1)));
             let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(chance(self.seed, part)));
-            let weathers = if tries == TRIES { Weathers::same(breeze) } else { Weathers { main: Arc::clone(&sky) as _, abroad: beside } };
+            let weathers =
+                if tries == TRIES { FaultPolicies::same(breeze) } else { FaultPolicies { main: Arc::clone(&sky) as _, abroad: beside } };
             let done = tokio::select! {
                 biased;
                 () = sky.crashed() => {
@@ -110,7 +111,7 @@ impl Crew {
     }
 
     /// Migrates to a release in this weather.
-    pub(crate) async fn up(&self, to: usize, consent: Consent, weathers: &Weathers) -> Result<(), MigrationError> {
+    pub(crate) async fn up(&self, to: usize, consent: Consent, weathers: &FaultPolicies) -> Result<(), MigrationError> {
         let Some(gear) = self.gear(OPERATOR, None, 0, weathers) else { return Ok(()) };
         Box::pin(self.migrator(&gear.stores, to)?.up(consent, |change| self.stage.tell(|| format!("operator: {change}")))).await
     }

@@ -24,7 +24,7 @@ enum Release {
     /// Some of the company's.
     Company(company::Shape),
     /// Some of the patterns'.
-    Patterns(patterns::Shape),
+    Patterns(patterns::PatternsShape),
 }
 
 impl Release {
@@ -76,7 +76,7 @@ impl ReleasesShape {
         let chance = chance(seed, 50);
         let draw = Draw(&chance);
         let count = 2 + draw.below(MOST - 1);
-        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::Shape::of(seed)) };
+        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::PatternsShape::of(seed)) };
         let mut releases = [first; MOST];
         for n in 1..MOST {
             releases[n] = releases[n - 1].changed(&draw);
