@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use evenkeel::config::{self, ConfigFolder};
+use evenkeel::config::{self, Folder};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::job::{self, Primary};
 use evenkeel::model::template::Template;
@@ -74,11 +74,8 @@ pub fn configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("default.toml"), text).expect("a file");
-    let request = config::Request {
-        folder: ConfigFolder::Named(folder.path().to_owned()),
-        environment: BTreeMap::new(),
-        ..config::Request::default()
-    };
+    let request =
+        config::Request { folder: Folder::Named(folder.path().to_owned()), environment: BTreeMap::new(), ..config::Request::default() };
     drop(config::load(&request));
 }
 

@@ -2,7 +2,7 @@
 //! and rules and dashboards use no others, every key
 //! and condition in `docs/catalog.md` means what it says, and the catalogs and jobs of the quick start and of the tour are valid.
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::template::Template;
 use evenkeel::model::{EdmDateTime, EdmValue, job};
@@ -99,7 +99,7 @@ fn the_catalog_of_every_walkthrough_is_valid_and_warns_of_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let catalog = blocks(text, "toml").into_iter().next().unwrap_or_else(|| panic!("{path} shows no catalog"));
         std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
-        let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
         let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{path}: {errors}"));
         assert_eq!(loaded.warnings.len(), 0, "{path}");
         assert_eq!((loaded.catalog.views.len(), loaded.catalog.archives.len()), declares, "{path}");
@@ -210,7 +210,7 @@ fn every_catalog_in_the_pages_of_the_patterns_is_valid() {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("default.toml"), block).unwrap();
             let environment = [("SEARCH_ADMIN_KEY".to_owned(), "key".to_owned())].into();
-            let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), environment, ..Request::default() };
+            let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, ..Request::default() };
             config::load(&request).unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
             seen += 1;
         }

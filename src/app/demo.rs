@@ -173,7 +173,7 @@ impl DemoFolder {
         );
         let file = self.path.join("default.toml");
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
-        let own = config::ConfigFolder::Named(self.path.clone());
+        let own = config::Folder::Named(self.path.clone());
         Ok(config::load(&Request { folder: own, overrides: request.overrides.clone(), ..Request::default() })?)
     }
 }

@@ -14,7 +14,7 @@ use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::wear::{Grouping, wear, wear_sink};
 use crate::cli::{AbsentStore, UsageError};
-use crate::config::ConfigFolder;
+use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, RetryPolicy, Settings, SinkSettings};
@@ -150,7 +150,7 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, S
 }
 
 /// Refuses embedded stores that do not exist, before opening would create them.
-pub(super) fn must_exist(settings: &Settings, folder: &ConfigFolder) -> anyhow::Result<()> {
+pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
         let AccountKind::Embedded { path } = kind else { continue };
         if path.exists() {
@@ -158,7 +158,7 @@ pub(super) fn must_exist(settings: &Settings, folder: &ConfigFolder) -> anyhow::
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let path = path.display();
-        if let ConfigFolder::Usual(folder) = folder
+        if let Folder::Usual(folder) = folder
             && !folder.is_dir()
         {
             return Err(UsageError::new(format!(

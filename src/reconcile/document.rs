@@ -12,7 +12,7 @@ use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use crate::catalog::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 use crate::model::document::{self, PlaceError};
-use crate::model::large::{self, Folder};
+use crate::model::large::{self, ValueFolder};
 use crate::model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError};
 
@@ -95,8 +95,8 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     /// Where its entity's large values lie.
-    pub(super) fn folder(&self) -> Folder {
-        Folder::beside(match &self.sink {
+    pub(super) fn folder(&self) -> ValueFolder {
+        ValueFolder::beside(match &self.sink {
             DocumentSink::Blob { name, .. } => name,
             DocumentSink::File { place, .. } => &place.name,
         })

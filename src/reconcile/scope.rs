@@ -9,7 +9,7 @@ use super::failure::permanent;
 use super::footprint::{self, Footprint};
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
-use crate::model::large::{self, Folder, Pointer};
+use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Site, TableName, ViewName, cause};
 use crate::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
 use crate::ports::{Account, TableStore};
@@ -34,7 +34,7 @@ pub(super) struct Scope<'e> {
     /// The document in place of the primary's row, where it is an archived one.
     pub(super) document: Option<ArchiveDocument<'e>>,
     /// Where its large values lie.
-    pub(super) folder: Folder,
+    pub(super) folder: ValueFolder,
     pub(super) said: ClaimReading,
     /// How many passes this one is nested in.
     pub(super) depth: u8,
@@ -66,7 +66,7 @@ impl Wanted {
 
 impl<'e> Scope<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        let (folder, footprints) = (Folder::of(&primary), footprint::table_of(&engine.catalog, source));
+        let (folder, footprints) = (ValueFolder::of(&primary), footprint::table_of(&engine.catalog, source));
         Self { engine, source, primary, footprints, delivery, document: None, folder, said: ClaimReading::Ask, depth: 0 }
     }
 

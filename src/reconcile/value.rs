@@ -25,7 +25,7 @@ use super::memory::{MemoryGrant, MemoryShare};
 use super::scope::Scope;
 use crate::catalog::Shelf;
 use crate::model::job::Primary;
-use crate::model::large::{self, Folder, Pointer};
+use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
 use crate::patterns::large_entity;
 use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError};
@@ -85,7 +85,7 @@ impl Staged {
 /// Where an entity comes from that brings large values along.
 pub(super) struct ValueOrigin {
     shelf: Shelf,
-    folder: Folder,
+    folder: ValueFolder,
 }
 
 /// The large values that a run brings.

@@ -85,7 +85,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("default.toml"), format!("[accounts.main]\nkind = \"embedded\"\npath = \"x.db\"\n{text}"))
             .unwrap();
-        let request = Request { folder: config::ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+        let request = Request { folder: config::Folder::Named(folder.path().to_owned()), ..Request::default() };
         config::load(&request).unwrap().catalog
     }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compatibility/golden");
 
@@ -13,7 +13,7 @@ fn the_canonical_encoding_of_every_kind_of_view_is_the_one_that_was_recorded() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(Path::new(GOLDEN).join("catalog.toml"), folder.path().join("default.toml")).unwrap();
     let environment = [("SEARCH_ADMIN_KEY".to_owned(), "key".to_owned())].into();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), environment, ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, ..Request::default() };
     let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
     let mut found = String::new();
     for view in catalog.views.values() {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::catalog::Catalog;
-use evenkeel::config::{self, ConfigFolder, Loaded, Request};
+use evenkeel::config::{self, Folder, Loaded, Request};
 use evenkeel::migrations::{Consent, Migrator};
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::{
@@ -236,7 +236,7 @@ impl Stage {
         }
         let text = CATALOG.replace("$SHARE", folder.path().join("share").to_str().unwrap());
         std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
-        let request = Request { folder: ConfigFolder::Named(folder.path().join("config")), ..Request::default() };
+        let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
         let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
         let clock = Arc::new(Hands::default());
         let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));

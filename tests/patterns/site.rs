@@ -15,7 +15,7 @@ use evenkeel::adapters::system::{SystemChance, SystemClock};
 use evenkeel::adapters::wear::{DecoratedAccount, DecoratedSink, Grouping, wear, wear_sink};
 use evenkeel::catalog::{ArchiveTarget, Catalog, ViewKind};
 use evenkeel::client::Client;
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Primary, Stamp};
 use evenkeel::model::large::STAGING;
@@ -71,7 +71,7 @@ impl Site {
             .replace("$SEARCH", &search.as_ref().map(SearchStub::endpoint).unwrap_or_default())
             .replace("$SHARE", folder.path().join("share").to_str().unwrap());
         std::fs::write(folder.path().join("config/default.toml"), text).unwrap();
-        let request = Request { folder: ConfigFolder::Named(folder.path().join("config")), ..Request::default() };
+        let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
         let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
         let schedule = evenkeel::settings::RetryPolicy {

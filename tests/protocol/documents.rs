@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::{Entity, EntityKey};
 use evenkeel::ports::{Precondition, TableOperation};
 use evenkeel::reconcile::{Execute, Work};
@@ -135,7 +135,7 @@ set = {{ {title}Name = "{{FirstName}}" }}
     });
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), format!("{THREE_VIEWS}{}", views.concat())).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
     // Each name takes two of 252 properties.
     let row = (0..247).fold(Entity::new(EntityKey::new("Sales", "full").unwrap()), |row, n| row.with(format!("Own{n}"), n));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
 use evenkeel::ports::TableOperation;
 use serde_json::json;
@@ -34,7 +34,7 @@ const VIEWS: usize = 300;
 async fn lab(views: &str) -> Lab {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), format!("{ACCOUNT}{views}")).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
     let lab = Lab::with(SMALL, catalog);
     lab.account.blobs.create_container(&ContainerName::new("large").unwrap()).await.unwrap();

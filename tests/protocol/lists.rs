@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel::catalog::ListSizes;
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
 use evenkeel::ports::{Precondition, TableOperation};
@@ -58,7 +58,7 @@ const BLOCKS: usize = 48;
 async fn lab() -> Lab {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
     for container in ["skilled", spilled::CONTAINER] {
         lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::Job;
 use evenkeel::reconcile::Outcome;
 use futures::future::join_all;
@@ -37,7 +37,7 @@ fn labs() -> [Lab; 2] {
     [LOG.to_owned(), format!("{LOG}{VIEW}")].map(|catalog| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
-        let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
         Lab::with(SMALL, config::load(&request).unwrap().catalog)
     })
 }

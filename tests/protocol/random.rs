@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, odata};
 use evenkeel::ports::{Precondition, TableOperation};
@@ -139,7 +139,7 @@ fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel::catalog::Catalo
     views.iter().enumerate().for_each(|(n, view)| toml.push_str(&view.toml(n, wide)));
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), toml).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
 }
 

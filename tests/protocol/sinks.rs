@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use evenkeel::catalog::{Catalog, Source};
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
 use evenkeel::ports::{Precondition, TableOperation};
@@ -64,7 +64,7 @@ fn people() -> CollectionName {
 fn catalog(text: &str) -> Catalog {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), text).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
 }
 

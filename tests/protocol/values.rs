@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use evenkeel::catalog::{Catalog, Source};
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{Precondition, TableOperation};
@@ -55,7 +55,7 @@ row_key = "{{PartitionKey}}_{{RowKey}}"
 fn catalog(views: &str) -> Catalog {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), format!("{ACCOUNT}{views}")).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
 }
 

@@ -1,6 +1,6 @@
 //! Views of one primary, one of which cannot derive its items: it fails alone.
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::reconcile::FailureClass;
@@ -51,7 +51,7 @@ property = "Guests"
 fn lab() -> Lab {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     Lab::with(SMALL, config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::config::{self, ConfigFolder, Request};
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, odata};
 use evenkeel::ports::TableOperation;
@@ -54,7 +54,7 @@ fn lab() -> Lab {
 fn lab_of(catalog: &str) -> Lab {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
-    let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..Request::default() };
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
     Lab::with(SMALL, config::load(&request).unwrap().catalog)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::defaults;
 use super::finding::Finding;
 use super::origin::{ConfigLayer, Origin, Origins};
-use super::request::{ConfigFolder, Request};
+use super::request::{Folder, Request};
 use super::source::{LayerValues, is_segment};
 use super::tree::{ConfigNode, NodeKind};
 use super::unread;
@@ -34,8 +34,8 @@ impl<'a> Layers<'a> {
     pub(super) fn of_files(request: &Request, origins: &'a mut Origins) -> Self {
         let mut layers = Self { values: Vec::new(), findings: Vec::new(), warnings: Vec::new(), origins, read: BTreeSet::new() };
         let (folder, named) = match &request.folder {
-            ConfigFolder::Named(folder) => (folder, true),
-            ConfigFolder::Usual(folder) => (folder, false),
+            Folder::Named(folder) => (folder, true),
+            Folder::Usual(folder) => (folder, false),
         };
         let found = folder.is_dir();
         if named && !found {

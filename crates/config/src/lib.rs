@@ -54,6 +54,6 @@ pub use levels::{LevelsError, levels};
 pub use load::{Loaded, http, load};
 pub use origin::{ConfigLayer, Origin};
 pub use report::{check_json, check_text, show_json, show_text};
-pub use request::{AccountCheck, ConfigFolder, Request};
+pub use request::{AccountCheck, Folder, Request};
 pub use tree::Effective;
 pub use units::{parse_duration, parse_size};

@@ -11,14 +11,14 @@ pub type AccountCheck = fn(&AccountName, &AzureAuth) -> Result<(), String>;
 
 /// The configuration folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConfigFolder {
+pub enum Folder {
     /// Named by the user (`--config`, `EVENKEEL_CONFIG`): it must exist.
     Named(PathBuf),
     /// The usual one: where it does not exist, the built-in defaults and their example catalog are all there is.
     Usual(PathBuf),
 }
 
-impl Default for ConfigFolder {
+impl Default for Folder {
     fn default() -> Self {
         Self::Usual(PathBuf::from("config"))
     }
@@ -28,7 +28,7 @@ impl Default for ConfigFolder {
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The folder.
-    pub folder: ConfigFolder,
+    pub folder: Folder,
     /// The profile, where one was named (`--profile`, `EVENKEEL_PROFILE`).
     pub profile: Option<String>,
     /// The environment. `EVENKEEL__WORKER__LEASE` sets `worker.lease`; `*_env` keys name any variable.
@@ -44,6 +44,6 @@ impl Request {
     pub fn of_process(folder: Option<PathBuf>, profile: Option<String>, overrides: Vec<String>) -> Self {
         let environment =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
-        Self { folder: folder.map(ConfigFolder::Named).unwrap_or_default(), profile, environment, overrides, account_check: None }
+        Self { folder: folder.map(Folder::Named).unwrap_or_default(), profile, environment, overrides, account_check: None }
     }
 }

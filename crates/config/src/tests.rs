@@ -23,7 +23,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn request(folder: &Path) -> Request {
-    Request { folder: ConfigFolder::Named(folder.to_owned()), ..Request::default() }
+    Request { folder: Folder::Named(folder.to_owned()), ..Request::default() }
 }
 
 fn with_environment(mut request: Request, variables: &[(&str, &str)]) -> Request {
@@ -51,7 +51,7 @@ fn warnings(text: &str) -> Vec<String> {
 
 /// Where there is no configuration folder.
 fn without_folder() -> Request {
-    Request { folder: ConfigFolder::Usual("/nonexistent/config".into()), ..Request::default() }
+    Request { folder: Folder::Usual("/nonexistent/config".into()), ..Request::default() }
 }
 
 fn built_in() -> Loaded {
@@ -112,7 +112,7 @@ fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
 #[test]
 fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_account() {
     let connection_string = |variables: &[(&str, &str)], folder: Option<&str>| {
-        let folder = folder.map_or_else(|| without_folder().folder, |folder| ConfigFolder::Named(folder.into()));
+        let folder = folder.map_or_else(|| without_folder().folder, |folder| Folder::Named(folder.into()));
         let request = Request { profile: Some("azurite".to_owned()), folder, ..Request::default() };
         let loaded = load(&with_environment(request, variables)).unwrap();
         assert_eq!(loaded.warnings, []);
@@ -421,7 +421,7 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
     let error = load(&request(folder.path())).unwrap_err().to_string();
     assert!(error.contains("has no default.toml") && error.contains(&folder.path().display().to_string()), "{error}");
     // The usual folder is looked for, not asked for: its content counts.
-    let usual = Request { folder: ConfigFolder::Usual(folder.path().to_owned()), ..Request::default() };
+    let usual = Request { folder: Folder::Usual(folder.path().to_owned()), ..Request::default() };
     assert!(load(&usual).is_ok());
 }
 
@@ -1183,7 +1183,7 @@ proptest! {
     fn arbitrary_files_variables_and_flags_never_panic(text in prop_oneof![any::<String>(), tokens()], catalog in tokens(), name in "[A-Z0-9_.é]{0,20}", value in any::<String>(), flag in "[a-z0-9.\\[\\]=_-]{0,24}") {
         let folder = folder(&[("default.toml", &text), ("catalog/c.toml", &catalog)]);
         let environment = [(format!("EVENKEEL__{name}"), value)].into_iter().collect();
-        let request = Request { folder: ConfigFolder::Named(folder.path().to_owned()), environment, overrides: vec![flag], ..Request::default() };
+        let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, overrides: vec![flag], ..Request::default() };
         let result = load(&request);
         let _ = (check_text(&result), check_json(&result));
         if let Ok(loaded) = &result {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use evenkeel::adapters::circuit::Circuits;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel::adapters::wear::{Grouping, wear};
-use evenkeel::config::{self, ConfigFolder};
+use evenkeel::config::{self, Folder};
 use evenkeel::model::{AccountName, Key, QueueName, TableName, body};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
 use evenkeel::reconcile::{Engine, EngineParts};
@@ -88,7 +88,7 @@ impl World {
     async fn new(busy: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("default.toml"), format!("[worker]\nmax_dequeue_count = 1\n{EMPLOYEES}")).unwrap();
-        let request = config::Request { folder: ConfigFolder::Named(folder.path().to_owned()), ..config::Request::default() };
+        let request = config::Request { folder: Folder::Named(folder.path().to_owned()), ..config::Request::default() };
         let loaded = config::load(&request).unwrap();
         let (main, catalog, settings) = (AccountName::main(), Arc::new(loaded.catalog), loaded.settings);
 

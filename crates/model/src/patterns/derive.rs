@@ -8,7 +8,7 @@ use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
-use crate::model::large::{Folder, Pointer};
+use crate::model::large::{Pointer, ValueFolder};
 use crate::model::sink::{self, FieldError};
 use crate::model::template::{RenderError, Template};
 use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits, odata};
@@ -363,7 +363,7 @@ pub fn values(
     catalog: &Catalog,
     primary: &Primary,
     (view, shelf): (&ViewName, &Shelf),
-    folder: &Folder,
+    folder: &ValueFolder,
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let pointers = entity.map(|entity| large_entity::owned(folder, entity)).unwrap_or_default();
