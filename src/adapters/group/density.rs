@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::traffic::TablePartition;
+use super::batching::TablePartition;
 
 /// How many reads of a partition go alone after a range of it was in vain, at first and at most; twice as many each
 /// time.

@@ -11,9 +11,9 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::answer::{Answer, Paid, awaited, tell};
+use super::batching::{BatchExecutor, TablePartition};
 use super::density::Density;
-use super::lane::PendingRequest;
-use super::traffic::{BatchExecutor, TablePartition};
+use super::queue::PendingRequest;
 use super::verdict::SharedError;
 use crate::adapters::layer::Op;
 use crate::model::{Comparison, EntityKey, Filter, Key, Row, limits};
@@ -30,7 +30,7 @@ pub(super) struct PendingRead {
 
 impl PendingRequest for PendingRead {
     // Few enough to gather new reads while they are under way, enough not to delay the few readers of a calm partition.
-    const UNDER_WAY: usize = 4;
+    const IN_FLIGHT: usize = 4;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
         std::iter::empty()
@@ -69,11 +69,11 @@ impl Reads {
 }
 
 impl BatchExecutor for Reads {
-    type Passenger = PendingRead;
+    type Request = PendingRead;
 
-    async fn carry(&self, place: &TablePartition, load: Vec<PendingRead>) {
+    async fn execute(&self, place: &TablePartition, batch: Vec<PendingRead>) {
         let mut waiting = BTreeMap::<Key, Vec<Answer<Option<Row>>>>::new();
-        for read in load {
+        for read in batch {
             waiting.entry(read.rk).or_default().push(read.answer);
         }
         let waiting =

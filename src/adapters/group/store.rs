@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::answer::{Answered, Paid};
+use super::batching::Batching;
 use super::density::Density;
 use super::reads::{PendingRead, Reads, is_plain};
-use super::traffic::Batching;
 use super::writes::{PendingWrite, Writes};
 use crate::adapters::azure::check;
 use crate::adapters::layer::Op;
@@ -51,7 +51,7 @@ impl Grouped {
         // The caller's own span: the task that sends knows of none.
         let span = traces::request(self.account.as_str(), Service::Table.name(), op.label(), table.as_str());
         let Answered { result, paid } = answered.instrument(span.clone()).await.unwrap_or_else(|_| {
-            // Its departure panicked, or the runtime is going away.
+            // Its batch panicked, or the runtime is going away.
             let subject = Subject { account: self.account.clone(), what: what() };
             let message = "the request was given up before it was answered";
             Answered { result: Err(StoreError::new(ErrorClass::Ambiguous, op.operation(), subject, message)), paid: Paid::Here }
@@ -77,8 +77,8 @@ impl Grouped {
 
     /// How many partitions are remembered: for tests.
     #[cfg(test)]
-    pub(super) fn lanes_in_use(&self) -> usize {
-        self.writes.lanes_in_use() + self.reads.lanes_in_use()
+    pub(super) fn queues_in_use(&self) -> usize {
+        self.writes.queues_in_use() + self.reads.queues_in_use()
     }
 }
 
@@ -86,7 +86,7 @@ impl Grouped {
 impl TableStore for Grouped {
     async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
         let place = (table.clone(), key.pk.clone());
-        let gathers = select.is_none() && is_plain(&key.pk) && is_plain(&key.rk) && self.reads.carrier().density().is_dense(&place);
+        let gathers = select.is_none() && is_plain(&key.pk) && is_plain(&key.rk) && self.reads.executor().density().is_dense(&place);
         if !gathers {
             return self.inner.get(table, key, select).await;
         }

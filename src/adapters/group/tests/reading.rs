@@ -33,7 +33,7 @@ async fn one_read_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
     assert_eq!(read(&stage, &names(1..2)).await, [false]);
     assert_eq!(start.elapsed(), LATENCY * 2);
     assert_eq!(stage.sent(), ["Get Entity", "Get Entity"]);
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,12 +115,12 @@ impl Stage {
         Self::with(|_| SLOW).await
     }
 
-    /// As the weather says.
-    pub(super) async fn with(weather: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Self {
+    /// As the fault policy says.
+    pub(super) async fn with(faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Self {
         let account = AccountName::main();
         let fair = SimWorld::new(account.clone(), Arc::new(SystemClock::new()), Arc::new(crate::adapters::sim::NoFaults));
         fair.account().tables.create_table(&table()).await.unwrap();
-        let world = fair.seen_by(1, Arc::new(By(weather)));
+        let world = fair.seen_by(1, Arc::new(By(faults)));
         let sent = Arc::<Mutex<Sent>>::default();
         let watched = Watched { inner: Arc::new(world), sent: Arc::clone(&sent) };
         Self { tables: Arc::new(Grouped::new(&account, Arc::new(watched), Arc::new(SystemClock::new()))), world: fair, sent }

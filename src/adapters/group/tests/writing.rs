@@ -26,7 +26,7 @@ async fn one_write_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
     assert_eq!(stage.apply(TableOperation::Delete(key("a"), Precondition::Matches(etag))).await.unwrap(), None);
     assert_eq!(start.elapsed(), LATENCY * 3);
     assert_eq!(stage.sent(), ["Insert Entity", "Update Entity", "Delete Entity"]);
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +52,7 @@ async fn what_comes_while_two_are_under_way_goes_together_when_one_lands() {
     };
     join_all((0..9).map(later)).await;
     assert_eq!(stage.sent(), ["Insert Entity", "Insert Entity", "Transaction of 7"]);
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn what_breaks_a_limit_is_refused_unsent_and_keeps_nobody_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_before_its_write_has_left_takes_it_along() {
     let stage = Stage::calm().await;
-    let under_way = stage.apply(insert("r00"));
+    let in_flight = stage.apply(insert("r00"));
     let others = async {
         sleep(Duration::from_millis(1)).await;
         join_all(names(1..2).iter().map(|rk| stage.apply(insert(rk)))).await;
@@ -184,8 +184,8 @@ async fn a_caller_that_gives_up_before_its_write_has_left_takes_it_along() {
         sleep(Duration::from_millis(2)).await;
         stage.apply(insert("patient")).await.unwrap();
     };
-    let ((under_way, ()), _) = join(join(under_way, others), join(impatient, patient)).await;
-    under_way.unwrap();
+    let ((in_flight, ()), _) = join(join(in_flight, others), join(impatient, patient)).await;
+    in_flight.unwrap();
     assert_eq!(stage.sent(), vec!["Insert Entity"; 3]);
     assert_eq!(stage.rows(), ["patient", "r00", "r01"]);
 }
@@ -198,7 +198,7 @@ async fn a_caller_that_gives_up_later_leaves_the_others_their_answers() {
     assert!(impatient.is_err());
     assert!(patient.iter().all(Result::is_ok));
     assert_eq!(stage.rows().len(), 6, "its request was under way");
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
     assert!(lost.iter().all(Result::is_err));
     assert!(waited.is_err(), "the second request is answered by nobody either");
     stage.apply(insert("next")).await.unwrap();
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,7 +245,7 @@ async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
     assert!(others <= Duration::from_secs(1) + LATENCY, "{others:?}");
     assert_eq!(class(same), ErrorClass::Conflict, "the first had been executed");
     assert!(after > Duration::from_secs(29), "{after:?}");
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +282,7 @@ async fn a_store_that_panics_fails_its_request_and_no_other() {
     let results = join_all(names(0..3).iter().map(|rk| stage.apply(insert(rk)))).await;
     assert!(results.into_iter().all(|result| class(result) == ErrorClass::Ambiguous));
     stage.apply(insert("next")).await.unwrap();
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
