@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::adapters::heat::HotLane;
+use crate::adapters::heat::HotScope;
 use crate::adapters::layer::ThrottleScope;
 use crate::adapters::observe::{AnswerKind, RequestCounts};
 use crate::adapters::pace::Pace;
@@ -23,7 +23,7 @@ pub(super) struct Metered {
     pub(super) services: &'static [Service],
     /// Requests sent to it.
     pub(super) counts: Arc<RequestCounts>,
-    /// Its lanes withheld for a while.
+    /// Its scopes withheld for a while.
     pub(super) pace: Arc<Pace>,
 }
 
@@ -51,9 +51,9 @@ impl StorageMeter for Meter {
 
     fn holds(&self) -> Vec<Hold> {
         let of = |metered: &Metered| -> Vec<Hold> {
-            let hold = |(lane, remaining): (ThrottleScope, std::time::Duration)| Hold {
+            let hold = |(scope, remaining): (ThrottleScope, std::time::Duration)| Hold {
                 account: metered.account.to_string(),
-                what: words(&lane),
+                what: words(&scope),
                 remaining_seconds: remaining.as_secs_f64(),
             };
             metered.pace.holds().into_iter().map(hold).collect()
@@ -66,9 +66,9 @@ impl StorageMeter for Meter {
     }
 }
 
-fn busy(account: &AccountName, hot: HotLane) -> Option<PartitionLoad> {
-    let HotLane { lane, entities, requests, throttled } = hot;
-    let (name, partition) = match lane {
+fn busy(account: &AccountName, hot: HotScope) -> Option<PartitionLoad> {
+    let HotScope { scope, entities, requests, throttled } = hot;
+    let (name, partition) = match scope {
         ThrottleScope::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
         ThrottleScope::Queue(queue) => (queue.to_string(), None),
         ThrottleScope::Service(_) | ThrottleScope::Table(_) | ThrottleScope::Container(_) | ThrottleScope::Collection(_) => return None,
@@ -76,8 +76,8 @@ fn busy(account: &AccountName, hot: HotLane) -> Option<PartitionLoad> {
     Some(PartitionLoad { account: account.clone(), name, partition, entities, requests, throttled })
 }
 
-fn words(lane: &ThrottleScope) -> String {
-    match lane {
+fn words(scope: &ThrottleScope) -> String {
+    match scope {
         ThrottleScope::Service(service) => format!("the {} service", service.name()),
         ThrottleScope::Table(table) => format!("the table {table}, across its partitions"),
         ThrottleScope::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),

@@ -1,4 +1,4 @@
-//! From settings to stores: the adapter of each account, with everything it wears.
+//! From settings to stores: the adapter of each account, in its decorator stack.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
-use crate::adapters::wear::{Grouping, wear, wear_sink};
+use crate::adapters::stack::{Grouping, decorate, decorate_sink};
 use crate::cli::{AbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
@@ -106,22 +106,22 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
             AccountKind::Embedded { .. } => Grouping::Apart,
             AccountKind::Azure(_) => Grouping::Together,
         };
-        let worn = wear(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
-        accounts.insert(account.name.clone(), worn.account);
+        let decorated = decorate(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
+        accounts.insert(account.name.clone(), decorated.account);
         announce_account(account.name.as_str());
-        circuits.push(worn.circuit);
-        retries.push(worn.retry);
-        metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: worn.counts, pace: worn.pace });
+        circuits.push(decorated.circuit);
+        retries.push(decorated.retry);
+        metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: decorated.counts, pace: decorated.pace });
         places.insert(account.name.clone(), place);
     }
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, endpoint, key, key_field } in settings.sinks.clone() {
         let service = SearchService { sink: name.clone(), endpoint, key, key_field };
         let bare = search::connect(service).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
-        let worn = wear_sink(&name, bare, settings.worker.storage_retry, clock, chance);
-        retries.push(worn.retry);
-        metered.push(Metered { account: name.clone(), services: &SINK, counts: worn.counts, pace: worn.pace });
-        sinks.insert(name, worn.sink);
+        let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
+        retries.push(decorated.retry);
+        metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
+        sinks.insert(name, decorated.sink);
     }
     Ok(OpenedStores {
         stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)),

@@ -61,8 +61,8 @@ pub(crate) fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
 }
 
 /// An empty account.
-pub(crate) fn world(weather: Arc<dyn FaultPolicy>) -> SimWorld {
-    SimWorld::new(AccountName::main(), Arc::new(Noon), weather)
+pub(crate) fn world(faults: Arc<dyn FaultPolicy>) -> SimWorld {
+    SimWorld::new(AccountName::main(), Arc::new(Noon), faults)
 }
 
 /// Migrates; returns the changes made.
@@ -209,12 +209,12 @@ impl FaultPolicy for Between {
 
 /// Runs one migration, and another whole one before its n-th operation. `false` where it has none.
 async fn interleave(at: u64, one: &Arc<Catalog>, other: &Arc<Catalog>) -> Option<super::CatalogRecord> {
-    let weather = Arc::new(Between { at, reached: Notify::new(), go_on: Notify::new(), passed: AtomicBool::new(false) });
-    let world = world(Arc::<Between>::clone(&weather));
+    let faults = Arc::new(Between { at, reached: Notify::new(), go_on: Notify::new(), passed: AtomicBool::new(false) });
+    let world = world(Arc::<Between>::clone(&faults));
     let second = async {
-        weather.reached.notified().await;
+        faults.reached.notified().await;
         up(&migrator(&world, other)).await;
-        weather.go_on.notify_one();
+        faults.go_on.notify_one();
     };
     let first = migrator(&world, one);
     tokio::select! {
@@ -260,8 +260,8 @@ impl FaultPolicy for BeingDeleted {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_still_being_deleted_is_waited_for() {
-    let weather = Arc::new(BeingDeleted { left: AtomicU32::new(3) });
-    let world = world(Arc::<BeingDeleted>::clone(&weather));
+    let faults = Arc::new(BeingDeleted { left: AtomicU32::new(3) });
+    let world = world(Arc::<BeingDeleted>::clone(&faults));
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     let began = tokio::time::Instant::now();
     let done = up(&migrator).await;

@@ -233,7 +233,7 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn dressed(account: &Account) -> Account {
+fn decorated(account: &Account) -> Account {
     let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_secs(2) };
     let policy = RetryPolicy { backoff, attempts: 3 };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(1));
@@ -254,7 +254,7 @@ async fn one_fault_at_any_operation_is_survived_where_it_may_be_repeated_and_tol
         for fault in FAULTS.into_iter().filter(|fault| makes_sense(name, *fault)) {
             let prepared = prepare(&plain).await;
             let line = Line::with(fault, azurite);
-            let result = run(&dressed(&line.connect()), &prepared).await;
+            let result = run(&decorated(&line.connect()), &prepared).await;
             let surfaces = *kind == Kind::Surfaces && fault.class(*kind) == ErrorClass::Ambiguous;
             let well = match &result {
                 Ok(()) => !surfaces && line.sent() == 2,

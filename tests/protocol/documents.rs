@@ -21,12 +21,12 @@ async fn who_waits_for_a_list_rides_along_in_its_next_write() {
     for n in 0..PEOPLE {
         lab.write(employee(&format!("{n}"), "", "King")).await;
     }
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let jobs: Vec<_> = (0..PEOPLE).map(|n| sync("Sales", &n.to_string())).collect();
     for result in join_all(jobs.iter().map(|job| lab.work(job))).await {
         result.unwrap();
     }
-    let writes = lab.weather.writes_to("Lists");
+    let writes = lab.faults.writes_to("Lists");
     assert!(writes < PEOPLE / 4, "{writes} writes of one list for {PEOPLE} employees");
     let list = lab.read("Lists", "list_King", "list").await.unwrap();
     assert_eq!(list.entity.get("ek_count"), Some(&40_i64.into()));
@@ -40,19 +40,19 @@ async fn who_waits_for_a_writer_that_stops_is_served_all_the_same() {
         let lab = Lab::new();
         lab.write(employee("1", "", "King")).await;
         lab.write(employee("2", "", "King")).await;
-        lab.weather.arm(at, Disturbance::Crash);
+        lab.faults.arm(at, Disturbance::Crash);
         let (work, delivery) = (Work::Job(sync("Sales", "1")), lab.delivery());
         let mut stops = Box::pin(lab.engine.execute(&work, &delivery));
         tokio::select! {
             biased;
-            () = lab.weather.crash() => {}
+            () = lab.faults.crash() => {}
             done = &mut stops => {
                 done.unwrap();
                 assert!(waited > 0, "nobody ever waited");
                 return;
             }
         }
-        lab.weather.calm();
+        lab.faults.calm();
         let job = sync("Sales", "2");
         let mut waits = Box::pin(lab.work(&job));
         if poll!(&mut waits).is_pending() {
@@ -149,7 +149,7 @@ set = {{ {title}Name = "{{FirstName}}" }}
 #[tokio::test]
 async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it() {
     let lab = a_row_that_is_nearly_full().await;
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let jobs = ["Assistant", "Manager", "Deputy"].map(|title| sync("Sales", title));
     let ended = join_all(jobs.iter().map(|job| lab.work(job))).await;
     let refused: Vec<String> = ended.into_iter().filter_map(Result::err).map(|failure| failure.chain()).collect();

@@ -73,7 +73,7 @@ fn person(rk: &str, name: &str, skill: &str) -> Entity {
 
 /// People whose jobs are done, at once.
 async fn people(lab: &Lab, range: std::ops::Range<usize>, name: &str, skill: &str) {
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let keys: Vec<String> = range.map(|n| format!("{n:03}")).collect();
     for rk in &keys {
         lab.write(person(rk, name, skill)).await;
@@ -371,10 +371,10 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
         while let Some(case) = sweep.next() {
             let lab = lab().await;
             (scenario.prepare)(lab.clone()).await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             check(&lab, &format!("{}, {case}", scenario.name)).await;
         }
@@ -421,10 +421,10 @@ async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothi
             for at in 1..=operations {
                 let lab = lab().await;
                 (scenario.prepare)(lab.clone()).await;
-                lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 check(&lab, &format!("{}, {name} before operation {at}", scenario.name)).await;
                 runs += 1;

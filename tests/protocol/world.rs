@@ -1,4 +1,4 @@
-//! A laboratory: a simulated account, an engine on it, a clock, and weather that strikes at one operation.
+//! A laboratory: a simulated account, an engine on it, a clock, and faults that strike at one operation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
-use evenkeel::adapters::wear::{Grouping, wear};
+use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
@@ -273,7 +273,7 @@ pub(crate) struct Lab {
     pub(crate) engine: Arc<Engine>,
     /// The engine of another worker.
     meddler: Arc<Engine>,
-    pub(crate) weather: Arc<Strike>,
+    pub(crate) faults: Arc<Strike>,
     clock: Arc<Hands>,
     messages: Arc<AtomicU64>,
     /// What the meddling client wrote last: row key and e-mail address.
@@ -290,17 +290,17 @@ fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
-/// The account with the layers that it wears in the program, or without.
-fn account(sim: &SimWorld, clock: &Arc<Hands>, wearing: Option<Grouping>) -> Account {
-    let Some(grouping) = wearing else { return sim.account() };
+/// The account with the decorators that it has in the program, or without.
+fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
+    let Some(grouping) = decorators else { return sim.account() };
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
     let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
-    wear(&AccountName::main(), &sim.account(), grouping, RetryPolicy { backoff, attempts: 6 }, &clock, &chance).account
+    decorate(&AccountName::main(), &sim.account(), grouping, RetryPolicy { backoff, attempts: 6 }, &clock, &chance).account
 }
 
-fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, wearing: Option<Grouping>) -> Arc<Engine> {
+fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, decorators: Option<Grouping>) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
-    let stores = Stores::new([(AccountName::main(), account(sim, clock, wearing))].into()).with_files(sim.files()).with_sinks(sinks);
+    let stores = Stores::new([(AccountName::main(), account(sim, clock, decorators))].into()).with_files(sim.files()).with_sinks(sinks);
     let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
     Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
 }
@@ -314,8 +314,8 @@ impl Lab {
         Self::with(shape, catalog(shape))
     }
 
-    /// Whose account wears the layers that it wears in the program.
-    pub(crate) fn worn(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
+    /// Whose account has the decorators that it has in the program.
+    pub(crate) fn decorated(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
         Self::build(shape, catalog, Some(grouping))
     }
 
@@ -331,19 +331,19 @@ impl Lab {
         self
     }
 
-    fn build(shape: Shape, catalog: Catalog, wearing: Option<Grouping>) -> Self {
-        let (clock, weather) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
-        weather.calm();
-        let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
+    fn build(shape: Shape, catalog: Catalog, decorators: Option<Grouping>) -> Self {
+        let (clock, faults) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
+        faults.calm();
+        let sim = SimWorld::new(AccountName::main(), clock.clone(), faults.clone());
         let account = sim.account();
         let declared = Arc::new(catalog);
         let lab = Self {
             shape,
-            engine: engine(&sim, &clock, &declared, wearing),
+            engine: engine(&sim, &clock, &declared, decorators),
             meddler: engine(&sim, &clock, &declared, None),
             sim,
             account,
-            weather,
+            faults,
             clock,
             messages: Arc::default(),
             last_client_write: Arc::default(),
@@ -378,7 +378,7 @@ impl Lab {
 
     /// The same laboratory as a worker sees it that has heard no answer.
     pub(crate) fn of_a_new_worker(&self) -> Self {
-        let sim = self.sim.seen_by(1, self.weather.clone());
+        let sim = self.sim.seen_by(1, self.faults.clone());
         let engine = || engine(&sim, &self.clock, self.engine.catalog(), None);
         Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), ..self.clone() }
     }
@@ -493,7 +493,7 @@ impl Lab {
         let work = Work::Job(job.clone());
         tokio::select! {
             biased;
-            () = self.weather.crashed.notified() => None,
+            () = self.faults.crashed.notified() => None,
             result = self.engine.execute(&work, &delivery) => Some(result),
         }
     }
@@ -509,10 +509,10 @@ impl Lab {
 
     /// How many operations a job takes that nothing disturbs.
     pub(crate) async fn operations_of(&self, job: &Job) -> u64 {
-        self.weather.arm(u64::MAX, Disturbance::Crash);
+        self.faults.arm(u64::MAX, Disturbance::Crash);
         self.deliver(job, 1).await.expect("not disturbed").expect("the job succeeds");
-        let operations = self.weather.counted();
-        self.weather.calm();
+        let operations = self.faults.counted();
+        self.faults.calm();
         operations
     }
 

@@ -43,8 +43,8 @@ impl From<ErrorClass> for Answer {
 pub struct Arrival {
     /// Its operation.
     pub op: Op,
-    /// Its lane.
-    pub lane: ThrottleScope,
+    /// Its scope.
+    pub scope: ThrottleScope,
     /// Since the store was made.
     pub at: Duration,
 }
@@ -116,7 +116,7 @@ impl Layer for Scripted {
         request: StorageRequest<'_>,
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let arrival = Arrival { op: request.op, lane: request.target.lane(), at: self.start.elapsed() };
+        let arrival = Arrival { op: request.op, scope: request.target.scope(), at: self.start.elapsed() };
         self.arrived.lock().unwrap().push(arrival.clone());
         let listed = self.next.lock().unwrap().pop_front();
         match listed.unwrap_or_else(|| (self.then)(&arrival)) {

@@ -11,13 +11,13 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::climate::{Draw, JOBS, seconds};
 use super::company::{ARCHIVE, container, queue, table};
 use super::content::Brings;
 use super::fault::Fault;
+use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
 use super::ledger::{EntityJob, Expectation, JobCondition};
-use super::realm::{SimulatedStores, account_of};
+use super::sim_accounts::{SimulatedAccounts, account_of};
 use super::stage::Stage;
 use evenkeel::adapters::sim::SimWorld;
 use evenkeel::model::large::STAGING;
@@ -37,7 +37,7 @@ const RECREATED: i64 = 1_000_000;
 pub(super) struct ClientStep {
     pub(super) at: Duration,
     /// What belongs together: the client's own change and the messages that follow it.
-    pub(super) deed: usize,
+    pub(super) step_group: usize,
     pub(super) action: ClientAction,
     /// How its message is sent, where it is one.
     pub(super) posting: Posting,
@@ -75,8 +75,8 @@ impl Posting {
 }
 
 impl ClientStep {
-    pub(super) fn new(at: Duration, deed: usize, action: ClientAction) -> Self {
-        Self { at, deed, action, posting: Posting::default() }
+    pub(super) fn new(at: Duration, step_group: usize, action: ClientAction) -> Self {
+        Self { at, step_group, action, posting: Posting::default() }
     }
 }
 
@@ -159,7 +159,7 @@ pub(super) enum If {
 /// What belongs together in a script: actions at their times, and the messages that follow them.
 pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i64) -> ClientAction) -> Vec<ClientStep> {
     let mut steps = Vec::new();
-    let (mut version, mut deed) = (0, 0);
+    let (mut version, mut step_group) = (0, 0);
     let bursts = 3 + draw.below(8);
     for _ in 0..bursts {
         let start = draw.moment(storm);
@@ -167,7 +167,7 @@ pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i6
         for _ in 0..2 + draw.below(6) {
             let at = start + draw.moment(within);
             version += 1;
-            deed += 1;
+            step_group += 1;
             let action = action(version);
             // A message follows the client's own change, sooner or later, and sometimes twice.
             if let ClientAction::Write(table, Entity { key, .. }) | ClientAction::Remove(table, key) = &action {
@@ -175,10 +175,10 @@ pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i6
                 for _ in 0..syncs {
                     let after = at + seconds(draw.magnitude(0.02, 20.0));
                     let sync = ClientMessage::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
-                    steps.push(ClientStep::new(after, deed, ClientAction::Send(sync)));
+                    steps.push(ClientStep::new(after, step_group, ClientAction::Send(sync)));
                 }
             }
-            steps.push(ClientStep::new(at, deed, action));
+            steps.push(ClientStep::new(at, step_group, action));
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -221,7 +221,7 @@ pub(super) struct SimulatedClient {
 }
 
 impl SimulatedClient {
-    pub(super) fn new(stage: Arc<Stage>, seen: &SimulatedStores) -> Self {
+    pub(super) fn new(stage: Arc<Stage>, seen: &SimulatedAccounts) -> Self {
         let abroad = seen.abroad.as_ref().map(SimWorld::account);
         Self { stage, account: seen.main.account(), abroad, sending: Mutex::default() }
     }

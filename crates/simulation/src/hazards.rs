@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::client::EMPLOYEES;
-use super::climate::{Draw, Outage, OutageKind, chance, seconds};
 use super::fault::Fault;
+use super::fault_plan::{Draw, Outage, OutageKind, chance, seconds};
 use super::oracle::escaped;
 use super::world::World;
 use evenkeel::model::{EntityKey, TableName};

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::archives::Later;
 pub(super) use super::asked::{EntityJob, Expectation, JobCondition};
-use super::climate::JOBS;
 use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry, noted};
+use super::fault_plan::JOBS;
 use super::history::History;
 use super::stage::WORKERS;
 use evenkeel::adapters::sim::{Execution, ObservedChange};

@@ -33,7 +33,7 @@ const OF_THE_RELEASES: &[Bug] =
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.
 const LEFT_TO_THE_SEARCH: &[Bug] = &[Bug::PrimaryReadFirst, Bug::NoTombstone];
 
-/// Bugs that the weather of today does not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
+/// Bugs that the faults of today do not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
 const UNMET: &[(Bug, &str)] = &[
     (Bug::NextRowIsBlamed, "several rows in the primary's own partition that are stale at once"),
     (Bug::ChangedCountsAsDeleted, "a primary without an item beside it, changed between two attempts; the unit tests of retry catch it"),

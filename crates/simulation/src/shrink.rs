@@ -19,7 +19,7 @@ pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
         let report = run(&RunRequest { world, seed, allowed: allowed.clone(), tells: false });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed { deeds: Some((1..=first.deeds).collect()), ..Allowed::default() };
+    let mut allowed = Allowed { step_groups: Some((1..=first.step_groups).collect()), ..Allowed::default() };
     fails(&allowed)?;
     for workers in 1..=2 {
         let fewer = Allowed { workers, ..allowed.clone() };
@@ -35,14 +35,14 @@ pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
             allowed = without;
         }
     }
-    let mut piece = first.deeds.div_ceil(2).max(1);
+    let mut piece = first.step_groups.div_ceil(2).max(1);
     loop {
-        let deeds: Vec<usize> = allowed.deeds.iter().flatten().copied().collect();
-        for chunk in deeds.chunks(piece) {
+        let step_groups: Vec<usize> = allowed.step_groups.iter().flatten().copied().collect();
+        for chunk in step_groups.chunks(piece) {
             let mut fewer = allowed.clone();
-            if let Some(deeds) = &mut fewer.deeds {
+            if let Some(step_groups) = &mut fewer.step_groups {
                 let chunk: BTreeSet<usize> = chunk.iter().copied().collect();
-                deeds.retain(|deed| !chunk.contains(deed));
+                step_groups.retain(|step_group| !chunk.contains(step_group));
             }
             if fails(&fewer).is_some() {
                 allowed = fewer;

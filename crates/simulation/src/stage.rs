@@ -37,14 +37,14 @@ pub struct Allowed {
     /// How many faults strike at most.
     pub faults: u64,
     /// Which of the things that the client does, from 1, it does; all where absent.
-    pub deeds: Option<BTreeSet<usize>>,
+    pub step_groups: Option<BTreeSet<usize>>,
     /// How many workers there are at most.
     pub workers: usize,
 }
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self { without: BTreeSet::new(), faults: u64::MAX, deeds: None, workers: usize::MAX }
+        Self { without: BTreeSet::new(), faults: u64::MAX, step_groups: None, workers: usize::MAX }
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Books {
     pub(super) operations: u64,
     pub(super) polls: u64,
     pub(super) together: Together,
-    pub(super) audience: SceneCounter,
+    pub(super) scene_counter: SceneCounter,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
@@ -324,7 +324,7 @@ impl Stage {
 
     /// Something rare was seen.
     pub(super) fn see(&self, scene: Scene) {
-        self.books().audience.scenes.add(scene);
+        self.books().scene_counter.scenes.add(scene);
     }
 
     /// A fault has struck a message itself.
@@ -397,7 +397,7 @@ impl Witness for Stage {
             let empty = execution.changes.is_empty() && execution.result.is_ok();
             books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
             books.together.add(execution);
-            books.audience.take_in(execution);
+            books.scene_counter.take_in(execution);
             books.hash.execution(execution);
             if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
                 books.faults.add(Fault::Expiry);

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::archives::ArchiveHistory;
 use super::client::ClientStep;
-use super::climate::{self, FaultPlan, FaultScope};
+use super::fault_plan::{self, FaultPlan, FaultScope};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
 use super::releases::{self, Releases, ReleasesShape};
@@ -63,7 +63,7 @@ impl World {
     /// What is throttled by itself.
     pub(super) const fn lanes(self) -> &'static [FaultScope] {
         match self {
-            Self::Company => &climate::LANES,
+            Self::Company => &fault_plan::LANES,
             Self::Patterns => &patterns::LANES,
             Self::Archives => &archives::LANES,
             Self::Releases => &releases::LANES,
@@ -123,12 +123,12 @@ pub(super) struct FinalState {
 pub(super) type Blobs = BTreeMap<(String, String), Blob>;
 
 impl Setting {
-    pub(super) fn of(world: World, seed: u64, climate: &FaultPlan) -> Self {
+    pub(super) fn of(world: World, seed: u64, fault_plan: &FaultPlan) -> Self {
         match world {
-            World::Company => Self::Company(climate.shape),
+            World::Company => Self::Company(fault_plan.shape),
             World::Patterns => Self::Patterns(patterns::PatternsShape::of(seed)),
-            World::Archives => Self::Archives(archives::ArchivesShape::of(seed, climate.storm)),
-            World::Releases => Self::Releases(ReleasesShape::of(seed, climate.shape)),
+            World::Archives => Self::Archives(archives::ArchivesShape::of(seed, fault_plan.storm)),
+            World::Releases => Self::Releases(ReleasesShape::of(seed, fault_plan.shape)),
         }
     }
 
@@ -200,9 +200,9 @@ impl Setting {
     }
 
     /// The releases, where there are any.
-    pub(super) fn releases(&self, seed: u64, climate: &FaultPlan, steps: &[ClientStep]) -> Option<Releases> {
+    pub(super) fn releases(&self, seed: u64, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Option<Releases> {
         match self {
-            Self::Releases(shape) => Some(Releases::of(seed, climate, shape, steps)),
+            Self::Releases(shape) => Some(Releases::of(seed, fault_plan, shape, steps)),
             Self::Company(_) | Self::Patterns(_) | Self::Archives(_) => None,
         }
     }
@@ -218,12 +218,12 @@ impl Setting {
     }
 
     /// What the client does, in order of time.
-    pub(super) fn script(&self, seed: u64, climate: &FaultPlan) -> Vec<ClientStep> {
+    pub(super) fn script(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         match self {
-            Self::Company(_) => company_script::steps(seed, climate),
-            Self::Patterns(shape) => patterns::steps(seed, climate, *shape),
-            Self::Archives(shape) => archives::steps(seed, climate, *shape),
-            Self::Releases(shape) => shape.lived_in().script(seed, climate),
+            Self::Company(_) => company_script::steps(seed, fault_plan),
+            Self::Patterns(shape) => patterns::steps(seed, fault_plan, *shape),
+            Self::Archives(shape) => archives::steps(seed, fault_plan, *shape),
+            Self::Releases(shape) => shape.lived_in().script(seed, fault_plan),
         }
     }
 

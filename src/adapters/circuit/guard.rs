@@ -116,9 +116,9 @@ impl Circuit {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
-    fn record<T>(&self, service: Service, lane: impl FnOnce() -> ThrottleScope, result: &Result<T, StoreError>) {
+    fn record<T>(&self, service: Service, scope: impl FnOnce() -> ThrottleScope, result: &Result<T, StoreError>) {
         let mut state = self.state(service);
-        let transition = state.breaker.record(Evidence::of(result), lane, self.clock.monotonic());
+        let transition = state.breaker.record(Evidence::of(result), scope, self.clock.monotonic());
         if let (Err(error), true) = (result, state.breaker.is_open()) {
             state.reason = error.to_string();
         }
@@ -170,7 +170,7 @@ impl Layer for Circuit {
             return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
         }
         let result = send.await;
-        self.record(service, || request.target.lane(), &result);
+        self.record(service, || request.target.scope(), &result);
         result
     }
 }

@@ -1,15 +1,15 @@
-//! The layer that asks the lanes before it sends.
+//! The layer that asks the scopes before it sends.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lanes::{PaceAdmission, RequestResult, Sent, ThrottleHolds};
+use super::holds::{PaceAdmission, RequestResult, Sent, ThrottleHolds};
 use crate::adapters::layer::{Evidence, Layer, StorageRequest, ThrottleScope};
 use crate::model::AccountName;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, Withheld};
 
-/// The `code` of the error of a request that was not sent because its lane is held.
+/// The `code` of the error of a request that was not sent because its scope is held.
 pub const LANE_HELD: &str = "LaneHeld";
 
 /// Paces the requests to one account.
@@ -17,29 +17,29 @@ pub struct Pace {
     account: AccountName,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
-    lanes: Mutex<ThrottleHolds>,
+    holds: Mutex<ThrottleHolds>,
 }
 
 impl Pace {
     /// Paces the requests to one account. Nothing is held at first.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
-        Self { account: account.clone(), clock, chance, lanes: Mutex::default() }
+        Self { account: account.clone(), clock, chance, holds: Mutex::default() }
     }
 
-    /// The lanes that are held now, and for how long still: those that are held longest first.
+    /// The scopes that are held now, and for how long still: those that are held longest first.
     pub fn holds(&self) -> Vec<(ThrottleScope, Duration)> {
-        let mut holds = self.lanes().held(self.clock.monotonic());
+        let mut holds = self.locked().held(self.clock.monotonic());
         holds.sort_by_key(|(_, remaining)| std::cmp::Reverse(*remaining));
         holds
     }
 
-    fn lanes(&self) -> MutexGuard<'_, ThrottleHolds> {
-        // Every change of a lane is one assignment, so a panic leaves nothing half done.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, ThrottleHolds> {
+        // Every change of a scope is one assignment, so a panic leaves nothing half done.
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, lane: ThrottleScope, probe: Option<Sent>, verdict: RequestResult) {
-        self.lanes().settle(lane, probe, verdict, self.clock.monotonic(), self.chance.unit());
+    fn settle(&self, scope: ThrottleScope, probe: Option<Sent>, verdict: RequestResult) {
+        self.locked().settle(scope, probe, verdict, self.clock.monotonic(), self.chance.unit());
     }
 }
 
@@ -51,12 +51,12 @@ impl Layer for Pace {
     ) -> Result<T, StoreError> {
         // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
         let admission = {
-            let mut lanes = self.lanes();
-            if lanes.is_empty() { PaceAdmission::Free } else { lanes.admit(&request.target.lane(), self.clock.monotonic()) }
+            let mut holds = self.locked();
+            if holds.is_empty() { PaceAdmission::Free } else { holds.admit(&request.target.scope(), self.clock.monotonic()) }
         };
         let probe = match admission {
             PaceAdmission::Free => None,
-            PaceAdmission::Probe(sent) => Some(Probe { pace: self, sent, lane: Some(request.target.lane()) }),
+            PaceAdmission::Probe(sent) => Some(Probe { pace: self, sent, scope: Some(request.target.scope()) }),
             PaceAdmission::Held(remaining) => {
                 let class = ErrorClass::Throttled { retry_after: Some(remaining) };
                 let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
@@ -69,38 +69,38 @@ impl Layer for Pace {
             Evidence::Answered => RequestResult::Answered,
             Evidence::Throttled => RequestResult::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
             Evidence::Refused | Evidence::Failed => RequestResult::Unknown,
-            // The lane was not asked: its state stays as it is.
+            // The scope was not asked: its state stays as it is.
             Evidence::None => return result,
         };
         match (probe, verdict) {
             (Some(probe), verdict) => probe.settle(verdict),
-            (None, RequestResult::Throttled(_)) => self.settle(request.target.lane(), None, verdict),
+            (None, RequestResult::Throttled(_)) => self.settle(request.target.scope(), None, verdict),
             (None, RequestResult::Answered | RequestResult::Unknown) => {}
         }
         result
     }
 }
 
-/// The one request that may ask whether a held lane is free again. Dropped unsettled, it makes place for
+/// The one request that may ask whether a held scope is free again. Dropped unsettled, it makes place for
 /// another.
 struct Probe<'a> {
     pace: &'a Pace,
     sent: Sent,
-    lane: Option<ThrottleScope>,
+    scope: Option<ThrottleScope>,
 }
 
 impl Probe<'_> {
     fn settle(mut self, verdict: RequestResult) {
-        if let Some(lane) = self.lane.take() {
-            self.pace.settle(lane, Some(self.sent), verdict);
+        if let Some(scope) = self.scope.take() {
+            self.pace.settle(scope, Some(self.sent), verdict);
         }
     }
 }
 
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.lane.take() {
-            self.pace.lanes().abandon(&lane, self.sent);
+        if let Some(scope) = self.scope.take() {
+            self.pace.locked().abandon(&scope, self.sent);
         }
     }
 }

@@ -224,7 +224,7 @@ impl TableStore for SimWorld {
         let what = What::Table(table.clone());
         check_query(query).map_err(|message| self.inner.error(ErrorClass::Permanent, NAME, what.clone(), message))?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
-        // The weather of a partition strikes a query inside it as well.
+        // The faults of a partition strikes a query inside it as well.
         let what = query.filter.as_ref().and_then(Filter::one_partition).map_or(what, |pk| What::Partition(table.clone(), pk));
         let short = self.page(&what);
         let page = self.send(NAME, what, false, move |state, inner| {

@@ -8,26 +8,26 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
 use super::blobs::Containers;
+use super::fault_policy::{FaultDecision, FaultPolicy, OperationInfo};
 use super::files::Files;
 use super::queues::Queues;
 use super::sinks::Collections;
 use super::tables::SimTables;
-use super::weather::{FaultDecision, FaultPolicy, OperationInfo};
 use super::witness::{Execution, ObservedChange, Witness};
 use crate::model::{AccountName, EdmDateTime, EntityKey};
 use crate::ports::{Account, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError, Subject, What};
 
-/// What the weather says of a request that it refuses.
+/// What the fault policy says of a request that it refuses.
 pub const REFUSED: &str = "injected before execution";
 
-/// What the weather says of a request that it refuses because of one row.
+/// What the fault policy says of a request that it refuses because of one row.
 pub const ROW_REFUSED: &str = "injected: this row is refused";
 
 /// One simulated storage account, as one of its callers sees it.
 #[derive(Clone)]
 pub struct SimWorld {
     pub(super) inner: Arc<Inner>,
-    weather: Arc<dyn FaultPolicy>,
+    faults: Arc<dyn FaultPolicy>,
     caller: u32,
     /// What answers have told this caller.
     clocks: Arc<ServiceClocks>,
@@ -196,24 +196,24 @@ impl Inner {
 
 impl SimWorld {
     /// An empty account.
-    pub fn new(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn FaultPolicy>) -> Self {
-        Self::build(account, clock, weather, None)
+    pub fn new(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>) -> Self {
+        Self::build(account, clock, faults, None)
     }
 
     /// An empty account, with somebody who is told of everything.
-    pub fn witnessed(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn FaultPolicy>, witness: Arc<dyn Witness>) -> Self {
-        Self::build(account, clock, weather, Some(witness))
+    pub fn witnessed(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Arc<dyn Witness>) -> Self {
+        Self::build(account, clock, faults, Some(witness))
     }
 
-    fn build(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn FaultPolicy>, witness: Option<Arc<dyn Witness>>) -> Self {
+    fn build(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Option<Arc<dyn Witness>>) -> Self {
         let state = AccountState { changes: witness.as_ref().map(|_| Vec::new()), ..AccountState::default() };
-        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), weather, caller: 0, clocks: Arc::default() }
+        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), faults, caller: 0, clocks: Arc::default() }
     }
 
-    /// The same account, as another caller sees it, under weather of its own.
+    /// The same account, as another caller sees it, under a fault policy of its own.
     #[must_use]
-    pub fn seen_by(&self, caller: u32, weather: Arc<dyn FaultPolicy>) -> Self {
-        Self { inner: Arc::clone(&self.inner), weather, caller, clocks: Arc::default() }
+    pub fn seen_by(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
+        Self { inner: Arc::clone(&self.inner), faults, caller, clocks: Arc::default() }
     }
 
     /// The account as the program sees it.
@@ -222,12 +222,12 @@ impl SimWorld {
         Account { tables, queues, blobs, clocks: Arc::clone(&self.clocks) }
     }
 
-    /// The shared folders beside the account, under the same weather.
+    /// The shared folders beside the account, under the same faults.
     pub fn files(&self) -> Arc<dyn FileStore> {
         Arc::new(self.clone())
     }
 
-    /// Another store's documents, under the same weather.
+    /// Another store's documents, under the same faults.
     pub fn sink(&self) -> Arc<dyn Sink> {
         Arc::new(self.clone())
     }
@@ -267,9 +267,9 @@ impl SimWorld {
         }
     }
 
-    /// How many rows a page of a query has at most, where the weather makes it short.
+    /// How many rows a page of a query has at most, where the fault policy makes it short.
     pub(super) fn page(&self, what: &What) -> Option<usize> {
-        self.weather.page(what)
+        self.faults.page(what)
     }
 
     /// Sets the clocks of the queues and of the tables off: the times that they tell.
@@ -277,7 +277,7 @@ impl SimWorld {
         self.inner.lock().clocks = ClocksOff { queues, tables };
     }
 
-    /// Sends an operation through the weather.
+    /// Sends an operation through the fault policy.
     pub(super) async fn send<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -288,7 +288,7 @@ impl SimWorld {
         self.send_rows(name, what, writes, Vec::new(), operation).await
     }
 
-    /// Sends a transaction about these rows through the weather. Its answer tells the time of the service.
+    /// Sends a transaction about these rows through the fault policy. Its answer tells the time of the service.
     pub(super) async fn send_rows<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -318,7 +318,7 @@ impl SimWorld {
             state.sent
         };
         let info = OperationInfo { number, name, what, writes, rows };
-        let verdict = self.weather.before(&info).await;
+        let verdict = self.faults.before(&info).await;
         match verdict {
             FaultDecision::Execute => self.execute_now(&info, operation),
             FaultDecision::Fail(class) => {

@@ -251,7 +251,7 @@ impl Board {
         lock(&self.hot).now(self.slot(), &self.catalog(), most)
     }
 
-    /// Lanes withheld now since they throttle, the longest first.
+    /// Scopes withheld now since they throttle, the longest first.
     pub fn holds(&self) -> Vec<Hold> {
         self.parts.meter.holds()
     }

@@ -22,7 +22,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
-/// The requests to each account in a slot, and its withheld lanes.
+/// The requests to each account in a slot, and its withheld scopes.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
 pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], holds: &[Hold]) {
     for account in accounts {

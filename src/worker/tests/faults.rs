@@ -86,8 +86,8 @@ async fn any_failure_of_any_operation_loses_nothing_and_poisons_nobody() {
     assert_eq!(cases, 270);
 }
 
-/// Two workers that share a queue, of which one crashes now and then, through ten minutes of bad weather.
-async fn weather(seed: u64) {
+/// Two workers that share a queue, of which one crashes now and then, through ten minutes of faults.
+async fn faults(seed: u64) {
     let mut world = World::new();
     let chance = Seeded(AtomicU64::new(seed));
     world.queue.concurrency = Concurrency::Fixed(1 + usize::try_from(chance.next_u64() % 40).unwrap());
@@ -119,14 +119,14 @@ async fn weather(seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_weather_and_crashes_lose_nothing_and_poison_nobody() {
+async fn faults_and_crashes_lose_nothing_and_poison_nobody() {
     for seed in 0..150 {
-        weather(seed).await;
+        faults(seed).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_bad_weather_one_worker_still_runs_one_job_per_key_within_its_slots() {
+async fn under_faults_one_worker_still_runs_one_job_per_key_within_its_slots() {
     for seed in 0..50 {
         let mut world = World::new();
         world.queue.concurrency = Concurrency::Fixed(8);

@@ -1,4 +1,4 @@
-//! The worker with everything that it wears and executes by in the daemon: engine, retry, groups, pace and circuits, on a
+//! The worker with the decorators and the engine that it has in the daemon: engine, retry, groups, pace and circuits, on a
 //! simulated account.
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::circuit::Circuits;
 use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use crate::adapters::stack::{Grouping, decorate};
 use crate::adapters::system::SeededChance;
-use crate::adapters::wear::{Grouping, wear};
 use crate::catalog::{Catalog, LargeEntity, OnConflict, TableRef, View, ViewKind};
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
@@ -22,18 +22,18 @@ use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerPart
 use evenkeel_simulation::company::{self, Shape};
 
 /// The verdict on an operation, by the moment on the world's clock.
-type Forecast = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
+type FaultSchedule = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
 
-struct Sky {
+struct ScheduledFaults {
     clock: Arc<dyn Clock>,
-    forecast: Box<Forecast>,
+    schedule: Box<FaultSchedule>,
 }
 
 #[async_trait]
-impl FaultPolicy for Sky {
+impl FaultPolicy for ScheduledFaults {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         sleep(Duration::from_millis(5)).await;
-        (self.forecast)(self.clock.monotonic(), operation)
+        (self.schedule)(self.clock.monotonic(), operation)
     }
 }
 
@@ -68,12 +68,12 @@ impl Daemon {
     }
 
     /// The daemon, with the settings that it has where nothing is configured.
-    fn worker(&self, forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
-        self.worker_by(company::catalog(Shape::default()), forecast)
+    fn worker(&self, schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
+        self.worker_by(company::catalog(Shape::default()), schedule)
     }
 
-    fn worker_by(&self, catalog: Catalog, forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
-        self.worker_of(catalog, Concurrency::Fixed(64), forecast)
+    fn worker_by(&self, catalog: Catalog, schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
+        self.worker_of(catalog, Concurrency::Fixed(64), schedule)
     }
 
     /// The same, with so many jobs in flight.
@@ -81,19 +81,19 @@ impl Daemon {
         &self,
         catalog: Catalog,
         concurrency: Concurrency,
-        forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
+        schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
-        self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, forecast)
+        self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, schedule)
     }
 
     fn worker_from(
         &self,
         queue: QueueSettings,
         catalog: Catalog,
-        forecast: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
+        schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
-        let sky = Arc::new(Sky { clock: Arc::clone(&self.clock), forecast: Box::new(forecast) });
+        let faults = Arc::new(ScheduledFaults { clock: Arc::clone(&self.clock), schedule: Box::new(schedule) });
         let backoff = |min, base, max| Backoff { min, base, max };
         let storage = backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * SECOND);
         let settings = WorkerSettings {
@@ -108,9 +108,9 @@ impl Daemon {
             storage_retry: RetryPolicy { backoff: storage, attempts: 6 },
             memory: DEFAULT_MEMORY,
         };
-        let account = self.world.seen_by(2, sky).account();
-        let worn = wear(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
-        let stores = Stores::new([(AccountName::main(), worn.account)].into());
+        let account = self.world.seen_by(2, faults).account();
+        let decorated = decorate(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
+        let stores = Stores::new([(AccountName::main(), decorated.account)].into());
         let engine = Arc::new(Engine::new(EngineParts {
             stores: stores.clone(),
             catalog: Arc::new(catalog),
@@ -121,7 +121,7 @@ impl Daemon {
         let keys = Arc::clone(&engine);
         Worker::new(WorkerParts {
             stores,
-            health: Arc::new(Circuits::new(vec![worn.circuit])),
+            health: Arc::new(Circuits::new(vec![decorated.circuit])),
             execute: engine,
             clock: Arc::clone(&self.clock),
             chance,

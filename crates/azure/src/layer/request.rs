@@ -45,7 +45,7 @@ pub enum Target<'a> {
     Document(&'a CollectionName, &'a DocumentKey),
 }
 
-/// Throttle scope: a service throttles requests in one lane together, and lanes independently.
+/// Throttle scope: a service throttles requests of one scope together, and scopes independently.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThrottleScope {
     /// A service as a whole (listings).
@@ -63,8 +63,8 @@ pub enum ThrottleScope {
 }
 
 impl Target<'_> {
-    /// The lane the request drives in.
-    pub fn lane(&self) -> ThrottleScope {
+    /// The throttle scope of the request.
+    pub fn scope(&self) -> ThrottleScope {
         match self {
             Self::Service(service) => ThrottleScope::Service(*service),
             Self::Table(table) => ThrottleScope::Table((*table).clone()),
@@ -171,10 +171,10 @@ mod tests {
         let table = TableName::new("Employees").unwrap();
         let pk = Key::new("Sales").unwrap();
         let inside = Filter::compare("RowKey", Comparison::GreaterOrEqual, "a").and(Filter::partition(&pk));
-        assert_eq!(StorageRequest::query(&table, Some(&inside)).target.lane(), ThrottleScope::Partition(table.clone(), pk.clone()));
+        assert_eq!(StorageRequest::query(&table, Some(&inside)).target.scope(), ThrottleScope::Partition(table.clone(), pk.clone()));
         let across = Filter::partition(&pk).or(Filter::partition(&Key::new("Marketing").unwrap()));
         for filter in [None, Some(&across), Some(&Filter::partition(&pk).negated())] {
-            assert_eq!(StorageRequest::query(&table, filter).target.lane(), ThrottleScope::Table(table.clone()));
+            assert_eq!(StorageRequest::query(&table, filter).target.scope(), ThrottleScope::Table(table.clone()));
         }
     }
 

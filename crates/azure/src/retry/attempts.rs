@@ -12,7 +12,7 @@ use crate::layer::Op;
 use evenkeel_model::ports::{Chance, ErrorClass, StoreError, Withheld};
 use evenkeel_model::settings::RetryPolicy;
 
-/// How long a request waits in place for a lane that is held. Every request of a throttled partition meets the
+/// How long a request waits in place for a scope that is held. Every request of a throttled partition meets the
 /// same hold, and each that waits takes a slot from the jobs of other partitions: once the hold has grown beyond
 /// this, they go back to their queue.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
@@ -144,7 +144,7 @@ impl Course {
         failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
     }
 
-    /// Whether the last attempt was not even sent, since its lane is held.
+    /// Whether the last attempt was not even sent, since its scope is held.
     fn held(&self) -> bool {
         self.lock().held
     }

@@ -20,7 +20,7 @@ mod oracle;
 mod script;
 mod shape;
 
-use super::climate::{FaultScope, JOBS};
+use super::fault_plan::{FaultScope, JOBS};
 use evenkeel::model::EntityKey;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::content::{self, Content};
 use super::{ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of};
 use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen, script};
-use crate::climate::{Draw, FaultPlan, chance, seconds};
+use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
 use crate::ledger::{EntityJob, JobCondition};
 use evenkeel::model::{Entity, EntityKey, odata};
@@ -61,7 +61,7 @@ pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
 }
 
 /// The script of a seed, in order of time.
-pub(crate) fn steps(seed: u64, climate: &FaultPlan, shape: ArchivesShape) -> Vec<ClientStep> {
+pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> Vec<ClientStep> {
     let chance = chance(seed, 31);
     let draw = Draw(&chance);
     let of_each = 1 + draw.below(5);
@@ -72,15 +72,15 @@ pub(crate) fn steps(seed: u64, climate: &FaultPlan, shape: ArchivesShape) -> Vec
     weights[0] += 0.5;
     weights[4] += 0.5;
     // It is workers that create the table of the hour: where none runs for hours, there is none that the client could write to.
-    if !climate.hazards.backlog.is_zero() {
+    if !fault_plan.hazards.backlog.is_zero() {
         weights[8] = 0.0;
     }
     let only = draw.happens(0.5).then(|| *draw.of(&['e', 'p', 'r']));
     let keys: Vec<EntityKey> = keys.into_iter().filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only))).collect();
     let client = Archivist { draw: &draw, keys: &keys, shape, weights: &weights };
-    let mut steps = script(climate.storm, &draw, |version| client.action(version));
+    let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     client.founded(&mut steps);
-    client.harvest(climate.storm, &mut steps);
+    client.harvest(fault_plan.storm, &mut steps);
     steps.sort_by_key(|step| step.at);
     steps
 }
@@ -95,25 +95,25 @@ struct Archivist<'a> {
 impl Archivist<'_> {
     /// The messages that follow the attempts that are there in the beginning.
     fn founded(&self, steps: &mut Vec<ClientStep>) {
-        let deed = steps.iter().map(|step| step.deed).max().unwrap_or(0);
+        let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
             let sync = ClientMessage::Job { op: "sync", table, key, to: None, condition: None };
-            steps.push(ClientStep::new(self.draw.moment(seconds(5.0)), deed + nth, ClientAction::Send(sync)));
+            steps.push(ClientStep::new(self.draw.moment(seconds(5.0)), step_group + nth, ClientAction::Send(sync)));
         }
     }
 
     /// Whatever there is, is archived at once, some times over: lines then travel together.
     fn harvest(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
-        let deed = steps.iter().map(|step| step.deed).max().unwrap_or(0);
+        let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for nth in 1..=draw.below(4) {
             let start = draw.moment(storm);
             for (key, version) in self.keys.iter().zip(FIRST_HARVESTED * i64::try_from(nth).unwrap_or(1)..) {
                 let (written, archived) = (start + draw.moment(seconds(0.2)), start + seconds(0.5) + draw.moment(seconds(0.05)));
-                let deed = deed + nth;
+                let step_group = step_group + nth;
                 let (table, entity) = (source_of(key), self.entity(key.clone(), version));
-                steps.push(ClientStep::new(written, deed, ClientAction::Write(table, entity)));
-                steps.push(ClientStep::new(archived, deed, spelled("archive", key.clone(), None)));
+                steps.push(ClientStep::new(written, step_group, ClientAction::Write(table, entity)));
+                steps.push(ClientStep::new(archived, step_group, spelled("archive", key.clone(), None)));
             }
         }
     }

@@ -106,9 +106,9 @@ fn shortest(world: World, seed: u64, tells: bool) -> bool {
         println!("seed {seed} does not fail");
         return true;
     };
-    let Allowed { without, faults, deeds, workers } = &allowed;
-    let deeds = deeds.as_ref().map_or(0, std::collections::BTreeSet::len);
-    println!("it fails with {workers} workers, {faults} faults, {deeds} things that the client does, without:");
+    let Allowed { without, faults, step_groups, workers } = &allowed;
+    let step_groups = step_groups.as_ref().map_or(0, std::collections::BTreeSet::len);
+    println!("it fails with {workers} workers, {faults} faults, {step_groups} things that the client does, without:");
     for fault in without {
         println!("  {fault}");
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::desk::{RequestRecorder, StoreRequest};
 use super::moment;
+use super::recorder::{RequestRecorder, StoreRequest};
 use super::tiny::{ItemOp, Registry, RequestAnswer, RowStates, Rows};
 use crate::company::queue;
 use evenkeel::adapters::sim::{NoFaults, SimWorld};
@@ -77,7 +77,7 @@ impl Clock for Era {
 /// Everything that is known of runs.
 pub(super) struct Runs {
     engine: Engine,
-    desk: Arc<RequestRecorder>,
+    recorder: Arc<RequestRecorder>,
     era: Arc<Era>,
     pub(super) registry: Registry,
     works: Vec<(Work, Rows)>,
@@ -91,11 +91,11 @@ pub(super) struct Runs {
 
 impl Runs {
     pub(super) fn new(catalog: Catalog) -> Self {
-        let desk = Arc::new(RequestRecorder::default());
+        let recorder = Arc::new(RequestRecorder::default());
         let era = Arc::new(Era(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
         let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
-        let stores = Stores::new([(AccountName::main(), desk.account(elsewhere.blobs))].into());
+        let stores = Stores::new([(AccountName::main(), recorder.account(elsewhere.blobs))].into());
         let engine = Engine::new(EngineParts {
             stores,
             catalog: Arc::new(catalog),
@@ -108,7 +108,7 @@ impl Runs {
         let nobody = RunNode { beginning: none, before: 0, heard: [None; AT_ONCE], asks: Vec::new(), end: None };
         Self {
             engine,
-            desk,
+            recorder,
             era,
             registry: Registry::new(),
             works: Vec::new(),
@@ -160,7 +160,7 @@ impl Runs {
     }
 
     /// A request.
-    pub(super) fn deed(&self, request: u32) -> &ItemOp {
+    pub(super) fn item_op(&self, request: u32) -> &ItemOp {
         &self.requests[request as usize].1
     }
 
@@ -201,8 +201,8 @@ impl Runs {
                 at = node.before;
             }
         }
-        let Self { engine, desk, era, works, nodes, requests, registry, .. } = self;
-        desk.clear();
+        let Self { engine, recorder, era, works, nodes, requests, registry, .. } = self;
+        recorder.clear();
         era.0.store(beginning.era, Ordering::Relaxed);
         let work = &works[usize::from(beginning.work)].0;
         let delivery = Delivery {
@@ -220,10 +220,10 @@ impl Runs {
         for (point, heard) in course.into_iter().rev() {
             let asks = &nodes[point as usize].asks;
             for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
-                assert!(polled.is_pending() && desk.len() == first + asks.len(), "a run goes on before it has every answer");
+                assert!(polled.is_pending() && recorder.len() == first + asks.len(), "a run goes on before it has every answer");
                 let Some(answer) = answer else { unreachable!("a run goes on without an answer") };
-                let (request, deed) = &requests[*request as usize];
-                desk.answer(first + index, registry.reply(request, deed, answer));
+                let (request, item_op) = &requests[*request as usize];
+                recorder.answer(first + index, registry.reply(request, item_op, answer));
                 polled = run.as_mut().poll(&mut context);
             }
             first += asks.len();
@@ -237,7 +237,7 @@ impl Runs {
             }),
         };
         drop(run);
-        let asked: Vec<StoreRequest> = (first..self.desk.len()).filter_map(|n| self.desk.request(n)).collect();
+        let asked: Vec<StoreRequest> = (first..self.recorder.len()).filter_map(|n| self.recorder.request(n)).collect();
         assert!(asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()), "{} requests at once", asked.len());
         let asks = asked.into_iter().map(|request| self.number(request)).collect();
         self.nodes.push(RunNode { beginning, before, heard, asks, end });
@@ -250,23 +250,23 @@ impl Runs {
             return *known;
         }
         let mut second = None;
-        let mut deed = self.registry.deed(&request, |_, recheck| {
+        let mut item_op = self.registry.item_op(&request, |_, recheck| {
             second = Some(recheck);
             0
         });
         if let Some(recheck) = second {
-            deed = ItemOp::Recheck(self.work(Work::Recheck(recheck)));
+            item_op = ItemOp::Recheck(self.work(Work::Recheck(recheck)));
         }
         let number = u32::try_from(self.requests.len()).unwrap_or_else(|_| unreachable!("too many requests"));
-        self.requests.push((request, deed));
+        self.requests.push((request, item_op));
         self.by_request.insert(name, number);
         number
     }
 
     /// Whether the real code finds nothing to do about a primary, in the world as it is.
-    pub(super) fn is_in_step(&mut self, primary: &Primary, cells: &RowStates) -> Result<(), String> {
-        self.desk.clear();
-        let Self { engine, desk, registry, .. } = self;
+    pub(super) fn is_in_step(&mut self, primary: &Primary, row_states: &RowStates) -> Result<(), String> {
+        self.recorder.clear();
+        let Self { engine, recorder, registry, .. } = self;
         let mut plan = Box::pin(engine.plan(primary));
         let mut context = Context::from_waker(Waker::noop());
         let mut answered = 0;
@@ -275,14 +275,14 @@ impl Runs {
                 Poll::Ready(Ok(plan)) if plan.in_step => return Ok(()),
                 Poll::Ready(Ok(plan)) => return Err(format!("a second plan finds work to do: {plan}")),
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
-                Poll::Pending if desk.len() == answered => return Err("a plan waits for nothing".to_owned()),
+                Poll::Pending if recorder.len() == answered => return Err("a plan waits for nothing".to_owned()),
                 Poll::Pending => {}
             }
-            while let Some(request) = desk.request(answered) {
-                let deed = registry.deed(&request, |_, _| 0);
-                let ItemOp::Read(row) = deed else { return Err(format!("a plan writes: {request:?}")) };
-                let reply = registry.reply(&request, &deed, super::state::read(cells, row));
-                desk.answer(answered, reply);
+            while let Some(request) = recorder.request(answered) {
+                let item_op = registry.item_op(&request, |_, _| 0);
+                let ItemOp::Read(row) = item_op else { return Err(format!("a plan writes: {request:?}")) };
+                let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
+                recorder.answer(answered, reply);
                 answered += 1;
             }
         }

@@ -159,7 +159,7 @@ impl Search {
             for (index, request) in self.runs.asks(busy.at).iter().enumerate().filter(|(index, _)| busy.heard[*index].is_none()) {
                 let ask = small(index);
                 moves.push(Move::Ask { worker, ask, how: How::Answered });
-                if matches!(self.runs.deed(*request), ItemOp::Read(_)) {
+                if matches!(self.runs.item_op(*request), ItemOp::Read(_)) {
                     continue;
                 }
                 if state.left.silences > 0 {
@@ -199,8 +199,8 @@ impl Search {
                 let step = self.script.steps[usize::from(state.step)];
                 state.step += 1;
                 if let Some(operation) = step.operation() {
-                    let stroke = self.runs.registry.stroke(&table("Employees"), &operation);
-                    self.runs.registry.write(&mut state.cells, state.era, &[stroke]);
+                    let row_write = self.runs.registry.row_write(&table("Employees"), &operation);
+                    self.runs.registry.write(&mut state.row_states, state.era, &[row_write]);
                 }
                 if let Some(job) = step.job() {
                     let work = self.runs.work(Work::Job(job));
@@ -296,9 +296,9 @@ impl Search {
     }
 
     fn execute(&mut self, state: &mut State, request: u32) -> RequestAnswer {
-        match self.runs.deed(request).clone() {
-            ItemOp::Read(row) => read(&state.cells, row),
-            ItemOp::Write(strokes) => self.runs.registry.write(&mut state.cells, state.era, &strokes),
+        match self.runs.item_op(request).clone() {
+            ItemOp::Read(row) => read(&state.row_states, row),
+            ItemOp::Write(row_writes) => self.runs.registry.write(&mut state.row_states, state.era, &row_writes),
             ItemOp::Recheck(work) => {
                 state.put(work, state.era + 1);
                 RequestAnswer::Queued
@@ -308,7 +308,7 @@ impl Search {
 
     /// The invariant: every derived item that exists is listed or queued.
     fn check(&self, state: &State) -> Result<(), String> {
-        let (derived, listed) = self.runs.registry.derived_and_listed(&state.cells);
+        let (derived, listed) = self.runs.registry.derived_and_listed(&state.row_states);
         if derived & !listed == 0 {
             return Ok(());
         }
@@ -321,11 +321,11 @@ impl Search {
         if state.mail.iter().any(|mail| mail.there) || usize::from(state.step) < self.script.steps.len() {
             return Err("nothing can go on, and not all is done".to_owned());
         }
-        if !self.judged.insert(state.cells) {
+        if !self.judged.insert(state.row_states) {
             return Ok(());
         }
-        oracle::judge(&self.runs.registry.tables(&state.cells), Shape::default())?;
-        self.runs.is_in_step(&Primary { table: table("Employees"), key: key() }, &state.cells)
+        oracle::judge(&self.runs.registry.tables(&state.row_states), Shape::default())?;
+        self.runs.is_in_step(&Primary { table: table("Employees"), key: key() }, &state.row_states)
     }
 
     /// A step in words.
@@ -350,7 +350,8 @@ impl Search {
             Move::LoseLease { worker } => format!("the worker with {} loses its lease unnoticed", about(worker)),
             Move::Arrive { late } => format!("late: {}", self.runs.show(state.late[usize::from(late)] - 1)),
             Move::TimePasses => {
-                let rows: Vec<String> = state.cells.iter().enumerate().map(|(row, cell)| self.runs.registry.show(row, *cell)).collect();
+                let rows: Vec<String> =
+                    state.row_states.iter().enumerate().map(|(row, row_state)| self.runs.registry.show(row, *row_state)).collect();
                 format!("half an hour passes: {rows:?}")
             }
         }

@@ -60,7 +60,7 @@ pub(super) const NO_MAIL: u8 = u8::MAX;
 /// A state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct State {
-    pub(super) cells: RowStates,
+    pub(super) row_states: RowStates,
     pub(super) mail: [Mail; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
     /// Requests on their way; 0 for none, else one more than the number.
@@ -99,15 +99,15 @@ pub(super) enum Move {
 }
 
 /// What a read finds.
-pub(super) fn read(cells: &RowStates, row: u8) -> RequestAnswer {
-    let cell = cells[usize::from(row)];
-    if cell.content == 0 { RequestAnswer::Absent } else { RequestAnswer::Found(cell) }
+pub(super) fn read(row_states: &RowStates, row: u8) -> RequestAnswer {
+    let row_state = row_states[usize::from(row)];
+    if row_state.content == 0 { RequestAnswer::Absent } else { RequestAnswer::Found(row_state) }
 }
 
 impl State {
     pub(super) fn new(left: Budget) -> Self {
         Self {
-            cells: RowStates::default(),
+            row_states: RowStates::default(),
             mail: [Mail::default(); MESSAGES],
             workers: [IDLE; WORKERS],
             late: [0; LATE],

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::desk::{Reply, StoreRequest};
+use super::recorder::{Reply, StoreRequest};
 use crate::items::{ItemPlace, held, listed};
 use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
 use evenkeel::ports::{ErrorClass, Missing, Precondition, TableOperation};
@@ -151,39 +151,39 @@ impl Registry {
     }
 
     /// What a row is called and holds.
-    pub(super) fn show(&self, row: usize, cell: RowState) -> String {
+    pub(super) fn show(&self, row: usize, row_state: RowState) -> String {
         let Some((table, key)) = self.rows.get(row) else { return String::new() };
-        let held = self.contents.get(usize::from(cell.content)).and_then(|content| content.entity.as_ref());
+        let held = self.contents.get(usize::from(row_state.content)).and_then(|content| content.entity.as_ref());
         let held = held.map_or_else(|| "nothing".to_owned(), |entity| format!("{:?}", entity.properties));
-        format!("{table}{key} v{}: {held}", cell.version)
+        format!("{table}{key} v{}: {held}", row_state.version)
     }
 
     /// The rows as a store would return them, by table.
-    pub(super) fn tables(&self, cells: &RowStates) -> std::collections::BTreeMap<String, Vec<Row>> {
+    pub(super) fn tables(&self, row_states: &RowStates) -> std::collections::BTreeMap<String, Vec<Row>> {
         let mut tables = std::collections::BTreeMap::<String, Vec<Row>>::new();
         for (at, (table, _)) in self.rows.iter().enumerate() {
-            if cells[at].content > 0 {
-                tables.entry(table.to_string()).or_default().extend(self.read(at, cells[at], None));
+            if row_states[at].content > 0 {
+                tables.entry(table.to_string()).or_default().extend(self.read(at, row_states[at], None));
             }
         }
         tables
     }
 
     /// The items that exist, and those that footprints list.
-    pub(super) fn derived_and_listed(&self, cells: &RowStates) -> (Rows, Rows) {
-        cells.iter().enumerate().fold((0, 0), |(derived, listed), (row, cell)| {
-            let content = &self.contents[usize::from(cell.content)];
+    pub(super) fn derived_and_listed(&self, row_states: &RowStates) -> (Rows, Rows) {
+        row_states.iter().enumerate().fold((0, 0), |(derived, listed), (row, row_state)| {
+            let content = &self.contents[usize::from(row_state.content)];
             (derived | (Rows::from(content.derived) << row), listed | content.lists)
         })
     }
 
     /// A request in the search's words. `recheck` numbers the work of a second look.
-    pub(super) fn deed(&mut self, request: &StoreRequest, recheck: impl FnOnce(&mut Self, Recheck) -> u16) -> ItemOp {
+    pub(super) fn item_op(&mut self, request: &StoreRequest, recheck: impl FnOnce(&mut Self, Recheck) -> u16) -> ItemOp {
         match request {
             StoreRequest::Get(table, key, _) => ItemOp::Read(self.row(table, key)),
-            StoreRequest::Apply(table, operation) => ItemOp::Write(vec![self.stroke(table, operation)]),
+            StoreRequest::Apply(table, operation) => ItemOp::Write(vec![self.row_write(table, operation)]),
             StoreRequest::Transact(table, operations) => {
-                ItemOp::Write(operations.iter().map(|operation| self.stroke(table, operation)).collect())
+                ItemOp::Write(operations.iter().map(|operation| self.row_write(table, operation)).collect())
             }
             StoreRequest::Put(text) => {
                 let decoded = Recheck::decode(text).unwrap_or_else(|error| unreachable!("{error}"));
@@ -193,7 +193,7 @@ impl Registry {
     }
 
     /// A write in the search's words.
-    pub(super) fn stroke(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
+    pub(super) fn row_write(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
         let row = self.row(table, operation.key());
         let content = operation.entity().map_or(0, |entity| self.content(table, entity));
         let over = |condition: &Precondition| match condition {
@@ -214,26 +214,26 @@ impl Registry {
     }
 
     /// Executes a write.
-    pub(super) fn write(&mut self, cells: &mut RowStates, era: u8, strokes: &[RowWrite]) -> RequestAnswer {
-        let before = *cells;
+    pub(super) fn write(&mut self, row_states: &mut RowStates, era: u8, row_writes: &[RowWrite]) -> RequestAnswer {
+        let before = *row_states;
         let mut versions = [0; 4];
-        for (index, stroke) in strokes.iter().enumerate() {
-            let cell = cells[usize::from(stroke.row)];
-            let present = cell.content > 0;
-            let refusal = match stroke.over {
+        for (index, row_write) in row_writes.iter().enumerate() {
+            let row_state = row_states[usize::from(row_write.row)];
+            let present = row_state.content > 0;
+            let refusal = match row_write.over {
                 Over::Nothing if present => Some(WriteRefusal::Exists),
                 Over::Something | Over::Version(_) | Over::Never if !present => Some(WriteRefusal::Gone),
-                Over::Version(version) if version != cell.version => Some(WriteRefusal::Changed),
+                Over::Version(version) if version != row_state.version => Some(WriteRefusal::Changed),
                 Over::Never => Some(WriteRefusal::Changed),
                 Over::Nothing | Over::Anything | Over::Something | Over::Version(_) => None,
             };
             if let Some(refusal) = refusal {
-                *cells = before;
+                *row_states = before;
                 return RequestAnswer::Refused(refusal, u8::try_from(index).unwrap_or(u8::MAX));
             }
-            let content = if stroke.merges && present { self.merged(*stroke, cell) } else { stroke.content };
-            let version = cell.version.checked_add(1).unwrap_or_else(|| unreachable!("256 writes of one row"));
-            cells[usize::from(stroke.row)] = RowState { content, version, era };
+            let content = if row_write.merges && present { self.merged(*row_write, row_state) } else { row_write.content };
+            let version = row_state.version.checked_add(1).unwrap_or_else(|| unreachable!("256 writes of one row"));
+            row_states[usize::from(row_write.row)] = RowState { content, version, era };
             if content > 0 {
                 versions[index] = version;
             }
@@ -241,34 +241,34 @@ impl Registry {
         RequestAnswer::Written(versions)
     }
 
-    fn merged(&mut self, stroke: RowWrite, cell: RowState) -> u16 {
-        let table = self.rows[usize::from(stroke.row)].0.clone();
+    fn merged(&mut self, row_write: RowWrite, row_state: RowState) -> u16 {
+        let table = self.rows[usize::from(row_write.row)].0.clone();
         let held = |number: u16| self.contents[usize::from(number)].entity.clone();
-        match (held(cell.content), held(stroke.content)) {
+        match (held(row_state.content), held(row_write.content)) {
             (Some(old), Some(new)) => self.content(&table, &old.merged(&new)),
-            _ => stroke.content,
+            _ => row_write.content,
         }
     }
 
     /// A row as a store would return it.
-    fn read(&self, row: usize, cell: RowState, select: Option<&[String]>) -> Option<Row> {
-        let mut entity = self.contents.get(usize::from(cell.content))?.entity.clone()?;
+    fn read(&self, row: usize, row_state: RowState, select: Option<&[String]>) -> Option<Row> {
+        let mut entity = self.contents.get(usize::from(row_state.content))?.entity.clone()?;
         if let Some(select) = select {
             entity.properties.retain(|name, _| select.contains(name));
         }
-        let etag = etag(row, cell.version);
-        Some(Row { entity, etag, timestamp: EdmDateTime::from_timestamp(super::moment(cell.era)).ok() })
+        let etag = etag(row, row_state.version);
+        Some(Row { entity, etag, timestamp: EdmDateTime::from_timestamp(super::moment(row_state.era)).ok() })
     }
 
     /// An answer as the program hears it.
-    pub(super) fn reply(&self, request: &StoreRequest, deed: &ItemOp, answer: RequestAnswer) -> Reply {
-        match (answer, deed, request) {
-            (RequestAnswer::Found(cell), ItemOp::Read(row), StoreRequest::Get(_, _, select)) => {
-                Reply::Row(self.read(usize::from(*row), cell, select.as_deref()))
+    pub(super) fn reply(&self, request: &StoreRequest, item_op: &ItemOp, answer: RequestAnswer) -> Reply {
+        match (answer, item_op, request) {
+            (RequestAnswer::Found(row_state), ItemOp::Read(row), StoreRequest::Get(_, _, select)) => {
+                Reply::Row(self.read(usize::from(*row), row_state, select.as_deref()))
             }
-            (RequestAnswer::Written(versions), ItemOp::Write(strokes), _) => {
-                let etags = strokes.iter().zip(versions);
-                Reply::Written(etags.map(|(stroke, version)| (version > 0).then(|| etag(usize::from(stroke.row), version))).collect())
+            (RequestAnswer::Written(versions), ItemOp::Write(row_writes), _) => {
+                let etags = row_writes.iter().zip(versions);
+                Reply::Written(etags.map(|(row_write, version)| (version > 0).then(|| etag(usize::from(row_write.row), version))).collect())
             }
             (RequestAnswer::Queued, ..) => Reply::Queued,
             (RequestAnswer::Refused(refusal, index), ..) => {

@@ -17,7 +17,7 @@ mod oracle;
 mod script;
 mod shape;
 
-use super::climate::{FaultScope, JOBS};
+use super::fault_plan::{FaultScope, JOBS};
 use evenkeel::model::claim::CLAIMS;
 use evenkeel::model::large::STAGING;
 use evenkeel::reconcile::footprint::FOOTPRINTS;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::PatternsShape;
 use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
-use crate::climate::{Draw, FaultPlan, chance};
+use crate::fault_plan::{Draw, FaultPlan, chance};
 use crate::history::VERSION;
 use evenkeel::model::{BlobName, Entity, EntityKey, odata};
 
@@ -55,7 +55,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
 }
 
 /// The script of a seed, in order of time.
-pub(crate) fn steps(seed: u64, climate: &FaultPlan, shape: PatternsShape) -> Vec<ClientStep> {
+pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> Vec<ClientStep> {
     let chance = chance(seed, 21);
     let draw = Draw(&chance);
     let employees = 2 + draw.below(8);
@@ -66,7 +66,7 @@ pub(crate) fn steps(seed: u64, climate: &FaultPlan, shape: PatternsShape) -> Vec
     let mut weights: Vec<f64> = (0..12).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
     weights[10] = if shape.ranges { weights[10] } else { 0.0 };
     let client = Employer { draw: &draw, keys: &keys, shape, weights: &weights };
-    script(climate.storm, &draw, |version| client.action(version))
+    script(fault_plan.storm, &draw, |version| client.action(version))
 }
 
 struct Employer<'a> {

@@ -1,6 +1,6 @@
 //! What one seed has of the second world.
 
-use crate::climate::{Draw, chance};
+use crate::fault_plan::{Draw, chance};
 use evenkeel::catalog::ListSizes;
 
 /// Which of the views there are, and how they are.

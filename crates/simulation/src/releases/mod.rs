@@ -13,15 +13,15 @@
 //! Judged in addition to what is judged there: in the end everything is as the last catalog derives it, whoever wrote it under
 //! whichever; the record is the last catalog; and workers only ever add to the record.
 
-mod crew;
+mod fleet;
 mod operator;
 mod record;
 mod shape;
 mod timeline;
 
-use super::climate::FaultScope;
+use super::fault_plan::FaultScope;
 
-pub(super) use crew::{ReleaseWorker, is_refusal};
+pub(super) use fleet::{ReleaseWorker, is_refusal};
 pub(super) use record::Register;
 pub(super) use shape::ReleasesShape;
 pub(super) use timeline::Releases;
@@ -34,7 +34,7 @@ pub(super) const LANES: [FaultScope; 8] = [
     FaultScope::Partition("ByEmail", "email_Sales"),
     FaultScope::Partition("FormerEmployees", "Sales"),
     FaultScope::Partition("Managers", "managers"),
-    FaultScope::Queue(super::climate::JOBS),
+    FaultScope::Queue(super::fault_plan::JOBS),
     FaultScope::Queue("jobs-recheck"),
 ];
 

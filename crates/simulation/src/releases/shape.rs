@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::climate::{Draw, chance};
-use crate::realm::{self, abroad};
+use crate::fault_plan::{Draw, chance};
+use crate::sim_accounts::{self, abroad};
 use crate::world::Setting;
 use crate::{company, patterns};
 use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, TableRef, View, ViewKind};
@@ -122,7 +122,7 @@ impl ReleasesShape {
 
 /// The catalog, over two accounts.
 fn spread(mut catalog: Catalog) -> Catalog {
-    let home = |table: &mut TableRef| table.account = realm::account_of(table.table.as_str());
+    let home = |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
     catalog.tables.values_mut().for_each(home);
     catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
     for view in catalog.views.values_mut() {

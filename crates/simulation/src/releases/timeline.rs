@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ReleasesShape;
 use crate::client::ClientStep;
-use crate::climate::{Draw, FaultPlan, chance, seconds};
+use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use evenkeel::catalog::Catalog;
 
 /// The most hosts.
@@ -43,17 +43,17 @@ pub(crate) struct Releases {
 
 impl Releases {
     /// Those of a seed. Most are put into force in the midst of what the client does.
-    pub(crate) fn of(seed: u64, climate: &FaultPlan, shape: &ReleasesShape, steps: &[ClientStep]) -> Self {
+    pub(crate) fn of(seed: u64, fault_plan: &FaultPlan, shape: &ReleasesShape, steps: &[ClientStep]) -> Self {
         let chance = chance(seed, 51);
         let draw = Draw(&chance);
-        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, climate, steps)).collect();
+        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, fault_plan, steps)).collect();
         migrates.sort_unstable();
         let arrives = [(); HOSTS].map(|()| {
             let mut last = Duration::ZERO;
             let arrives = migrates.iter().map(|at| {
                 let off = seconds(if draw.happens(0.6) { draw.magnitude(0.02, 5.0) } else { draw.magnitude(1.0, 120.0) });
                 let at = if draw.happens(0.4) { at.saturating_sub(off) } else { *at + off };
-                last = last.max(at.min(climate.storm));
+                last = last.max(at.min(fault_plan.storm));
                 (last, *draw.of(&[ConfigNotice::Hangup, ConfigNotice::Hangup, ConfigNotice::Restart, ConfigNotice::Nothing]))
             });
             arrives.collect()
@@ -102,11 +102,11 @@ impl Releases {
 }
 
 /// When an operator migrates: mostly while the client is busy.
-fn moment(draw: &Draw<'_>, climate: &FaultPlan, steps: &[ClientStep]) -> Duration {
+fn moment(draw: &Draw<'_>, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Duration {
     if steps.is_empty() || draw.happens(0.25) {
-        return draw.moment(climate.storm);
+        return draw.moment(fault_plan.storm);
     }
     let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.02, 5.0)));
     let at = if draw.happens(0.5) { busy.saturating_sub(off) } else { busy + off };
-    at.min(climate.storm)
+    at.min(fault_plan.storm)
 }

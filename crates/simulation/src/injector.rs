@@ -1,4 +1,4 @@
-//! The weather that one worker lives in, from its start to its end.
+//! The faults that one worker meets, from its start to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::EMPLOYEES;
-use super::climate::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::fault::Fault;
+use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::stage::{GET_MESSAGES, Stage, about};
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
@@ -29,10 +29,10 @@ const GATEWAY_SHARE: f64 = 0.5;
 /// An answer that comes when nobody waits for it any more.
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
 
-/// The weather of one worker, from its start to its end.
+/// Injects the faults of one worker, from its start to its end.
 pub(super) struct FaultInjector {
     stage: Arc<Stage>,
-    climate: Arc<FaultPlan>,
+    fault_plan: Arc<FaultPlan>,
     caller: u32,
     chance: SeededChance,
     life: Arc<Life>,
@@ -52,18 +52,18 @@ struct Life {
 }
 
 impl FaultInjector {
-    pub(super) fn new(stage: Arc<Stage>, climate: Arc<FaultPlan>, caller: u32, chance: SeededChance) -> Self {
-        Self::over(stage, climate, caller, chance, Arc::default())
+    pub(super) fn new(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: SeededChance) -> Self {
+        Self::over(stage, fault_plan, caller, chance, Arc::default())
     }
 
-    /// The weather of another account, over the same worker.
-    pub(super) fn beside(&self, climate: Arc<FaultPlan>, chance: SeededChance) -> Self {
-        Self::over(Arc::clone(&self.stage), climate, self.caller, chance, Arc::clone(&self.life))
+    /// The faults of another account, over the same worker.
+    pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, chance: SeededChance) -> Self {
+        Self::over(Arc::clone(&self.stage), fault_plan, self.caller, chance, Arc::clone(&self.life))
     }
 
-    fn over(stage: Arc<Stage>, climate: Arc<FaultPlan>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
-        let refuses = REFUSALS.iter().any(|(fault, _)| climate.rates[*fault as usize] > 0.0);
-        Self { stage, climate, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
+    fn over(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
+        let refuses = REFUSALS.iter().any(|(fault, _)| fault_plan.rates[*fault as usize] > 0.0);
+        Self { stage, fault_plan, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
     }
 
     /// Waits until the worker crashes.
@@ -73,7 +73,7 @@ impl FaultInjector {
 
     /// Whether this fault strikes this operation.
     fn strikes(&self, fault: Fault, operation: &OperationInfo) -> bool {
-        self.strikes_at(self.climate.rates[fault as usize], fault, operation)
+        self.strikes_at(self.fault_plan.rates[fault as usize], fault, operation)
     }
 
     /// Whether it does at another rate.
@@ -89,7 +89,8 @@ impl FaultInjector {
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.stage.elapsed();
         let service = operation.what.service();
-        let outage = self.climate.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
+        let outage =
+            self.fault_plan.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
         if let Some(outage) = outage {
             let (fault, verdict) = match outage.refusal {
                 OutageKind::Refused => (Fault::Outage, FaultDecision::Fail(ErrorClass::Refused)),
@@ -107,7 +108,7 @@ impl FaultInjector {
         if let Some(verdict) = self.unheard(operation, now) {
             return Some(verdict);
         }
-        let burst = self.climate.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
+        let burst = self.fault_plan.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
         let fault = if burst.retry_after.is_some() { Fault::RetryAfter } else { Fault::Throttling };
         let strikes = self.stage.strike(fault);
         if strikes {
@@ -124,7 +125,7 @@ impl FaultInjector {
 
     /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
     fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
-        let hazards = &self.climate.hazards;
+        let hazards = &self.fault_plan.hazards;
         let unheard = hazards.unheard.iter().find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
         if let Some(unheard) = unheard
             && self.strikes_at(1.0, Fault::Unheard, operation)
@@ -141,7 +142,7 @@ impl FaultInjector {
     /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
-            let rate = self.climate.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
+            let rate = self.fault_plan.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
             (operation.writes || *fault != Fault::TooLarge) && self.strikes_at(rate, *fault, operation)
         });
         refusal.map(|(_, class)| FaultDecision::Fail(class))
@@ -149,7 +150,8 @@ impl FaultInjector {
 
     /// The refusal of a write of the one row that is refused.
     fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let row = self.climate.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
+        let row =
+            self.fault_plan.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
         let index = match &operation.what {
             What::Entity(table, key) if row.is(table, key) => None,
             What::Partition(table, _) => Some(operation.rows.iter().position(|key| row.is(table, key))?),
@@ -165,8 +167,8 @@ impl FaultInjector {
             What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
             _ => false,
         };
-        let arms = may_delete && self.climate.rates[Fault::Recreated as usize] > 0.0 && self.stage.is_allowed(Fault::Recreated);
-        if !arms || !self.strikes_at(self.climate.rates[Fault::Recreated as usize], Fault::AnswerLost, operation) {
+        let arms = may_delete && self.fault_plan.rates[Fault::Recreated as usize] > 0.0 && self.stage.is_allowed(Fault::Recreated);
+        if !arms || !self.strikes_at(self.fault_plan.rates[Fault::Recreated as usize], Fault::AnswerLost, operation) {
             return None;
         }
         self.stage.recreate_what_is_deleted_by(operation.number);
@@ -241,7 +243,7 @@ impl FaultPolicy for FaultInjector {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
         self.stage.sends(self.caller, operation);
-        sleep(seconds(self.chance.between(self.climate.latency.start, self.climate.latency.end))).await;
+        sleep(seconds(self.chance.between(self.fault_plan.latency.start, self.fault_plan.latency.end))).await;
         self.unless_dead().await;
         if self.stage.is_calm() {
             return FaultDecision::Execute;
@@ -263,13 +265,13 @@ impl FaultPolicy for FaultInjector {
     }
 
     fn page(&self, _what: &What) -> Option<usize> {
-        let rate = self.climate.rates[Fault::ShortPage as usize];
+        let rate = self.fault_plan.rates[Fault::ShortPage as usize];
         let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(Fault::ShortPage);
         short.then(|| Draw(&self.chance).below(3))
     }
 }
 
-/// Fair weather, with a wait before each operation.
+/// No faults, with a wait before each operation.
 pub(super) struct Breeze(pub(super) SeededChance);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! An account whose requests wait on a desk until somebody answers them: what lets a run be polled by hand.
+//! An account whose requests are recorded and wait until somebody answers them: what lets a run be polled by hand.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use evenkeel::ports::{
     TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
 };
 
-/// A request that lies on the desk.
+/// A recorded request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum StoreRequest {
     /// Reads an entity, or some of its properties.
@@ -39,7 +39,7 @@ pub(super) enum Reply {
     Failed(ErrorClass, Option<usize>),
 }
 
-/// The desk.
+/// The recorded requests, in their order.
 #[derive(Default)]
 pub(super) struct RequestRecorder(Mutex<Vec<RequestSlot>>);
 
@@ -55,18 +55,18 @@ impl RequestRecorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An account whose requests lie here; nothing that is searched asks for blobs.
+    /// An account whose requests are recorded here; nothing that is searched asks for blobs.
     pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
-        let clerk = Arc::new(RecordingStores(Arc::clone(self)));
-        Account { tables: Arc::clone(&clerk) as Arc<dyn TableStore>, queues: clerk, blobs, clocks: Arc::default() }
+        let stores = Arc::new(RecordingStores(Arc::clone(self)));
+        Account { tables: Arc::clone(&stores) as Arc<dyn TableStore>, queues: stores, blobs, clocks: Arc::default() }
     }
 
-    /// Everything off the desk.
+    /// Forgets all requests.
     pub(super) fn clear(&self) {
         self.slots().clear();
     }
 
-    /// How many requests were ever laid here.
+    /// How many requests were recorded.
     pub(super) fn len(&self) -> usize {
         self.slots().len()
     }
@@ -106,7 +106,7 @@ impl RequestRecorder {
     }
 }
 
-/// Who takes requests to the desk.
+/// Stores that record their requests.
 struct RecordingStores(Arc<RequestRecorder>);
 
 fn error(class: ErrorClass, index: Option<usize>) -> StoreError {

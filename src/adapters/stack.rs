@@ -37,7 +37,7 @@ pub struct DecoratedAccount {
     pub circuit: Arc<Circuit>,
     /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// Lanes withheld for a while.
+    /// Scopes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
@@ -54,8 +54,8 @@ pub enum Grouping {
     Apart,
 }
 
-/// Dresses an account. Install the metrics recorder first: gauges start at zero here.
-pub fn wear(
+/// Decorates an account. Install the metrics recorder first: gauges start at zero here.
+pub fn decorate(
     name: &AccountName,
     bare: &Account,
     grouping: Grouping,
@@ -93,14 +93,14 @@ pub struct DecoratedSink {
     pub circuit: Arc<Circuit>,
     /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// Lanes withheld for a while.
+    /// Scopes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
-/// Dresses a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
-pub fn wear_sink(
+/// Decorates a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
+pub fn decorate_sink(
     name: &AccountName,
     bare: Arc<dyn Sink>,
     retry: RetryPolicy,

@@ -1,4 +1,4 @@
-//! What a seed stands for: how many workers, how they are set up, and which weather they live in. Pure.
+//! What a seed stands for: how many workers, how they are set up, and which faults they meet. Pure.
 //!
 //! Swarm testing: each kind of fault is off in many seeds and rare or frequent in others, so that faults that
 //! hide each other also come alone.
@@ -216,7 +216,7 @@ impl FaultPlan {
 }
 
 impl FaultPlan {
-    /// The weather of another account in the same run.
+    /// The faults of another account in the same run.
     pub(super) fn abroad(seed: u64, world: World) -> Self {
         let mut abroad = Self::of(seed ^ ABROAD, world);
         abroad.rates[Fault::Recreated as usize] = 0.0;

@@ -15,17 +15,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::archives::SINK;
-use super::climate::{Draw, FaultPlan, JOBS, chance};
 use super::company::queue;
 use super::fault::Fault;
-use super::realm::{FaultPolicies, SimulatedStores};
+use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
+use super::injector::FaultInjector;
 use super::releases::{ReleaseWorker, Releases, is_refusal};
-use super::sky::FaultInjector;
+use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
 use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel::adapters::circuit::Circuits;
 use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
+use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
 use evenkeel::adapters::system::SeededChance;
-use evenkeel::adapters::wear::{Grouping, wear, wear_sink};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::AccountName;
 use evenkeel::model::job::Primary;
@@ -47,10 +47,10 @@ const TENDED_EVERY: Range<f64> = 30.0..300.0;
 pub(super) struct WorkerFleet {
     pub(super) seed: u64,
     pub(super) stage: Arc<Stage>,
-    pub(super) climate: Arc<FaultPlan>,
-    /// The climate of the other account, where there is one.
+    pub(super) fault_plan: Arc<FaultPlan>,
+    /// The fault plan of the other account, where there is one.
     pub(super) abroad: Arc<FaultPlan>,
-    pub(super) realm: SimulatedStores,
+    pub(super) sim_accounts: SimulatedAccounts,
     /// The last catalog.
     pub(super) catalog: Arc<Catalog>,
     /// The catalogs that follow each other, where several do.
@@ -82,12 +82,12 @@ impl WorkerFleet {
     pub(super) fn new(
         seed: u64,
         stage: Arc<Stage>,
-        (climate, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
-        realm: SimulatedStores,
+        (fault_plan, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
+        sim_accounts: SimulatedAccounts,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
-        let clocks = (0..climate.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
-        Self { seed, stage, climate, abroad, realm, catalog, releases, clocks, started: AtomicU64::new(0) }
+        let clocks = (0..fault_plan.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
+        Self { seed, stage, fault_plan, abroad, sim_accounts, catalog, releases, clocks, started: AtomicU64::new(0) }
     }
 
     /// The service's clock.
@@ -99,7 +99,7 @@ impl WorkerFleet {
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
         let chance = chance(self.seed, 1_000 + slot as u64);
         let draw = Draw(&chance);
-        let mut terms: Vec<Duration> = self.climate.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
+        let mut terms: Vec<Duration> = self.fault_plan.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
         terms.extend(self.releases.iter().flat_map(|releases| releases.restarts(slot)));
         terms.sort_unstable_by(|a, b| b.cmp(a));
         while !curtain.is_cancelled() {
@@ -113,23 +113,23 @@ impl WorkerFleet {
     async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let sky =
-            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
-        let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
-        let weathers = FaultPolicies { main: Arc::clone(&sky) as _, abroad: beside };
-        let Some(gear) = self.gear(caller, Some(slot), number, &weathers) else { return };
+        let injector =
+            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), caller, chance(self.seed, 2_000 + number)));
+        let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
+        let policies = FaultPolicies { main: Arc::clone(&injector) as _, abroad: beside };
+        let Some(setup) = self.setup(caller, Some(slot), number, &policies) else { return };
         let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
         self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
-            let mut running = Box::pin(self.works(&gear, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
-            let mut tending = pin!(self.tend_on(&gear));
+            let mut running = Box::pin(self.works(&setup, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
+            let mut tending = pin!(self.tend_on(&setup));
             loop {
                 let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
                 tokio::select! {
                     biased;
-                    () = sky.crashed() => {
+                    () = injector.crashed() => {
                         self.stage.explain(caller);
                         break WorkerEnd::Crashed;
                     }
@@ -167,7 +167,7 @@ impl WorkerFleet {
             (WorkerEnd::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
             (WorkerEnd::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
-                if took > self.climate.settings.drain + DRAIN_GRACE {
+                if took > self.fault_plan.settings.drain + DRAIN_GRACE {
                     self.stage.violated(format!("a shutdown took {took:?}"));
                 }
             }
@@ -175,12 +175,12 @@ impl WorkerFleet {
         }
     }
 
-    /// A worker that runs until there is nothing left to do, in fair weather.
-    pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn FaultPolicy>) {
+    /// A worker that runs until there is nothing left to do, without faults.
+    pub(super) async fn sweep(&self, mode: Mode, policy: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let Some(gear) = self.gear(WORKERS, Some(0), number, &FaultPolicies::same(weather)) else { return };
+        let Some(setup) = self.setup(WORKERS, Some(0), number, &FaultPolicies::same(policy)) else { return };
         let release = self.releases.as_ref().map(Releases::last);
-        if let Err(error) = Box::pin(self.works(&gear, (mode, release, None), &CancellationToken::new())).await {
+        if let Err(error) = Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await {
             self.stage.violated(format!("the last worker ended badly: {error:#}"));
         }
     }
@@ -188,90 +188,90 @@ impl WorkerFleet {
     /// A worker at work: by the catalog, or by that of a release.
     async fn works(
         &self,
-        gear: &WorkerSetup,
+        setup: &WorkerSetup,
         (mode, release, slot): (Mode, Option<usize>, Option<usize>),
         shutdown: &CancellationToken,
     ) -> anyhow::Result<()> {
         if let Some(release) = release {
-            return self.released(gear, ReleaseWorker { mode, release, slot }, shutdown).await.map(drop);
+            return self.released(setup, ReleaseWorker { mode, release, slot }, shutdown).await.map(drop);
         }
-        let engine = self.engine(gear, Arc::clone(&self.catalog));
+        let engine = self.engine(setup, Arc::clone(&self.catalog));
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(gear, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
+        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
         worker.run(mode, shutdown.clone()).await?;
         Ok(())
     }
 
     /// The stores as `app` composes them, and what else a worker needs.
-    pub(super) fn gear(&self, caller: u32, slot: Option<usize>, number: u64, weathers: &FaultPolicies) -> Option<WorkerSetup> {
+    pub(super) fn setup(&self, caller: u32, slot: Option<usize>, number: u64, policies: &FaultPolicies) -> Option<WorkerSetup> {
         let clock: Arc<dyn Clock> = match slot {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
         };
         let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
-        let retry = self.climate.settings.storage_retry;
-        let seen = self.realm.seen_by(caller, weathers);
+        let retry = self.fault_plan.settings.storage_retry;
+        let seen = self.sim_accounts.seen_by(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
         for (name, bare) in seen.accounts() {
-            let worn = wear(&name, &bare, Grouping::Together, retry, &clock, &chance);
-            accounts.insert(name, worn.account);
-            circuits.push(worn.circuit);
+            let decorated = decorate(&name, &bare, Grouping::Together, retry, &clock, &chance);
+            accounts.insert(name, decorated.account);
+            circuits.push(decorated.circuit);
         }
-        let sink = wear_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
+        let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
         let engines = Arc::new(self::chance(self.seed, 6_000 + number));
         let stores = stores(&seen, accounts, sink);
         Some(WorkerSetup { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
     }
 
     /// An engine with a catalog.
-    pub(super) fn engine(&self, gear: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
+    pub(super) fn engine(&self, setup: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
         Arc::new(Engine::new(EngineParts {
-            stores: gear.stores.clone(),
+            stores: setup.stores.clone(),
             catalog,
-            clock: Arc::clone(&gear.clock),
-            chance: Arc::clone(&gear.engines),
-            recheck_after: self.climate.settings.recheck_after,
+            clock: Arc::clone(&setup.clock),
+            chance: Arc::clone(&setup.engines),
+            recheck_after: self.fault_plan.settings.recheck_after,
         }))
     }
 
     /// The daemon as `app` composes it.
-    pub(super) fn dress(&self, gear: &WorkerSetup, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
-        let settings = self.climate.settings.clone();
+    pub(super) fn dress(&self, setup: &WorkerSetup, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
+        let settings = self.fault_plan.settings.clone();
         let execute = Arc::new(Watched {
             inner: execute,
             key_of: Arc::clone(&key_of),
             stage: Arc::clone(&self.stage),
-            caller: gear.caller,
-            chance: self::chance(self.seed, 4_000 + gear.number),
-            panics: self.climate.rates[Fault::Panic as usize],
-            pills: self.climate.rates[Fault::Pill as usize],
+            caller: setup.caller,
+            chance: self::chance(self.seed, 4_000 + setup.number),
+            panics: self.fault_plan.rates[Fault::Panic as usize],
+            pills: self.fault_plan.rates[Fault::Pill as usize],
             job_timeout: settings.job_timeout,
         });
         let parts = WorkerParts {
-            stores: gear.stores.clone(),
-            health: Arc::<Circuits>::clone(&gear.circuits),
+            stores: setup.stores.clone(),
+            health: Arc::<Circuits>::clone(&setup.circuits),
             execute,
-            clock: Arc::clone(&gear.clock),
-            chance: Arc::clone(&gear.chance),
+            clock: Arc::clone(&setup.clock),
+            chance: Arc::clone(&setup.chance),
             settings,
             queues: vec![self.queue()],
-            name: super::stage::name(gear.caller),
+            name: super::stage::name(setup.caller),
             key_of,
         };
         Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
     }
 
     pub(super) fn queue(&self) -> QueueSettings {
-        QueueSettings { concurrency: self.climate.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
+        QueueSettings { concurrency: self.fault_plan.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
     }
 
     /// Sees to the tables by date again and again, where there are any.
-    async fn tend_on(&self, gear: &WorkerSetup) -> Infallible {
-        let chance = chance(self.seed, 7_000 + gear.number);
+    async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
+        let chance = chance(self.seed, 7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
-        let keeper = Keeper::new(&self.catalog, gear.stores.clone(), Arc::clone(&gear.clock), &[self.queue()]);
+        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &[self.queue()]);
         loop {
             // What fails is tried again.
             drop(keeper.tend().await);
@@ -280,8 +280,8 @@ impl WorkerFleet {
     }
 
     /// Sees to the tables by date once, by the right clock.
-    pub(super) async fn tend(&self, weather: Arc<dyn FaultPolicy>) {
-        let seen = self.realm.seen_by(WORKERS, &FaultPolicies::same(weather));
+    pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
+        let seen = self.sim_accounts.seen_by(WORKERS, &FaultPolicies::same(policy));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);
         if let Err(error) = keeper.tend().await {
@@ -291,7 +291,7 @@ impl WorkerFleet {
 }
 
 /// Accounts with what lies beside them: a search service and shared folders.
-pub(super) fn stores(seen: &SimulatedStores, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
+pub(super) fn stores(seen: &SimulatedAccounts, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
     Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files())
 }
 
