@@ -103,7 +103,7 @@ impl Ledger {
         for change in execution.changes {
             match change {
                 ObservedChange::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => {
-                    self.poisoned(text, execution.late, history)?
+                    self.poisoned(text, execution.late, history)?;
                 }
                 ObservedChange::Put { queue, id, text } => {
                     let from_worker = execution.caller >= WORKERS;

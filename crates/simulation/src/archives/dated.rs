@@ -74,7 +74,7 @@ impl DatedHistory {
                     self.file(name.as_str(), blob.as_ref().map(|blob| &blob.content));
                 }
                 ObservedChange::File { place, content } if place.dir == OLD_ATTEMPTS_FOLDER => {
-                    self.file(place.name.as_str(), content.as_ref())
+                    self.file(place.name.as_str(), content.as_ref());
                 }
                 _ => {}
             }
