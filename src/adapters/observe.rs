@@ -14,7 +14,7 @@ use metrics::{Counter, Histogram, SharedString, counter, histogram};
 use tracing::Instrument as _;
 
 use super::heat::Heat;
-use super::layer::{Layer, Op, StorageRequest};
+use super::layer::{Layer, Op, Request};
 use crate::model::AccountName;
 use crate::ports::{Clock, ErrorClass, Service, StoreError};
 use crate::telemetry::latency::{Latencies, LatencyCounts};
@@ -65,11 +65,7 @@ impl Observe {
 }
 
 impl Layer for Observe {
-    async fn call<T: Send>(
-        &self,
-        request: StorageRequest<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
         let mut flight = Flight { observe: self, request, start, told: ReportedResult::CANCELLED, answer: AnswerKind::None };
@@ -87,7 +83,7 @@ impl Layer for Observe {
 /// the service may well have executed it.
 struct Flight<'a> {
     observe: &'a Observe,
-    request: StorageRequest<'a>,
+    request: Request<'a>,
     start: Duration,
     told: ReportedResult,
     answer: AnswerKind,
@@ -226,7 +222,7 @@ impl RequestCounts {
         Self::default()
     }
 
-    fn sent(&self, request: &StorageRequest<'_>) {
+    fn sent(&self, request: &Request<'_>) {
         self.requests.0[request.op as usize].fetch_add(1, Ordering::Relaxed);
         self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
     }

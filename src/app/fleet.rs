@@ -12,7 +12,7 @@ use super::AppParts;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
 use crate::ops::board::{Board, SilentWorker};
-use crate::ports::{Precondition, Query, StoreError, TableOperation, TableStore, all_rows};
+use crate::ports::{IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// The partition of the workers' rows.
 const PARTITION: &str = "worker";
@@ -82,7 +82,7 @@ impl<'a> Fleet<'a> {
 
     async fn forget(&self, forgotten: &[EntityKey]) {
         for key in forgotten {
-            if let Err(error) = self.tables.apply(&self.table, &TableOperation::Delete(key.clone(), Precondition::Any)).await {
+            if let Err(error) = self.tables.apply(&self.table, &TableOperation::Delete(key.clone(), IfMatch::Any)).await {
                 tracing::debug!(error = cause::chain(&error), "other workers: a row cannot be deleted");
             }
         }

@@ -28,7 +28,7 @@ use crate::ops::board::{Board, WorkerHandles};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
 use crate::retention::Keeper;
-use crate::rollout::{self, Current, Means, PreparedRecord, Watch, receive_by};
+use crate::rollout::{self, Current, Means, OnRecord, Watch, receive_by};
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
@@ -180,7 +180,7 @@ impl Daemon<'_> {
     }
 
     /// Runs the worker under the recorded catalog.
-    async fn receive(&self, migrator: &Migrator, prepared: &PreparedRecord) -> anyhow::Result<RunReport> {
+    async fn receive(&self, migrator: &Migrator, prepared: &OnRecord) -> anyhow::Result<RunReport> {
         let (mut worker, current) = self.parts.worker(prepared, self.board.as_ref())?;
         let tuning = worker.tuning();
         self.condition.working(worker.status());
@@ -247,7 +247,7 @@ impl AppParts {
     }
 
     /// A worker with a catalog of the recorded generations; it reports to the board.
-    pub(super) fn worker(&self, prepared: &PreparedRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
+    pub(super) fn worker(&self, prepared: &OnRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
         let context = &self.context;
         let current = Arc::new(Current::begin(prepared, &context.catalog, |catalog| self.engine(catalog), &context.clock));
         let engine = current.engine();

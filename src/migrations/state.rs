@@ -11,7 +11,7 @@ use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore, all_
 
 /// The state of the stores.
 #[derive(Debug, Clone, Default)]
-pub struct StoresState {
+pub struct State {
     /// The accounts that have a table EvenkeelMigrations.
     pub recording: BTreeSet<AccountName>,
     /// Numbered migrations that were applied, by account and number.
@@ -26,7 +26,7 @@ pub struct StoresState {
     pub record: CatalogRecord,
 }
 
-impl StoresState {
+impl State {
     /// Whether nothing of ours is in the account `main`: no worker has ever run on it.
     pub(super) fn is_fresh(&self) -> bool {
         let tables = self.tables.get(&AccountName::main());
@@ -50,8 +50,8 @@ pub struct AppliedMigration {
 }
 
 /// Looks at every account that is needed for anything.
-pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<StoresState, MigrationError> {
-    let mut state = StoresState::default();
+pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, MigrationError> {
+    let mut state = State::default();
     let record = rows::table()?;
     for name in needs.accounts() {
         let account = stores.account(&name)?;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{self, Consent, MigrationStep, ViewChange};
-use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, StoresState, rows, state};
+use super::plan::{self, Consent, PlanStep, ViewChange};
+use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
-use crate::ports::{Account, Clock, Precondition, Stores, TableOperation};
+use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
 
 /// How often a migration that lost a race to another one looks again.
@@ -38,7 +38,7 @@ pub struct MigrationStatus {
     /// The views of the record, by name.
     pub views: BTreeMap<ViewName, RecordedView>,
     /// The pending changes, in order.
-    pub pending: Vec<MigrationStep>,
+    pub pending: Vec<PlanStep>,
     /// Problems of indexes of search services, which no migration mends; empty where they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,7 +78,7 @@ impl Migrator {
 
     /// The pending changes that may be made with this consent; an error where views would be retired or replaced
     /// without it. Reads only.
-    pub async fn pending(&self, consent: Consent) -> Result<Vec<MigrationStep>, MigrationError> {
+    pub async fn pending(&self, consent: Consent) -> Result<Vec<PlanStep>, MigrationError> {
         consented(self.status().await?.pending, consent)
     }
 
@@ -98,7 +98,7 @@ impl Migrator {
 
     /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
     /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
-    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&MigrationStep)) -> Result<(), MigrationError> {
+    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&PlanStep)) -> Result<(), MigrationError> {
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
@@ -108,7 +108,7 @@ impl Migrator {
             let mut views = Vec::new();
             for change in pending {
                 match change {
-                    MigrationStep::RecordView(view) => views.push(view),
+                    PlanStep::RecordView(view) => views.push(view),
                     change => {
                         self.carry_out(&change).await?;
                         done(&change);
@@ -116,7 +116,7 @@ impl Migrator {
                 }
             }
             if self.record(&state, &views).await? {
-                views.into_iter().map(MigrationStep::RecordView).for_each(|change| done(&change));
+                views.into_iter().map(PlanStep::RecordView).for_each(|change| done(&change));
                 return Ok(());
             }
         }
@@ -162,7 +162,7 @@ impl Migrator {
     }
 
     /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
-    async fn carry_out(&self, change: &MigrationStep) -> Result<(), MigrationError> {
+    async fn carry_out(&self, change: &PlanStep) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
             let Err(error) = self.try_to_carry_out(change).await else { return Ok(()) };
             let Some(wait) = error.asks_to_wait() else { return Err(error) };
@@ -175,22 +175,22 @@ impl Migrator {
         self.try_to_carry_out(change).await
     }
 
-    async fn try_to_carry_out(&self, change: &MigrationStep) -> Result<(), MigrationError> {
+    async fn try_to_carry_out(&self, change: &PlanStep) -> Result<(), MigrationError> {
         let doing = MigrationError::store(change.to_string());
         match change {
-            MigrationStep::CreateRecord { account } => {
+            PlanStep::CreateRecord { account } => {
                 self.account(account)?.tables.create_table(&rows::table()?).await.map_err(doing)?;
             }
-            MigrationStep::CreateTable { account, table } => {
+            PlanStep::CreateTable { account, table } => {
                 self.account(account)?.tables.create_table(table).await.map_err(doing)?;
             }
-            MigrationStep::CreateQueue { account, queue } => {
+            PlanStep::CreateQueue { account, queue } => {
                 self.account(account)?.queues.create_queue(queue).await.map_err(doing)?;
             }
-            MigrationStep::CreateContainer { account, container } => {
+            PlanStep::CreateContainer { account, container } => {
                 self.account(account)?.blobs.create_container(container).await.map_err(doing)?;
             }
-            MigrationStep::Apply { account, number, .. } => {
+            PlanStep::Apply { account, number, .. } => {
                 let tables = &self.account(account)?.tables;
                 let Some(migration) = self.migrations.iter().find(|migration| migration.number == *number) else { return Ok(()) };
                 for table in &migration.tables {
@@ -204,21 +204,21 @@ impl Migrator {
                     Err(error) => return Err(doing(error)),
                 }
             }
-            MigrationStep::RecordView(_) => {}
+            PlanStep::RecordView(_) => {}
         }
         Ok(())
     }
 
     /// Records views: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster.
-    async fn record(&self, state: &StoresState, views: &[ViewChange]) -> Result<bool, MigrationError> {
+    async fn record(&self, state: &State, views: &[ViewChange]) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
         for chunk in views.chunks(limits::TRANSACTION_OPERATIONS - 1) {
             generation += 1;
             let row = rows::generation(generation, state.is_fresh() && generation == 1, self.clock.now())?;
             let number = match etag {
-                Some(etag) => TableOperation::Replace(row, Precondition::Matches(etag)),
+                Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
                 None => TableOperation::Insert(row),
             };
             let mut operations = vec![number];
@@ -240,9 +240,9 @@ impl Migrator {
 }
 
 /// The pending changes that may be made; an error where views would be retired or replaced without consent. Pure.
-fn consented(mut pending: Vec<MigrationStep>, consent: Consent) -> Result<Vec<MigrationStep>, MigrationError> {
-    let replaces = |change: &MigrationStep| match change {
-        MigrationStep::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
+fn consented(mut pending: Vec<PlanStep>, consent: Consent) -> Result<Vec<PlanStep>, MigrationError> {
+    let replaces = |change: &PlanStep| match change {
+        PlanStep::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
         _ => None,
     };
     let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();

@@ -161,7 +161,7 @@ struct AuditRun<'e> {
 
 /// A primary, and an item that is to be looked at even where its footprint does not list it.
 #[derive(Clone)]
-struct AuditSubject {
+struct Audited {
     primary: Primary,
     met: Option<ItemAddress>,
 }
@@ -229,7 +229,7 @@ impl AuditRun<'_> {
 
     async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
         self.cursor.primaries += keys.len() as u64;
-        let subjects = keys.into_iter().map(|key| AuditSubject { primary: self.walk.primary(key), met: None }).collect();
+        let subjects = keys.into_iter().map(|key| Audited { primary: self.walk.primary(key), met: None }).collect();
         self.compare(subjects).await
     }
 
@@ -240,13 +240,13 @@ impl AuditRun<'_> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;
         self.cursor.rows += page.rows.len() as u64;
-        let subjects: Vec<AuditSubject> = page
+        let subjects: Vec<Audited> = page
             .rows
             .into_iter()
             .filter_map(|row| {
                 let owner = Owner::of(&row.entity)?;
                 let met = ItemAddress::row(view.name.clone(), target.account.clone(), target.table.clone(), row.entity.key);
-                (owner.primary.table == self.walk.source.table).then_some(AuditSubject { primary: owner.primary, met: Some(met) })
+                (owner.primary.table == self.walk.source.table).then_some(Audited { primary: owner.primary, met: Some(met) })
             })
             .collect();
         let listed: Vec<_> = subjects.iter().map(|subject| self.is_listed(subject)).collect();
@@ -261,14 +261,14 @@ impl AuditRun<'_> {
         Ok(place(page.continuation))
     }
 
-    async fn is_listed(&self, subject: &AuditSubject) -> Result<bool, Failure> {
+    async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
         let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
         let seen = reconciler.observe().await?;
         Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
     /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested.
-    async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
+    async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
@@ -296,7 +296,7 @@ impl AuditRun<'_> {
     }
 
     /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
-    async fn look(&mut self, subjects: Vec<AuditSubject>) -> Result<Vec<(AuditSubject, AuditObservations)>, Failure> {
+    async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|subject| {
@@ -325,7 +325,7 @@ impl AuditRun<'_> {
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &AuditSubject, seen: &AuditObservations) -> Result<Mended, Failure> {
+    async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
         if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
             return Ok(Mended::Nothing);
         }
@@ -346,7 +346,7 @@ impl AuditRun<'_> {
         }
     }
 
-    fn pass(&self, subject: &AuditSubject) -> Reconciler<'_> {
+    fn pass(&self, subject: &Audited) -> Reconciler<'_> {
         let delivery = self.repair.then_some(self.walk.delivery);
         let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
         reconciler.pass.looks = Looks::Everything;
@@ -384,7 +384,7 @@ impl Mended {
 
 /// Observations on a primary and its items.
 #[derive(Default)]
-struct AuditObservations {
+struct Seen {
     problems: Vec<(ItemAddress, Problem)>,
     /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
     half_way: bool,
@@ -395,12 +395,12 @@ struct AuditObservations {
 }
 
 /// Compares the primary's items, with a look at each, with their expected state.
-async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservations, Failure> {
+async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     // Read-only: the sink is asked for the document even while a write to it is announced.
     reconciler.pass.scope.delivery = None;
     let seen = observe_ahead(&mut reconciler).await?;
     if seen.is_derived() {
-        return Ok(AuditObservations::default());
+        return Ok(Seen::default());
     }
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
     let half_way = seen.footprint.is_changing();
@@ -410,7 +410,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservations, Fa
     // Consequences of claims still to be received are not findings of their own.
     let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
     if plan.settled || !reconciler.pass.scope.has_views() {
-        return Ok(AuditObservations { problems, half_way, underived, behind });
+        return Ok(Seen { problems, half_way, underived, behind });
     }
     let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
     for write in &plan.writes {
@@ -432,5 +432,5 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservations, Fa
     let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
     problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
     problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
-    Ok(AuditObservations { problems, half_way, underived, behind })
+    Ok(Seen { problems, half_way, underived, behind })
 }

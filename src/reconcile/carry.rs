@@ -34,7 +34,7 @@ use crate::model::item::VIEW_PROPERTY;
 use crate::model::job::Primary;
 use crate::model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use crate::planted::{Bug, planted};
-use crate::ports::{Continuation, ErrorClass, Missing, Page, Precondition, Query, TableOperation};
+use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
 use crate::shared::{self, Becomes};
 
 /// Entities of one page: as many as one transaction writes.
@@ -193,7 +193,7 @@ impl CarryRun<'_> {
         received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
         let in_vain = received.others.contains(&self.carry.one);
         // An entity without a claim is written nevertheless, so that a writer with an older claim fails.
-        let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), Precondition::Matches(row.etag.clone()));
+        let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), IfMatch::Matches(row.etag.clone()));
         let write = operation(Becomes::Entity(received.entity), Some(row), &row.entity.key).unwrap_or_else(nothing);
         Ok(Decided { write: Some(write), holder: received.of.filter(|_| in_vain) })
     }

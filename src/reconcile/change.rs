@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::execute::Failure;
 use crate::model::{ETag, Entity, EntityKey};
 use crate::planted::{Bug, planted};
-use crate::ports::{Precondition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 /// The intended change of the primary.
 #[derive(Debug, Clone)]
-pub(super) enum PrimaryChange {
+pub(super) enum Change {
     /// It is absent, and is inserted.
     Insert(Entity),
     /// It is replaced at its ETag.
@@ -47,7 +47,7 @@ pub(super) enum Commit {
     Unanswered,
 }
 
-impl PrimaryChange {
+impl Change {
     /// The resulting primary.
     pub(super) const fn result(&self) -> Option<&Entity> {
         match self {
@@ -82,10 +82,10 @@ impl PrimaryChange {
     pub(super) fn operation(&self) -> TableOperation {
         match self.clone() {
             Self::Insert(entity) => TableOperation::Insert(entity),
-            Self::Replace(entity, etag) => TableOperation::Replace(entity, Precondition::Matches(etag)),
-            Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, Precondition::Matches(etag)),
-            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => TableOperation::Delete(key, Precondition::Any),
-            Self::Delete(key, etag) => TableOperation::Delete(key, Precondition::Matches(etag)),
+            Self::Replace(entity, etag) => TableOperation::Replace(entity, IfMatch::Matches(etag)),
+            Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, IfMatch::Matches(etag)),
+            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => TableOperation::Delete(key, IfMatch::Any),
+            Self::Delete(key, etag) => TableOperation::Delete(key, IfMatch::Matches(etag)),
         }
     }
 }

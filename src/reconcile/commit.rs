@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Advance, Commit, PrimaryChange};
+use super::change::{Advance, Change, Commit};
 use super::conflicts;
-use super::document::DocumentOutcome;
+use super::document::Filed;
 use super::doubt::Doubt;
 use super::execute::{Failure, ItemChange};
 use super::failure::{permanent, storage};
@@ -16,7 +16,7 @@ use super::items::{self, ItemFailure, ItemOperation, WriteContext};
 use super::observation::Observation;
 use super::primary;
 use super::scope::{Scope, Wanted};
-use super::situation::PrimaryState;
+use super::situation::Presence;
 use super::steps::Plan;
 use super::value::{PointerError, RunValues};
 use crate::model::{ETag, ItemAddress, Site};
@@ -26,7 +26,7 @@ use crate::ports::{ErrorClass, StoreError, TableOperation};
 /// A primary that is written.
 pub(super) struct Committed {
     /// Its state now.
-    pub(super) state: PrimaryState,
+    pub(super) state: Presence,
     /// The items written with it, or before it, each with its ETag or token.
     pub(super) written: BTreeMap<ItemAddress, ETag>,
     /// The rest of the plan.
@@ -45,7 +45,7 @@ pub(super) async fn write(
     scope: &Scope<'_>,
     values: &RunValues,
     mut run: RunState<'_>,
-    (change, own): (&PrimaryChange, Vec<TableOperation>),
+    (change, own): (&Change, Vec<TableOperation>),
     plan: &Plan,
 ) -> Result<Result<Committed, Commit>, Failure> {
     let Some(mut written) = upload(scope, values, &mut run, plan).await? else { return Ok(Err(Commit::Lost)) };
@@ -58,9 +58,9 @@ pub(super) async fn write(
     };
     let etags = match &scope.document {
         Some(document) => match document.carry_out(change).await? {
-            DocumentOutcome::Done(etag) => vec![etag],
-            DocumentOutcome::Lost => return Ok(Err(Commit::Lost)),
-            DocumentOutcome::Unanswered => {
+            Filed::Done(etag) => vec![etag],
+            Filed::Lost => return Ok(Err(Commit::Lost)),
+            Filed::Unanswered => {
                 run.doubt.primary_unanswered();
                 return Ok(Err(Commit::Unanswered));
             }
@@ -72,7 +72,7 @@ pub(super) async fn write(
     };
     run.doubt.primary_written();
     // The version of the whole is its first row's.
-    let state = etags.first().cloned().flatten().map_or(PrimaryState::Absent, |etag| PrimaryState::Present(Some(etag)));
+    let state = etags.first().cloned().flatten().map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
     for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
         for ItemEffect { address, change, token } in done {
             run.changes.push(change.clone());
@@ -86,12 +86,7 @@ pub(super) async fn write(
 }
 
 /// Writes a primary without items, or with items that are to follow.
-pub(super) async fn write_alone(
-    scope: &Scope<'_>,
-    doubt: &mut Doubt,
-    seen: &Observation,
-    change: &PrimaryChange,
-) -> Result<Commit, Failure> {
+pub(super) async fn write_alone(scope: &Scope<'_>, doubt: &mut Doubt, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
     let operations = primary::operations(scope, &seen.rows, change)?;
     match primary::send(scope, &operations).await? {
         Ok(_) => {
@@ -113,7 +108,7 @@ pub(super) async fn write_alone(
 }
 
 /// The end of a commit that has closed: the claims of others on an entity are read once it exists, and are still to follow.
-pub(super) fn closed(scope: &Scope<'_>, change: &PrimaryChange) -> Commit {
+pub(super) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() { Commit::Committed } else { Commit::Closed }
 }
 

@@ -18,7 +18,7 @@ use crate::model::item::{self, Owner};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, ViewName};
 use crate::patterns;
-use crate::ports::{Precondition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 /// A key that another primary has, and keeps.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,7 @@ async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender:
     let Some(contenders) = footprint.encode(&owner.primary).ok().and_then(footprint::contenders_alone) else {
         return Ok(Enlisted::Done);
     };
-    match tables.apply(&table, &TableOperation::Merge(contenders, Precondition::Matches(row.etag))).await {
+    match tables.apply(&table, &TableOperation::Merge(contenders, IfMatch::Matches(row.etag))).await {
         Ok(_) => Ok(Enlisted::Done),
         Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
         Err(error) => Err(storage(step(), error)),

@@ -3,7 +3,7 @@
 //! Once: a primary that may have been created since the job was enqueued, or since a delete request of this run went
 //! unanswered, is left alone.
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
@@ -32,7 +32,7 @@ impl RunJob for DeleteJob {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary });
             }
-            match reconciler.commit(&seen, &PrimaryChange::Delete(row.entity.key.clone(), row.etag.clone())).await? {
+            match reconciler.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => return Ok(Outcome::Done(reconciler.pass.summary)),
                 Commit::Committed => {
                     reconciler.settle().await?;

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
@@ -30,7 +30,7 @@ enum DocumentSink<'e> {
 }
 
 /// How a write or a deletion of a document ended.
-pub(super) enum DocumentOutcome {
+pub(super) enum Filed {
     /// It is done; a write with the new version.
     Done(Option<ETag>),
     /// It was not at the version named.
@@ -139,32 +139,32 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     /// Writes or deletes the document, where nothing is derived from it.
-    pub(super) async fn commit(&self, change: &PrimaryChange) -> Result<Commit, Failure> {
+    pub(super) async fn commit(&self, change: &Change) -> Result<Commit, Failure> {
         Ok(match self.carry_out(change).await? {
-            DocumentOutcome::Done(_) => Commit::Closed,
-            DocumentOutcome::Lost => Commit::Lost,
-            DocumentOutcome::Unanswered => Commit::Unanswered,
+            Filed::Done(_) => Commit::Closed,
+            Filed::Lost => Commit::Lost,
+            Filed::Unanswered => Commit::Unanswered,
         })
     }
 
     /// Writes or deletes the document.
-    pub(super) async fn carry_out(&self, change: &PrimaryChange) -> Result<DocumentOutcome, Failure> {
+    pub(super) async fn carry_out(&self, change: &Change) -> Result<Filed, Failure> {
         let ended = match change {
-            PrimaryChange::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
-            PrimaryChange::Replace(entity, etag) | PrimaryChange::Merge { merged: entity, etag, .. } => {
+            Change::Insert(entity) => self.write(entity, BlobCondition::Absent).await?,
+            Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => {
                 self.write(entity, BlobCondition::Matches(etag.clone())).await?
             }
-            PrimaryChange::Delete(_, etag) => self.delete(etag).await,
+            Change::Delete(_, etag) => self.delete(etag).await,
         };
         match ended {
             Ok(filed) => Ok(filed),
-            Err(error) if error.is_lost_race() => Ok(DocumentOutcome::Lost),
-            Err(error) if error.class == ErrorClass::Ambiguous => Ok(DocumentOutcome::Unanswered),
+            Err(error) if error.is_lost_race() => Ok(Filed::Lost),
+            Err(error) if error.class == ErrorClass::Ambiguous => Ok(Filed::Unanswered),
             Err(error) => Err(storage(self.doing("writing"), error)),
         }
     }
 
-    async fn write(&self, entity: &Entity, condition: BlobCondition) -> Result<Result<DocumentOutcome, StoreError>, Failure> {
+    async fn write(&self, entity: &Entity, condition: BlobCondition) -> Result<Result<Filed, StoreError>, Failure> {
         let content = document::encode(entity);
         let written = match &self.sink {
             DocumentSink::Blob { blobs, target, name } => {
@@ -173,10 +173,10 @@ impl<'e> ArchiveDocument<'e> {
             }
             DocumentSink::File { files, place } => files.write(place, Bytes::clone(&content), &condition).await,
         };
-        Ok(written.map(|etag| DocumentOutcome::Done(Some(etag))))
+        Ok(written.map(|etag| Filed::Done(Some(etag))))
     }
 
-    async fn delete(&self, etag: &ETag) -> Result<DocumentOutcome, StoreError> {
+    async fn delete(&self, etag: &ETag) -> Result<Filed, StoreError> {
         let deleted = match &self.sink {
             DocumentSink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await?,
             DocumentSink::File { files, place } => {
@@ -187,7 +187,7 @@ impl<'e> ArchiveDocument<'e> {
                 deleted
             }
         };
-        Ok(if deleted { DocumentOutcome::Done(None) } else { DocumentOutcome::Lost })
+        Ok(if deleted { Filed::Done(None) } else { Filed::Lost })
     }
 
     fn upload(&self, target: &BlobTarget, entity: &Entity, condition: BlobCondition) -> Result<BlobUpload, Failure> {

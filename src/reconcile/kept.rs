@@ -1,6 +1,6 @@
 //! Where a relocated entity is kept: a row or a document with items of its own, a row that moved, a mere document, a line of a log.
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
@@ -11,7 +11,7 @@ use super::look::Look;
 use super::observation::Observation;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
-use super::steps::{ItemWrite, Plan};
+use super::steps::{Plan, Write};
 use super::value::{PointerError, ValueOrigin};
 use super::{commit, footprints};
 use crate::catalog::{Archive, ArchiveTarget};
@@ -98,7 +98,7 @@ impl<'e> Kept<'e> {
     }
 
     /// Writes as `change` says, based on the observation.
-    pub(super) async fn commit(&mut self, found: &Observation, change: &PrimaryChange) -> Result<Commit, Failure> {
+    pub(super) async fn commit(&mut self, found: &Observation, change: &Change) -> Result<Commit, Failure> {
         match self {
             Self::Row(reconciler) => reconciler.commit(found, change).await,
             // Its items follow, and the claims of others on it, when the source is gone; its large values are there before it.
@@ -204,7 +204,7 @@ async fn values_first(
             Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
         };
         announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
-        writes.push(ItemWrite { address, content: item.content, generation: item.generation, over, replaces: None });
+        writes.push(Write { address, content: item.content, generation: item.generation, over, replaces: None });
     }
     let plan = Plan { announce: Some(announce.clone()), writes, ..Plan::nothing() };
     if reconciler.pass.announce(seen, &plan).await?.is_none() {

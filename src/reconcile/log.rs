@@ -25,12 +25,12 @@
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint;
-use super::log_lane::{AppendOutcome, LogDestination, LogEntry, PendingAppend};
+use super::log_lane::{Append, Line, LogSite, Open};
 use super::log_record::{self as record, LinePlace, Record};
 use super::observation::Observation;
 use super::since::is_written_since;
@@ -39,7 +39,7 @@ use crate::model::item::SOURCE_ETAG;
 use crate::model::job::Primary;
 use crate::model::log::TimeSpan;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
-use crate::ports::{Account, Precondition, TableOperation, TableStore};
+use crate::ports::{Account, IfMatch, TableOperation, TableStore};
 
 /// The line of one entity.
 pub(super) struct EntityLine<'e> {
@@ -54,7 +54,7 @@ pub(super) struct EntityLine<'e> {
     /// When the entity was last written.
     written: Timestamp,
     /// A record without its line, which may still arrive.
-    open: Option<PendingAppend>,
+    open: Option<Open>,
     /// The ETag of the record.
     recorded: Option<ETag>,
 }
@@ -110,7 +110,7 @@ impl<'e> EntityLine<'e> {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
                     return Err(permanent(self.doing("reading the record of"), record::UnreadableRecord("Blob")));
                 }
-                self.open = open.map(|blob| PendingAppend { span: TimeSpan::of(&blob.metadata), record });
+                self.open = open.map(|blob| Open { span: TimeSpan::of(&blob.metadata), record });
             }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })
@@ -146,15 +146,15 @@ impl<'e> EntityLine<'e> {
     }
 
     /// Appends the line.
-    pub(super) async fn commit(&mut self, change: &PrimaryChange) -> Result<Commit, Failure> {
+    pub(super) async fn commit(&mut self, change: &Change) -> Result<Commit, Failure> {
         let (entity, over) = match change {
-            PrimaryChange::Insert(entity) => (entity, None),
-            PrimaryChange::Replace(entity, etag) | PrimaryChange::Merge { merged: entity, etag, .. } => (entity, Some(etag.clone())),
-            PrimaryChange::Delete(..) => return Ok(Commit::Lost),
+            Change::Insert(entity) => (entity, None),
+            Change::Replace(entity, etag) | Change::Merge { merged: entity, etag, .. } => (entity, Some(etag.clone())),
+            Change::Delete(..) => return Ok(Commit::Lost),
         };
         let entry = self.entry(entity, over);
         let folder = self.target.path.of(entry.moment);
-        let place = LogDestination {
+        let place = LogSite {
             blobs: self.account.blobs.as_ref(),
             tables: self.tables,
             source: &self.archive.source.table,
@@ -171,19 +171,19 @@ impl<'e> EntityLine<'e> {
             None => self.engine.lanes.append(&place, entry).await,
         };
         match answer {
-            AppendOutcome::Done(etag) => {
+            Append::Done(etag) => {
                 self.recorded = etag;
                 Ok(Commit::Closed)
             }
-            AppendOutcome::Lost => Ok(Commit::Lost),
-            AppendOutcome::Unanswered => Ok(Commit::Unanswered),
-            AppendOutcome::Failed(failure) => Err(failure.of(self.doing("appending"))),
+            Append::Lost => Ok(Commit::Lost),
+            Append::Unanswered => Ok(Commit::Unanswered),
+            Append::Failed(failure) => Err(failure.of(self.doing("appending"))),
         }
     }
 
-    fn entry(&self, entity: &Entity, over: Option<ETag>) -> LogEntry {
+    fn entry(&self, entity: &Entity, over: Option<ETag>) -> Line {
         let line = log::line(entity, self.written);
-        LogEntry {
+        Line {
             sha256: hex::encode(Sha256::digest(&line)),
             moment: log::moment(entity, self.target.time.as_deref(), self.written),
             line,
@@ -199,7 +199,7 @@ impl<'e> EntityLine<'e> {
     pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else { return Ok(()) };
         record::take_back(&mut row.entity);
-        let operation = TableOperation::Replace(row.entity, Precondition::Matches(row.etag));
+        let operation = TableOperation::Replace(row.entity, IfMatch::Matches(row.etag));
         self.tables.apply(&footprint::table(), &operation).await.map(drop).map_err(|error| storage(self.doing("taking back"), error))
     }
 
@@ -207,7 +207,7 @@ impl<'e> EntityLine<'e> {
     pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
         let Some(etag) = self.recorded.take() else { return Ok(()) };
         let key = record::key(&self.archive.name, &self.primary, self.lane);
-        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, Precondition::Matches(etag))).await {
+        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, IfMatch::Matches(etag))).await {
             Ok(_) => Ok(()),
             Err(error) if error.may_have_lost() => Ok(()),
             Err(error) => Err(storage(self.doing("removing the record of"), error)),

@@ -19,14 +19,14 @@ use crate::model::job::{Primary, Stamp};
 use crate::model::log::{self, TimeSpan};
 use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use crate::ports::{
-    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, Precondition, StoreError, Subject, TableOperation, TableStore, What,
+    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, StoreError, Subject, TableOperation, TableStore, What,
 };
 
 /// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
 const TRIES: u32 = 5;
 
 /// A line to append.
-pub(super) struct LogEntry {
+pub(super) struct Line {
     pub(super) line: Bytes,
     pub(super) sha256: String,
     /// When its entity happened.
@@ -42,7 +42,7 @@ pub(super) struct LogEntry {
 }
 
 /// How an append ended.
-pub(super) enum AppendOutcome {
+pub(super) enum Append {
     /// It is there; the record's ETag.
     Done(Option<ETag>),
     /// It is not.
@@ -69,14 +69,14 @@ impl AppendFailure {
 
 /// A record with an append that may still arrive: when the blob's length was read it ended where the append begins, and afterwards no line
 /// of the record was there.
-pub(super) struct PendingAppend {
+pub(super) struct Open {
     pub(super) record: Record,
     /// The time span in the blob's metadata.
     pub(super) span: Option<TimeSpan>,
 }
 
 /// Where lines go.
-pub(super) struct LogDestination<'a> {
+pub(super) struct LogSite<'a> {
     pub(super) blobs: &'a dyn BlobStore,
     pub(super) tables: &'a dyn TableStore,
     /// The table that the entities are archived from, beside the records.
@@ -90,13 +90,13 @@ pub(super) struct LogDestination<'a> {
 
 /// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Hours that are over are let go of.
 #[derive(Default)]
-pub(super) struct LogLanes(Combiner<Name, LogEntry, AppendOutcome, Option<CurrentBlob>>);
+pub(super) struct LogLanes(Combiner<Name, Line, Append, Option<Tail>>);
 
 /// Archive, hour, lane.
 type Name = (ViewName, String, u32);
 
 /// A blob that is appended to.
-struct CurrentBlob {
+struct Tail {
     number: u32,
     name: BlobName,
     length: u64,
@@ -105,21 +105,21 @@ struct CurrentBlob {
 
 impl LogLanes {
     /// Appends a line, together with all others waiting for the same blob.
-    pub(super) async fn append(&self, place: &LogDestination<'_>, entry: LogEntry) -> AppendOutcome {
+    pub(super) async fn append(&self, place: &LogSite<'_>, entry: Line) -> Append {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
-        self.0.ask(name, entry, place).await.unwrap_or(AppendOutcome::Unanswered)
+        self.0.ask(name, entry, place).await.unwrap_or(Append::Unanswered)
     }
 }
 
-impl Serve<LogEntry, AppendOutcome, Option<CurrentBlob>> for LogDestination<'_> {
-    async fn serve(&self, queue: &Queue<LogEntry, AppendOutcome, Option<CurrentBlob>>, current: &mut Option<CurrentBlob>) {
+impl Serve<Line, Append, Option<Tail>> for LogSite<'_> {
+    async fn serve(&self, queue: &Queue<Line, Append, Option<Tail>>, current: &mut Option<Tail>) {
         self.write(current, queue.take(fits_append())).await;
     }
 }
 
 /// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
 /// which two jobs bring, the second comes with the next append, and finds the first.
-fn fits_append() -> impl FnMut(&LogEntry) -> bool {
+fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
         bytes += entry.line.len();
@@ -127,18 +127,18 @@ fn fits_append() -> impl FnMut(&LogEntry) -> bool {
     }
 }
 
-impl LogDestination<'_> {
+impl LogSite<'_> {
     /// Takes the very place that an append was meant for, so that it cannot arrive there any more. The record keeps the places before,
     /// since that append may be the one that succeeds. Gives the entry back, with the record's ETag, where no append can succeed there.
-    pub(super) async fn close(&self, open: PendingAppend, entry: LogEntry) -> Result<AppendOutcome, LogEntry> {
-        let PendingAppend { record: open, span } = open;
-        let mut current = CurrentBlob { number: 0, name: open.blob.clone(), length: open.start, span };
+    pub(super) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
+        let Open { record: open, span } = open;
+        let mut current = Tail { number: 0, name: open.blob.clone(), length: open.start, span };
         if let Err(error) = self.widen(&mut current, TimeSpan::new(entry.moment, entry.moment)).await {
             return Ok(answer(&self.doing("widening the span of", &open.blob), error));
         }
         if current.length != open.start {
             // Another append was made, possibly of the line itself.
-            return Ok(AppendOutcome::Lost);
+            return Ok(Append::Lost);
         }
         let record = open.again(line_at(open.start, &entry));
         let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
@@ -147,12 +147,12 @@ impl LogDestination<'_> {
         };
         let recorded = etags.into_iter().next().flatten();
         match self.blobs.append(&self.target.container, &open.blob, entry.line.clone(), open.start).await {
-            Ok(_) => Ok(AppendOutcome::Done(recorded)),
+            Ok(_) => Ok(Append::Done(recorded)),
             Err(error) if error.class == ErrorClass::TooLarge => match self.blobs.properties(&self.target.container, &open.blob).await {
                 // The blob is full for every writer.
-                Ok(Some(found)) if found.length == open.start => Err(LogEntry { over: recorded, ..entry }),
+                Ok(Some(found)) if found.length == open.start => Err(Line { over: recorded, ..entry }),
                 // The last one that it took may have been the append before.
-                Ok(_) => Ok(AppendOutcome::Lost),
+                Ok(_) => Ok(Append::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
             Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
@@ -160,8 +160,8 @@ impl LogDestination<'_> {
     }
 
     /// Records and appends a batch, and answers each of it.
-    async fn write(&self, current: &mut Option<CurrentBlob>, batch: Vec<Pending<LogEntry, AppendOutcome>>) {
-        let entries: Vec<&LogEntry> = batch.iter().map(|one| &one.request).collect();
+    async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
+        let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.line.len()).sum();
         let moments = || entries.iter().map(|entry| entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
@@ -198,7 +198,7 @@ impl LogDestination<'_> {
             Ok(false) => {}
             Ok(true) => {
                 *current = Some(now);
-                return batch.into_iter().for_each(|one| one.tell(AppendOutcome::Lost));
+                return batch.into_iter().for_each(|one| one.tell(Append::Lost));
             }
             Err(error) => {
                 *current = Some(now);
@@ -213,7 +213,7 @@ impl LogDestination<'_> {
             Ok(_) => {
                 now.length = position;
                 *current = Some(now);
-                batch.into_iter().zip(etags).for_each(|(one, etag)| one.tell(AppendOutcome::Done(etag)));
+                batch.into_iter().zip(etags).for_each(|(one, etag)| one.tell(Append::Done(etag)));
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
@@ -229,14 +229,14 @@ impl LogDestination<'_> {
         format!("{what} {}/{name}", self.target.container)
     }
 
-    async fn record(&self, records: &[Record], entries: &[&LogEntry]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn record(&self, records: &[Record], entries: &[&Line]) -> Result<Vec<Option<ETag>>, StoreError> {
         let operations: Vec<TableOperation> = records
             .iter()
             .zip(entries)
             .map(|(record, entry)| {
                 let row = record.encode(&entry.key, &entry.primary, &entry.stamp);
                 match &entry.over {
-                    Some(etag) => TableOperation::Replace(row, Precondition::Matches(etag.clone())),
+                    Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag.clone())),
                     None => TableOperation::Insert(row),
                 }
             })
@@ -251,7 +251,7 @@ impl LogDestination<'_> {
     /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
     /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
     /// are removed again, and the answer is true: no line of the batch is appended.
-    async fn withdraw(&self, entries: &[&LogEntry], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
+    async fn withdraw(&self, entries: &[&Line], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
         let inserted = entries.iter().zip(recorded).filter(|(entry, _)| entry.over.is_none());
         let looks = inserted.map(async |(entry, etag)| {
             let row = self.tables.get(self.source, &entry.primary.key, None).await?;
@@ -262,7 +262,7 @@ impl LogDestination<'_> {
         for (key, etag) in &left {
             // Best effort: a record without a line says so to the next job that finds it.
             if let Some(etag) = etag {
-                let removal = TableOperation::Delete((*key).clone(), Precondition::Matches(etag.clone()));
+                let removal = TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
                 drop(self.tables.apply(&footprint::table(), &removal).await);
             }
         }
@@ -270,7 +270,7 @@ impl LogDestination<'_> {
     }
 
     /// The blob that takes so many bytes more, its metadata saying so of the times.
-    async fn open(&self, current: Option<CurrentBlob>, bytes: u64, span: TimeSpan) -> Result<CurrentBlob, StoreError> {
+    async fn open(&self, current: Option<Tail>, bytes: u64, span: TimeSpan) -> Result<Tail, StoreError> {
         let mut now = match current {
             Some(now) => now,
             None => self.discover(span).await?,
@@ -283,7 +283,7 @@ impl LogDestination<'_> {
     }
 
     /// The last blob of this lane, or the first one.
-    async fn discover(&self, span: TimeSpan) -> Result<CurrentBlob, StoreError> {
+    async fn discover(&self, span: TimeSpan) -> Result<Tail, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
@@ -298,11 +298,11 @@ impl LogDestination<'_> {
     }
 
     /// Begins a blob, or goes on with it.
-    async fn begin(&self, number: u32, span: TimeSpan) -> Result<CurrentBlob, StoreError> {
+    async fn begin(&self, number: u32, span: TimeSpan) -> Result<Tail, StoreError> {
         let name = log::name(self.folder, number).ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(CurrentBlob { number, name, length: found.length, span: TimeSpan::of(&found.metadata) });
+                return Ok(Tail { number, name, length: found.length, span: TimeSpan::of(&found.metadata) });
             }
             let mut upload = BlobUpload {
                 condition: BlobCondition::Absent,
@@ -312,7 +312,7 @@ impl LogDestination<'_> {
             let span = span.rounded();
             span.on(&mut upload.metadata);
             match self.blobs.create_append(&self.target.container, &name, &upload).await {
-                Ok(_) => return Ok(CurrentBlob { number, name, length: 0, span: Some(span) }),
+                Ok(_) => return Ok(Tail { number, name, length: 0, span: Some(span) }),
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
@@ -321,7 +321,7 @@ impl LogDestination<'_> {
     }
 
     /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
-    async fn widen(&self, now: &mut CurrentBlob, span: TimeSpan) -> Result<(), StoreError> {
+    async fn widen(&self, now: &mut Tail, span: TimeSpan) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
@@ -350,31 +350,31 @@ impl LogDestination<'_> {
     }
 }
 
-fn line_at(position: u64, entry: &LogEntry) -> LinePlace {
+fn line_at(position: u64, entry: &Line) -> LinePlace {
     LinePlace { position, length: entry.line.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
 }
 
 /// The answer to one line for an error.
-fn answer(doing: &str, error: StoreError) -> AppendOutcome {
+fn answer(doing: &str, error: StoreError) -> Append {
     match error.class {
-        ErrorClass::Ambiguous => AppendOutcome::Unanswered,
-        ErrorClass::TooLarge => AppendOutcome::Lost,
-        _ if error.is_lost_race() => AppendOutcome::Lost,
+        ErrorClass::Ambiguous => Append::Unanswered,
+        ErrorClass::TooLarge => Append::Lost,
+        _ if error.is_lost_race() => Append::Lost,
         _ => {
             let failure = storage(doing, error);
-            AppendOutcome::Failed(AppendFailure { class: failure.class, text: failure.chain() })
+            Append::Failed(AppendFailure { class: failure.class, text: failure.chain() })
         }
     }
 }
 
 /// Answers each of a batch with an error.
-fn reply(batch: Vec<Pending<LogEntry, AppendOutcome>>, doing: &str, error: StoreError) {
+fn reply(batch: Vec<Pending<Line, Append>>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
     for one in batch {
         one.tell(match &said {
-            AppendOutcome::Failed(shared) => AppendOutcome::Failed(shared.clone()),
-            AppendOutcome::Unanswered => AppendOutcome::Unanswered,
-            AppendOutcome::Done(_) | AppendOutcome::Lost => AppendOutcome::Lost,
+            Append::Failed(shared) => Append::Failed(shared.clone()),
+            Append::Unanswered => Append::Unanswered,
+            Append::Done(_) | Append::Lost => Append::Lost,
         });
     }
 }
@@ -387,7 +387,7 @@ mod tests {
     fn two_lines_of_one_entity_do_not_travel_in_one_transaction() {
         let entry = |rk: &str, etag: &str| {
             let key = EntityKey::new("Sales", rk).unwrap();
-            LogEntry {
+            Line {
                 line: Bytes::from_static(b"{}\n"),
                 sha256: String::new(),
                 moment: Timestamp::UNIX_EPOCH,

@@ -5,7 +5,7 @@ use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress, Row, SinkDocument};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
-use crate::shared::SiteContent;
+use crate::shared::AtSite;
 
 /// Result of a look at an item's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,15 +53,13 @@ fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag:
 
 /// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
 /// that they name.
-pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: SiteContent, owner: Option<&Owner>) -> Look {
+pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: AtSite, owner: Option<&Owner>) -> Look {
     match found {
-        SiteContent::Absent => Look::Absent,
-        SiteContent::Part(token) => Look::Ours(token),
-        SiteContent::Owned(owner, token) if owner == *primary => Look::Ours(token),
-        SiteContent::Owned(owner, token) => {
-            Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) }
-        }
-        SiteContent::Homeless => Look::Homeless,
-        SiteContent::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
+        AtSite::Absent => Look::Absent,
+        AtSite::Part(token) => Look::Ours(token),
+        AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        AtSite::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
+        AtSite::Homeless => Look::Homeless,
+        AtSite::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
     }
 }

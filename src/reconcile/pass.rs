@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::change::{Advance, Commit, PrimaryChange};
+use super::change::{Advance, Change, Commit};
 use super::commit::{self, RunState};
 use super::conflicts::{self, KeysMet};
 use super::doubt::{Doubt, SentAt};
@@ -24,7 +24,7 @@ use super::items::{self, ItemOperation, WriteContext};
 use super::observation::Observation;
 use super::queueing::{queue_carries, queue_recheck};
 use super::scope::{Scope, Wanted};
-use super::situation::{PrimaryState, Situation};
+use super::situation::{Presence, Situation};
 use super::steps::Plan;
 use super::value::RunValues;
 use super::{footprints, plan, primary, record};
@@ -51,7 +51,7 @@ impl<'e> Pass<'e> {
     }
 
     /// One round: from an observation, and a change of the primary where there is one, to a closed footprint.
-    pub(super) async fn advance(&mut self, seen: &Observation, change: Option<&PrimaryChange>) -> Result<Advance, Failure> {
+    pub(super) async fn advance(&mut self, seen: &Observation, change: Option<&Change>) -> Result<Advance, Failure> {
         let lost = Ok(Advance::Ended(Commit::Lost));
         if change.is_none() && seen.is_derived() && seen.etag.is_none() {
             return Ok(Advance::Ended(Commit::Closed));
@@ -59,8 +59,8 @@ impl<'e> Pass<'e> {
         items::catch_up(&self.scope, &seen.behind).await?;
         let own = change.map(|change| primary::operations(&self.scope, &seen.rows, change)).transpose()?;
         let (entity, mut state) = match change {
-            Some(change) => (change.result(), change.result().map_or(PrimaryState::Absent, |_| PrimaryState::Present(None))),
-            None => (seen.row.as_ref().map(|row| &row.entity), PrimaryState::of(seen)),
+            Some(change) => (change.result(), change.result().map_or(Presence::Absent, |_| Presence::Present(None))),
+            None => (seen.row.as_ref().map(|row| &row.entity), Presence::of(seen)),
         };
         let wanted = self.scope.derive(entity)?;
         let plan = plan::decided(&self.scope, (&self.values, &self.doubt), seen, &wanted, state.clone())?;
@@ -138,7 +138,7 @@ impl<'e> Pass<'e> {
         &mut self,
         seen: &Observation,
         wanted: &Wanted,
-        state: PrimaryState,
+        state: Presence,
         plan: &Plan,
         etag: Option<ETag>,
         written: &BTreeMap<ItemAddress, ETag>,
@@ -150,7 +150,7 @@ impl<'e> Pass<'e> {
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;
-        let absent = state == PrimaryState::Absent;
+        let absent = state == Presence::Absent;
         let close = record::close(&Situation::of(&self.scope, (&self.values, &self.doubt), seen, wanted, state), plan, written);
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that

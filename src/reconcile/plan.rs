@@ -12,8 +12,8 @@ use super::look::Look;
 use super::observation::Observation;
 use super::record;
 use super::scope::{Scope, Wanted};
-use super::situation::{OutdatedCatalog, PrimaryState, Situation, own_items};
-use super::steps::{ItemWrite, KeyConflict, Plan};
+use super::situation::{OutdatedCatalog, Presence, Situation, own_items};
+use super::steps::{KeyConflict, Plan, Write};
 use super::value::RunValues;
 use crate::catalog::OnConflict;
 use crate::model::{AccountName, ETag, ItemAddress, Site};
@@ -26,7 +26,7 @@ pub(super) fn decided(
     run: (&RunValues, &Doubt),
     seen: &Observation,
     wanted: &Wanted,
-    state: PrimaryState,
+    state: Presence,
 ) -> Result<Plan, Failure> {
     plan(&Situation::of(scope, run, seen, wanted, state))
         .map_err(|error| Failure::new(FailureClass::OutdatedCatalog, format!("planning {}", scope.primary), error))
@@ -46,7 +46,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     // A pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
     // of an older state: items left as they should be need no more writing.
     let mut same_state = false;
-    if let PrimaryState::Present(Some(etag)) = state
+    if let Presence::Present(Some(etag)) = state
         && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
         && settled == etag
         && !changing
@@ -63,7 +63,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
 
-    if planted(Bug::NoTombstone) && *state == PrimaryState::Absent && own.is_empty() && !differed {
+    if planted(Bug::NoTombstone) && *state == Presence::Absent && own.is_empty() && !differed {
         plan.settled = true;
         return Ok(plan);
     }
@@ -99,9 +99,9 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     };
     for (address, item) in *wanted {
         let write =
-            |over| ItemWrite { address: address.clone(), content: item.content.clone(), generation: item.generation, over, replaces: None };
+            |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over, replaces: None };
         if let Some((old, etag)) = predecessor(address) {
-            plan.writes.push(ItemWrite { replaces: Some(old), ..write(Some(etag)) });
+            plan.writes.push(Write { replaces: Some(old), ..write(Some(etag)) });
             continue;
         }
         match known(address) {

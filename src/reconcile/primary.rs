@@ -1,7 +1,7 @@
 //! A primary's rows: the one place where it is read and where the operations that write it are made. All else sees one
 //! entity, whether it lies in one row or over several.
 
-use super::change::PrimaryChange;
+use super::change::Change;
 use super::engine::Engine;
 use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
@@ -68,7 +68,7 @@ impl Engine {
 
 /// The operations that write the primary as `change` says over the rows that were read, that of its first row before
 /// the others. Checked against every limit.
-pub(super) fn operations(scope: &Scope<'_>, rows: &Rows, change: &PrimaryChange) -> Result<Vec<TableOperation>, Failure> {
+pub(super) fn operations(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
     let step = || format!("writing the primary {}", scope.primary);
     if scope.document.is_some() {
         // A document can hold any entity that a row can, and is no part of a transaction.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
@@ -29,7 +29,7 @@ enum Decision {
     Mine,
     /// A condition is unmet.
     Skip(String),
-    Write(PrimaryChange),
+    Write(Change),
 }
 
 /// Why a `put` cannot ever apply.
@@ -143,7 +143,7 @@ async fn decided(
     stored: Option<&Row>,
     room: Option<&Room>,
     delivery: &Delivery,
-) -> Result<Result<PrimaryChange, PutEnd>, Failure> {
+) -> Result<Result<Change, PutEnd>, Failure> {
     if stored.is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
         return Ok(Err(PutEnd::Mine));
     }
@@ -195,7 +195,7 @@ async fn bring_again(reconciler: &mut Reconciler<'_>, seen: &Observation, row: &
     let change = match staging.put().await? {
         Ok(put) => {
             let merged = row.entity.clone().merged(&put.entity);
-            PrimaryChange::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
+            Change::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }
         }
         Err(_) => return Ok(()),
     };
@@ -238,14 +238,14 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
     }
     let entity = stamp.on(put.entity.clone());
     Ok(Decision::Write(match (stored, put.mode) {
-        (None, _) => PrimaryChange::Insert(entity),
+        (None, _) => Change::Insert(entity),
         // Properties that views keep on it are theirs.
         (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
-            PrimaryChange::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
+            Change::Replace(shared::carried_over(&row.entity, entity), row.etag.clone())
         }
         (Some(row), _) => {
             let merged = row.entity.clone().merged(&entity);
-            PrimaryChange::Merge { changes: entity, merged, etag: row.etag.clone() }
+            Change::Merge { changes: entity, merged, etag: row.etag.clone() }
         }
     }))
 }
@@ -326,10 +326,10 @@ mod tests {
         };
         assert!(matches!(decide(&at("e2"), Some(&row(1))), Decision::Skip(_)));
         assert!(matches!(decide(&at("e1"), None), Decision::Skip(_)));
-        assert!(matches!(decide(&at("e1"), Some(&row(1))), Decision::Write(PrimaryChange::Replace(..))));
+        assert!(matches!(decide(&at("e1"), Some(&row(1))), Decision::Write(Change::Replace(..))));
         assert!(matches!(decide(&newer, Some(&row(5))), Decision::Skip(_)));
-        assert!(matches!(decide(&newer, Some(&row(4))), Decision::Write(PrimaryChange::Replace(..))));
-        assert!(matches!(decide(&newer, None), Decision::Write(PrimaryChange::Insert(_))));
+        assert!(matches!(decide(&newer, Some(&row(4))), Decision::Write(Change::Replace(..))));
+        assert!(matches!(decide(&newer, None), Decision::Write(Change::Insert(_))));
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_merge_derives_from_the_whole_entity() {
-        let Ok(Decision::Write(PrimaryChange::Merge { changes, merged, .. })) =
+        let Ok(Decision::Write(Change::Merge { changes, merged, .. })) =
             decide(&put(PutMode::Merge, PutCondition::default()), Some(&row(1)), &stamp("m"))
         else {
             panic!("no merge");

@@ -1,6 +1,6 @@
 //! Passes over one primary, until one closes: a race that was lost begins another, a few times.
 
-use super::change::{Advance, Commit, PrimaryChange};
+use super::change::{Advance, Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
 use super::failure::{ROUNDS, lost_race};
@@ -86,7 +86,7 @@ impl<'e> Reconciler<'e> {
     }
 
     /// Writes the primary as `change` says, based on the observation, and brings its items in step.
-    pub(super) async fn commit(&mut self, seen: &Observation, change: &PrimaryChange) -> Result<Commit, Failure> {
+    pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
         if !self.pass.scope.has_views() {
             return commit::write_alone(&self.pass.scope, &mut self.pass.doubt, seen, change).await;
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::footprint::{Entry, Footprint, Settled};
-use super::situation::{PrimaryState, Situation};
-use super::steps::{ItemWrite, Plan};
+use super::situation::{Presence, Situation};
+use super::steps::{Plan, Write};
 use crate::model::{ETag, ItemAddress};
 use crate::planted::{Bug, planted};
 
@@ -25,7 +25,7 @@ pub(super) fn announce(situation: &Situation<'_>, plan: &mut Plan) {
 /// them, and cannot wait.
 fn defer(situation: &Situation<'_>, plan: &mut Plan) {
     let listed = &situation.footprint.items;
-    let stays = |write: &ItemWrite| listed.contains_key(&write.address) || write.content.is_supplied();
+    let stays = |write: &Write| listed.contains_key(&write.address) || write.content.is_supplied();
     let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.writes).into_iter().partition(stays);
     plan.writes = now;
     // A row that is replaced in the next round stays listed until then.
@@ -116,9 +116,9 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
         // the next sync of this state must try again.
         _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => Settled::Never,
-        PrimaryState::Absent => Settled::Absent,
-        PrimaryState::Present(None) => Settled::Never,
-        PrimaryState::Present(Some(etag)) => {
+        Presence::Absent => Settled::Absent,
+        Presence::Present(None) => Settled::Never,
+        Presence::Present(Some(etag)) => {
             let (etag, fingerprint) = (etag.clone(), situation.catalog.fingerprint(situation.source));
             if plan.waiting.is_empty() { Settled::At { etag, fingerprint } } else { Settled::Waiting { etag, fingerprint } }
         }

@@ -12,7 +12,7 @@
 
 use jiff::SignedDuration;
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
@@ -125,7 +125,7 @@ impl<'e> Relocation<'e> {
             // Also where it is there already: its large values may not be.
             let entity = self.copy_of(row).await?;
             let change = match copy {
-                Copy::Insert => Some(PrimaryChange::Insert(entity)),
+                Copy::Insert => Some(Change::Insert(entity)),
                 // Skipped on the first delivery, nobody would ever hear that the entity was not moved.
                 Copy::Replace(_) | Copy::Skip(_)
                     if self.is_occupied(found.row.as_ref()) && (self.delivery.dequeue_count == 1 || !matches!(copy, Copy::Skip(_))) =>
@@ -134,7 +134,7 @@ impl<'e> Relocation<'e> {
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => Some(PrimaryChange::Replace(entity, etag)),
+                Copy::Replace(etag) => Some(Change::Replace(entity, etag)),
                 Copy::Copied => None,
                 Copy::Skip(reason) => {
                     self.settle(&seen).await?;
@@ -143,7 +143,7 @@ impl<'e> Relocation<'e> {
             };
             read_kept = true;
             if planted(Bug::DeletedBeforeCopied) {
-                self.source.commit(&seen, &PrimaryChange::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await?;
+                self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await?;
             }
             match change {
                 Some(change) => {
@@ -161,7 +161,7 @@ impl<'e> Relocation<'e> {
                 None => self.kept.keep_up(&found).await?,
             }
             self.copied = Some(row.etag.clone());
-            match self.source.commit(&seen, &PrimaryChange::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await? {
+            match self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => {}
                 Commit::Committed => self.source.settle().await?,
                 Commit::Lost => continue,
@@ -253,7 +253,7 @@ impl<'e> Relocation<'e> {
         };
         let mut entity = row.entity.clone();
         entity.properties.remove(SOURCE_ETAG);
-        match self.kept.commit(&found, &PrimaryChange::Replace(entity, row.etag.clone())).await? {
+        match self.kept.commit(&found, &Change::Replace(entity, row.etag.clone())).await? {
             Commit::Closed => Ok(()),
             // There may be no next delivery that sees to its items.
             Commit::Committed | Commit::Lost | Commit::Unanswered => self.kept.look_again().await,

@@ -9,7 +9,7 @@ use super::observation::Observation;
 use super::pass::Pass;
 use super::reconciler::Reconciler;
 use super::scope::Wanted;
-use super::situation::PrimaryState;
+use super::situation::Presence;
 use super::steps::{KeyConflict, Plan};
 use super::{plan, receive};
 use crate::model::{EntityKey, ItemAddress, Row, ViewName, cause};
@@ -97,7 +97,7 @@ pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result
         seen.row = seen.row.map(|row| Row { entity, ..row });
     }
     let wanted = pass.scope.derive(seen.row.as_ref().map(|row| &row.entity))?;
-    let plan = plan::decided(&pass.scope, (&pass.values, &pass.doubt), &seen, &wanted, PrimaryState::of(&seen))?;
+    let plan = plan::decided(&pass.scope, (&pass.values, &pass.doubt), &seen, &wanted, Presence::of(&seen))?;
     Ok(Ahead { seen, received, wanted, plan })
 }
 

@@ -13,7 +13,7 @@
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job names the missing key.
 
-use super::change::{Commit, PrimaryChange};
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
@@ -91,16 +91,16 @@ impl RunJob for RestoreJob {
             }
             let entity = || entity;
             let change = match (&seen.row, mine) {
-                (None, _) => Some(PrimaryChange::Insert(entity())),
+                (None, _) => Some(Change::Insert(entity())),
                 (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
                 // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
                 // job that is about to delete the row that it copied; that job then fails to, and reads again.
                 (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) || planted(Bug::RestoreKeepsTheEarlier) => {
-                    Some(PrimaryChange::Replace(stored.entity.clone(), stored.etag.clone()))
+                    Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
                 }
                 // The restored entity is an earlier version than the one in the archive now.
-                (Some(stored), Some(_)) => Some(PrimaryChange::Replace(entity(), stored.etag.clone())),
-                (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(PrimaryChange::Replace(entity(), stored.etag.clone())),
+                (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
+                (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(Change::Replace(entity(), stored.etag.clone())),
                 (Some(_), None) => {
                     // An earlier delivery may have left either half-way.
                     let settled = source.settle_from(&seen).await;
@@ -129,7 +129,7 @@ impl RunJob for RestoreJob {
             if change.is_some() {
                 restored = Some(row.etag.clone());
             }
-            match kept.commit(&found, &PrimaryChange::Delete(self.key.clone(), row.etag.clone())).await? {
+            match kept.commit(&found, &Change::Delete(self.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,
                 // The next round meets the same refusal.
@@ -151,7 +151,7 @@ fn descends(source: &Row, archived: &Row, stamp: &Stamp) -> bool {
 }
 
 /// Writes the source, where something is to be written, and brings its items in step. Whether it was written.
-async fn bring_back(source: &mut Reconciler<'_>, seen: &Observation, change: Option<&PrimaryChange>) -> Result<bool, Failure> {
+async fn bring_back(source: &mut Reconciler<'_>, seen: &Observation, change: Option<&Change>) -> Result<bool, Failure> {
     let Some(change) = change else {
         source.settle_from(seen).await?;
         return Ok(true);

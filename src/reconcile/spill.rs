@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::change::PrimaryChange;
+use super::change::Change;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::observation::Observation;
@@ -33,9 +33,9 @@ type Properties = BTreeMap<String, EdmValue>;
 /// The next write.
 pub(super) enum SpillStep {
     /// The change, all of it.
-    Whole(PrimaryChange),
+    Whole(Change),
     /// The write that makes room; the change itself comes after it.
-    Room(PrimaryChange),
+    Room(Change),
 }
 
 /// A series that cannot be written.
@@ -82,16 +82,16 @@ pub(super) async fn spilled_value(scope: &Scope<'_>, entity: &Entity, property: 
 
 impl Spilling<'_, '_> {
     /// Makes room in the row for a change, where the table's view says so.
-    pub(super) async fn step(&mut self, seen: &Observation, change: PrimaryChange) -> Result<SpillStep, Failure> {
+    pub(super) async fn step(&mut self, seen: &Observation, change: Change) -> Result<SpillStep, Failure> {
         let excess = change.result().map_or(0, spill::excess);
         if excess == 0 || !self.spills() {
             return Ok(SpillStep::Whole(change));
         }
         match (change, &seen.row) {
-            (PrimaryChange::Merge { changes, merged, etag }, Some(row)) => self.make_room(row, (changes, merged, etag)).await,
+            (Change::Merge { changes, merged, etag }, Some(row)) => self.make_room(row, (changes, merged, etag)).await,
             // All of it comes with the job: there is nothing yet that could be lost.
-            (PrimaryChange::Insert(entity), _) => Ok(SpillStep::Whole(PrimaryChange::Insert(self.spill_whole(entity)?))),
-            (PrimaryChange::Replace(entity, etag), _) => Ok(SpillStep::Whole(PrimaryChange::Replace(self.spill_whole(entity)?, etag))),
+            (Change::Insert(entity), _) => Ok(SpillStep::Whole(Change::Insert(self.spill_whole(entity)?))),
+            (Change::Replace(entity, etag), _) => Ok(SpillStep::Whole(Change::Replace(self.spill_whole(entity)?, etag))),
             (change, _) => Ok(SpillStep::Whole(change)),
         }
     }
@@ -137,7 +137,7 @@ impl Spilling<'_, '_> {
                 // It is there; should another program remove it nevertheless before the row is written, it is uploaded
                 // again.
                 self.supply_blob(&there.pointer, there.content);
-                return Ok(SpillStep::Whole(PrimaryChange::Replace(rest.with(SPILLED, there.pointer.to_string()), etag)));
+                return Ok(SpillStep::Whole(Change::Replace(rest.with(SPILLED, there.pointer.to_string()), etag)));
             }
         }
         let mut spilled = Properties::new();
@@ -206,12 +206,12 @@ fn spilling(scope: &Scope<'_>) -> String {
 
 /// The row as it was, and pointing to a blob that is to take some of it. It is no job's write: the stamp on it stays, unless there is no
 /// room for it.
-fn pointing(row: &Row, pointer: &Pointer) -> PrimaryChange {
+fn pointing(row: &Row, pointer: &Pointer) -> Change {
     let room = Entity::new(row.entity.key.clone()).with(SPILLING, pointer.to_string());
     let mut whole = row.entity.clone().merged(&room);
     if whole.properties.len() > limits::PROPERTIES {
         whole.properties.remove(Stamp::PROPERTY);
-        return PrimaryChange::Replace(whole, row.etag.clone());
+        return Change::Replace(whole, row.etag.clone());
     }
-    PrimaryChange::Merge { changes: room, merged: whole, etag: row.etag.clone() }
+    Change::Merge { changes: room, merged: whole, etag: row.etag.clone() }
 }

@@ -16,7 +16,7 @@ pub(super) struct Plan {
     /// The footprint to write before any item is touched.
     pub(super) announce: Option<Footprint>,
     /// Items to write.
-    pub(super) writes: Vec<ItemWrite>,
+    pub(super) writes: Vec<Write>,
     /// Items to delete, each at its ETag or token.
     pub(super) drops: Vec<(ItemAddress, ETag)>,
     /// Items that are gone, or another owner's, and leave the footprint.
@@ -35,7 +35,7 @@ pub(super) struct Plan {
 
 /// One item to write.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ItemWrite {
+pub(super) struct Write {
     /// Where.
     pub(super) address: ItemAddress,
     /// Content to write.
@@ -99,7 +99,7 @@ impl Plan {
     }
 }
 
-impl ItemWrite {
+impl Write {
     /// Whether it makes something that was not there, or writes an item without a version: such changes are announced.
     pub(super) fn is_announced(&self) -> bool {
         self.over.is_none() || !self.address.site.is_conditional()

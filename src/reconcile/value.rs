@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 
-use super::change::PrimaryChange;
+use super::change::Change;
 use super::execute::{Failure, FailureClass};
 use super::failure::{permanent, storage};
 use super::memory::{MemoryGrant, MemoryShare};
@@ -135,9 +135,9 @@ impl RunValues {
     pub(super) fn take_out(
         &mut self,
         scope: &Scope<'_>,
-        change: PrimaryChange,
+        change: Change,
         staged: &BTreeMap<String, (Staged, String)>,
-    ) -> Result<PrimaryChange, Failure> {
+    ) -> Result<Change, Failure> {
         let Some((view, large)) = scope.engine.catalog.large_values_of(scope.source) else {
             return if staged.is_empty() { Ok(change) } else { Err(permanent(writing(scope), PointerError::NoView)) };
         };

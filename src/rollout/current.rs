@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::lease::{CatalogLease, Standing};
-use super::prepare::PreparedRecord;
+use super::prepare::OnRecord;
 use crate::catalog::Catalog;
 use crate::model::job::{Effect, JobSubject, Looks, Primary, SyncJob};
 use crate::model::{Job, ViewName};
@@ -50,13 +50,8 @@ struct TooNew;
 
 impl Current {
     /// The engine that a worker begins with: that of its catalog, at the generations of the record.
-    pub fn begin(
-        prepared: &PreparedRecord,
-        catalog: &Catalog,
-        engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
-        let PreparedRecord { record, sent } = prepared;
+    pub fn begin(prepared: &OnRecord, catalog: &Catalog, engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>, clock: &Arc<dyn Clock>) -> Self {
+        let OnRecord { record, sent } = prepared;
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
         let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation };

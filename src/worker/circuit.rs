@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::decide::StoreAvailability;
+use super::decide::Health;
 use super::shown::Shown;
 use crate::ports::{Chance, OpenCircuit, StoreHealth};
 use crate::settings::WaitPolicy;
@@ -28,9 +28,9 @@ impl OpenCircuits {
     }
 
     /// Checks the health, and wakes waiting tasks.
-    pub(crate) fn look(&self) -> StoreAvailability {
+    pub(crate) fn look(&self) -> Health {
         let now = self.health.open_circuits();
-        let stores = if now.is_empty() { StoreAvailability::Answer } else { StoreAvailability::Refuse };
+        let stores = if now.is_empty() { Health::Answer } else { Health::Refuse };
         self.open.change(|open| {
             let changed = *open != now;
             *open = now;
@@ -60,12 +60,12 @@ impl OpenCircuits {
                 () = self.open.until(|open| !open.is_empty()) => {}
                 () = sleep(LOOK) => {}
             }
-            if self.look() == StoreAvailability::Answer {
+            if self.look() == Health::Answer {
                 continue;
             }
             tracing::info!(circuits = self.open.look(Vec::len), "a store refuses as a whole: nothing is received until it answers");
             let mut waits = PROBES.waits(|| chance.unit());
-            while self.look() == StoreAvailability::Refuse {
+            while self.look() == Health::Refuse {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::poison::Reason;
-use super::source::QueueSource;
+use super::source::Intake;
 use crate::model::{QueueName, ViewName};
 use crate::reconcile::{Action, Summary};
 use crate::telemetry::names;
@@ -42,7 +42,7 @@ struct JobCounters {
 }
 
 /// A delivery ended.
-pub(crate) fn job(source: &QueueSource, op: &'static str, outcome: &'static str, took: Duration) {
+pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took: Duration) {
     let mut jobs = source.found.jobs.lock().unwrap_or_else(PoisonError::into_inner);
     let at = jobs.iter().position(|job| job.op == op && job.outcome == outcome).unwrap_or_else(|| {
         jobs.push(JobCounters {
@@ -58,7 +58,7 @@ pub(crate) fn job(source: &QueueSource, op: &'static str, outcome: &'static str,
 }
 
 /// A job converged this long after it was enqueued.
-pub(crate) fn lag(source: &QueueSource, lag: Duration) {
+pub(crate) fn lag(source: &Intake, lag: Duration) {
     source.found.lag.get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue))).record(lag.as_secs_f64());
 }
 
@@ -90,12 +90,12 @@ pub(crate) fn view_failures(views: &[ViewName]) {
 }
 
 /// A lease was renewed, or not.
-pub(crate) fn renewal(source: &QueueSource, outcome: &'static str) {
+pub(crate) fn renewal(source: &Intake, outcome: &'static str) {
     counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&source.queue), names::OUTCOME => outcome).increment(1);
 }
 
 /// A message was poisoned.
-pub(crate) fn poisoned(source: &QueueSource, reason: Reason) {
+pub(crate) fn poisoned(source: &Intake, reason: Reason) {
     counter!(names::POISONED_TOTAL, names::QUEUE => label(&source.queue), names::REASON => reason.name()).increment(1);
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
 }
 
 /// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
-pub(crate) fn unanswered_poll(source: &QueueSource) {
+pub(crate) fn unanswered_poll(source: &Intake) {
     counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
 }
 
@@ -122,13 +122,13 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
 }
 
 /// A message had fields that no job has.
-pub(crate) fn unknown_fields(source: &QueueSource, fields: usize) {
+pub(crate) fn unknown_fields(source: &Intake, fields: usize) {
     if fields > 0 {
         counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue)).increment(fields as u64);
     }
 }
 
 /// A job shared another's run.
-pub(crate) fn folded(source: &QueueSource) {
+pub(crate) fn folded(source: &Intake) {
     counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
 }

@@ -34,7 +34,7 @@ use crate::settings::Backoff;
 
 /// How a delivery ended.
 #[derive(Debug)]
-pub(crate) enum DeliveryEnd {
+pub(crate) enum End {
     /// The run gave an answer, its own or that of the run it was folded into.
     Ran(Arc<Ran>),
     /// The message is no job that this queue may carry.
@@ -51,7 +51,7 @@ pub(crate) enum DeliveryEnd {
     LeaseLost,
 }
 
-impl DeliveryEnd {
+impl End {
     /// How the run ended, where it ended well.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         match self {
@@ -106,7 +106,7 @@ pub(crate) enum Interruption {
 
 /// The other inputs of the decision.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DecisionInputs {
+pub(crate) struct Inputs {
     /// How often the message was got, this time included.
     pub(crate) deliveries: u32,
     /// Of these, how many count, this time included.
@@ -118,14 +118,14 @@ pub(crate) struct DecisionInputs {
     /// Until it expires, by the queue's clock; `None` for never.
     pub(crate) ttl: Option<Duration>,
     /// Whether a store refuses as a whole. Only looked at after a timeout.
-    pub(crate) stores: StoreAvailability,
+    pub(crate) stores: Health,
     /// A random number from 0 up to 1.
     pub(crate) unit: f64,
 }
 
 /// Whether the stores answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreAvailability {
+pub(crate) enum Health {
     /// They do.
     Answer,
     /// At least one refuses as a whole.
@@ -181,11 +181,11 @@ pub(crate) struct PoisonVerdict {
     pub(crate) attempt: Attempt,
 }
 
-pub(crate) fn decide(end: &DeliveryEnd, situation: &DecisionInputs, limits: &Limits) -> Settlement {
+pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
     let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
     let written_off = |delay| Settlement::Release { delay, attempt: Attempt::WrittenOff };
     let settlement = match end {
-        DeliveryEnd::Ran(ran) => match ran.as_ref() {
+        End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
             Ran::Finished(Outcome::Advanced { fields, .. }) => return Settlement::Advance(fields.clone()),
             Ran::Failed(failure) => match failure.class {
@@ -195,7 +195,7 @@ pub(crate) fn decide(end: &DeliveryEnd, situation: &DecisionInputs, limits: &Lim
                 }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if gives_up(situation, limits) => {
-                    let DecisionInputs { failing, failing_for, .. } = situation;
+                    let Inputs { failing, failing_for, .. } = situation;
                     let before = format!("given up after {} failed tries in {}: ", failing.runs, whole(*failing_for));
                     return poison(Reason::Exhausted, end, &before);
                 }
@@ -207,19 +207,19 @@ pub(crate) fn decide(end: &DeliveryEnd, situation: &DecisionInputs, limits: &Lim
                 FailureClass::OutdatedCatalog => written_off(growing),
             },
         },
-        DeliveryEnd::Rejected(rejection) => return poison(rejection.reason, end, ""),
-        DeliveryEnd::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
-        DeliveryEnd::TimedOut(_) if situation.stores == StoreAvailability::Refuse => written_off(growing),
-        DeliveryEnd::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
-        DeliveryEnd::Panicked(_) | DeliveryEnd::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
+        End::Rejected(rejection) => return poison(rejection.reason, end, ""),
+        End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
+        End::TimedOut(_) if situation.stores == Health::Refuse => written_off(growing),
+        End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
+        End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
             return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
         }
-        DeliveryEnd::Panicked(_) | DeliveryEnd::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
-        DeliveryEnd::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
-        DeliveryEnd::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
+        End::Panicked(_) | End::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
+        End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
+        End::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
         // It waits for others of its key, which may be many: its own deliveries say nothing about how long.
-        DeliveryEnd::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
-        DeliveryEnd::LeaseLost => return Settlement::Abandon,
+        End::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
+        End::LeaseLost => return Settlement::Abandon,
     };
     match settlement {
         Settlement::Release { delay, .. } if situation.ttl.is_some_and(|ttl| ttl <= delay) => {
@@ -231,45 +231,43 @@ pub(crate) fn decide(end: &DeliveryEnd, situation: &DecisionInputs, limits: &Lim
 
 /// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
 /// before is no sign of anything, and a request that was withheld never gets here.
-const fn gives_up(situation: &DecisionInputs, limits: &Limits) -> bool {
+const fn gives_up(situation: &Inputs, limits: &Limits) -> bool {
     situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos() && situation.failing.runs >= limits.max_dequeue_count
 }
 
-fn poison(reason: Reason, end: &DeliveryEnd, before: &str) -> Settlement {
+fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
     let (step, error) = describe(end);
     let attempt = match end {
         // Such a run is not begun again: its trace stays.
-        DeliveryEnd::Panicked(_) | DeliveryEnd::TimedOut(_) => Attempt::Counts,
+        End::Panicked(_) | End::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
     Settlement::Poison(PoisonVerdict { reason, step, error: format!("{before}{error}"), attempt })
 }
 
 /// The step that failed, and the reason.
-pub(crate) fn describe(end: &DeliveryEnd) -> (String, String) {
+pub(crate) fn describe(end: &End) -> (String, String) {
     let (step, error) = match end {
-        DeliveryEnd::Ran(ran) => match ran.as_ref() {
+        End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
             Ran::Finished(Outcome::Advanced { .. }) => ("running", "a part is done".to_owned()),
             Ran::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
             Ran::Failed(failure) => return (failure.step.clone(), failure.chain()),
         },
-        DeliveryEnd::Rejected(rejection) => (rejection.step, rejection.error.clone()),
-        DeliveryEnd::Exhausted(1) => {
+        End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
+        End::Exhausted(1) => {
             ("counting attempts", "a run came to no end: a crash of the worker, a panic, or a run that was cut off".to_owned())
         }
-        DeliveryEnd::Exhausted(runs) => {
+        End::Exhausted(runs) => {
             ("counting attempts", format!("{runs} runs came to no end: crashes of the worker, panics, or runs that were cut off"))
         }
-        DeliveryEnd::Panicked(message) => ("running", format!("the run panicked: {message}")),
-        DeliveryEnd::TimedOut(limit) => ("running", format!("the run was cancelled after job_timeout ({})", whole(*limit))),
-        DeliveryEnd::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
-        DeliveryEnd::Interrupted(Interruption::LeaseOver) => ("renewing the lease", "the lease could not be renewed in time".to_owned()),
-        DeliveryEnd::Interrupted(Interruption::Untraced) => {
-            ("noting the run", "the message could not be updated before the run".to_owned())
-        }
-        DeliveryEnd::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait under its key".to_owned()),
-        DeliveryEnd::LeaseLost => ("renewing the lease", "the lease is lost: somebody else may have the message".to_owned()),
+        End::Panicked(message) => ("running", format!("the run panicked: {message}")),
+        End::TimedOut(limit) => ("running", format!("the run was cancelled after job_timeout ({})", whole(*limit))),
+        End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
+        End::Interrupted(Interruption::LeaseOver) => ("renewing the lease", "the lease could not be renewed in time".to_owned()),
+        End::Interrupted(Interruption::Untraced) => ("noting the run", "the message could not be updated before the run".to_owned()),
+        End::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait under its key".to_owned()),
+        End::LeaseLost => ("renewing the lease", "the lease is lost: somebody else may have the message".to_owned()),
     };
     (step.to_owned(), error)
 }
@@ -290,22 +288,15 @@ mod tests {
     };
     const ONCE: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 1 };
     const OFTEN: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 5 };
-    const FIRST: DecisionInputs = DecisionInputs {
-        deliveries: 1,
-        attempts: 1,
-        failing: ONCE,
-        failing_for: Duration::ZERO,
-        ttl: None,
-        stores: StoreAvailability::Answer,
-        unit: 0.5,
-    };
-    const OLD: DecisionInputs = DecisionInputs { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
+    const FIRST: Inputs =
+        Inputs { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Health::Answer, unit: 0.5 };
+    const OLD: Inputs = Inputs { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
 
-    fn failed(class: FailureClass) -> DeliveryEnd {
-        DeliveryEnd::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
+    fn failed(class: FailureClass) -> End {
+        End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
     }
 
-    fn throttled(retry_after: Option<Duration>) -> DeliveryEnd {
+    fn throttled(retry_after: Option<Duration>) -> End {
         failed(FailureClass::Transient { retry_after })
     }
 
@@ -330,46 +321,45 @@ mod tests {
 
     #[test]
     fn every_end_has_its_settlement() {
-        let done = DeliveryEnd::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
-        let skipped =
-            DeliveryEnd::Ran(Arc::new(Ran::Finished(Outcome::Skipped { reason: "late".to_owned(), summary: Summary::default() })));
+        let done = End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))));
+        let skipped = End::Ran(Arc::new(Ran::Finished(Outcome::Skipped { reason: "late".to_owned(), summary: Summary::default() })));
         let cursor = Map::from_iter([("cursor".to_owned(), Value::from(7))]);
-        let advanced = DeliveryEnd::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
+        let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
         let minute = Duration::from_mins(1);
-        let last = DecisionInputs { deliveries: 9, attempts: 5, ..FIRST };
-        let outage = DecisionInputs { stores: StoreAvailability::Refuse, ..last };
+        let last = Inputs { deliveries: 9, attempts: 5, ..FIRST };
+        let outage = Inputs { stores: Health::Refuse, ..last };
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, OLD, Settlement::Delete),
             (&advanced, last, Settlement::Advance(cursor.clone())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
-            (&throttled(None), DecisionInputs { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
-            (&throttled(None), DecisionInputs { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),
-            (&throttled(None), DecisionInputs { deliveries: 3, ..FIRST }, tried_again(16, ONCE)),
+            (&throttled(None), Inputs { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
+            (&throttled(None), Inputs { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),
+            (&throttled(None), Inputs { deliveries: 3, ..FIRST }, tried_again(16, ONCE)),
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
-            (&throttled(None), DecisionInputs { deliveries: 400, attempts: 5, ..FIRST }, tried_again(600, ONCE)),
+            (&throttled(None), Inputs { deliveries: 400, attempts: 5, ..FIRST }, tried_again(600, ONCE)),
             (&failed(FailureClass::Withheld { retry_after: Some(minute) }), OLD, off(60)),
             (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
-            (&DeliveryEnd::Panicked("oh".to_owned()), FIRST, counts(4)),
-            (&DeliveryEnd::TimedOut(minute), FIRST, counts(4)),
-            (&DeliveryEnd::TimedOut(minute), outage, off(600)),
-            (&DeliveryEnd::Interrupted(Interruption::Drain), last, off(0)),
-            (&DeliveryEnd::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
-            (&DeliveryEnd::Interrupted(Interruption::LeaseOver), last, off(600)),
-            (&DeliveryEnd::Interrupted(Interruption::Untraced), last, off(600)),
-            (&DeliveryEnd::Interrupted(Interruption::Crowded), last, off(4)),
-            (&DeliveryEnd::LeaseLost, last, Settlement::Abandon),
+            (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
+            (&End::TimedOut(minute), FIRST, counts(4)),
+            (&End::TimedOut(minute), outage, off(600)),
+            (&End::Interrupted(Interruption::Drain), last, off(0)),
+            (&End::Interrupted(Interruption::LeaseOver), FIRST, off(4)),
+            (&End::Interrupted(Interruption::LeaseOver), last, off(600)),
+            (&End::Interrupted(Interruption::Untraced), last, off(600)),
+            (&End::Interrupted(Interruption::Crowded), last, off(4)),
+            (&End::LeaseLost, last, Settlement::Abandon),
         ] {
             assert_eq!(decide(end, &situation, &LIMITS), expected, "{end:?}");
         }
         for (end, situation, expected) in [
             (&failed(FailureClass::Permanent), FIRST, Reason::Permanent),
             (&throttled(None), OLD, Reason::Exhausted),
-            (&DeliveryEnd::Panicked("oh".to_owned()), last, Reason::Exhausted),
-            (&DeliveryEnd::TimedOut(minute), last, Reason::Exhausted),
-            (&DeliveryEnd::Exhausted(5), last, Reason::Exhausted),
-            (&throttled(None), DecisionInputs { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
-            (&DeliveryEnd::Interrupted(Interruption::LeaseOver), DecisionInputs { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
+            (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
+            (&End::TimedOut(minute), last, Reason::Exhausted),
+            (&End::Exhausted(5), last, Reason::Exhausted),
+            (&throttled(None), Inputs { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
+            (&End::Interrupted(Interruption::LeaseOver), Inputs { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
         ] {
             assert_eq!(reason(&decide(end, &situation, &LIMITS)), Some(expected), "{end:?}");
         }
@@ -380,10 +370,8 @@ mod tests {
         let Settlement::Poison(verdict) = decide(&throttled(None), &OLD, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.step, "reading the primary");
         assert_eq!(verdict.error, "given up after 5 failed tries in 25200 s: reading the primary: no");
-        let panicked = DecisionInputs { attempts: 5, ..FIRST };
-        let Settlement::Poison(verdict) = decide(&DeliveryEnd::Panicked("index 7".to_owned()), &panicked, &LIMITS) else {
-            panic!("not poisoned")
-        };
+        let panicked = Inputs { attempts: 5, ..FIRST };
+        let Settlement::Poison(verdict) = decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.error, "given up after 5 attempts: the run panicked: index 7");
     }
 }

@@ -13,15 +13,15 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use super::count;
-use super::decide::{DecisionInputs, DeliveryEnd, Ran, Settlement, StoreAvailability, decide, describe};
-use super::engine::{WorkerEngine, WorkerTally};
+use super::decide::{End, Health, Inputs, Ran, Settlement, decide, describe};
+use super::engine::{Core, WorkerTally};
 use super::examine::{self, Examined, examine};
 use super::lease::{Lease, LeaseOutcome, Leased};
 use super::observer::{EndedDelivery, delivered};
 use super::poison::Reason;
 use super::running::{Assignment, run};
 use super::settle::{SettleOutcome, settle};
-use super::source::{Carries, QueueSource};
+use super::source::{Carries, Intake};
 use super::status::InFlight;
 use super::times::QueueTime;
 use super::weight;
@@ -34,10 +34,10 @@ use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
-pub(crate) async fn deliver(engine: Arc<WorkerEngine>, source: Arc<QueueSource>, message: Message, sent: Duration, place: InFlight) {
+pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Message, sent: Duration, place: InFlight) {
     let began = engine.now();
     let queue_time = QueueTime::of(&message, engine.settings.lease, sent);
-    let received = ReceivedMessage { message: &message, queue_time, sent, began };
+    let received = Incoming { message: &message, queue_time, sent, began };
     let mut lease = begin_lease(&engine, &source, &received);
     let raw = examine::open(&message);
     let weight = weight::examining(&message, raw.as_ref().map(RawBody::extent).unwrap_or_default());
@@ -68,7 +68,7 @@ pub(crate) async fn deliver(engine: Arc<WorkerEngine>, source: Arc<QueueSource>,
 }
 
 /// A message, and when it came.
-struct ReceivedMessage<'m> {
+struct Incoming<'m> {
     message: &'m Message,
     /// The queue's clock.
     queue_time: QueueTime,
@@ -78,8 +78,8 @@ struct ReceivedMessage<'m> {
     began: Duration,
 }
 
-fn begin_lease(engine: &WorkerEngine, source: &Arc<QueueSource>, received: &ReceivedMessage<'_>) -> Lease {
-    let ReceivedMessage { message, queue_time, sent, began } = *received;
+fn begin_lease(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>) -> Lease {
+    let Incoming { message, queue_time, sent, began } = *received;
     let visibility = engine.settings.lease;
     let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
     let text = match &message.text {
@@ -90,8 +90,8 @@ fn begin_lease(engine: &WorkerEngine, source: &Arc<QueueSource>, received: &Rece
     Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased)
 }
 
-async fn work_on(engine: &WorkerEngine, source: &Arc<QueueSource>, received: &ReceivedMessage<'_>, examined: &Examined, mut lease: Lease) {
-    let ReceivedMessage { message, queue_time, sent, began } = *received;
+async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, examined: &Examined, mut lease: Lease) {
+    let Incoming { message, queue_time, sent, began } = *received;
     let deliveries = &examined.deliveries;
     let attempts = deliveries.attempts();
     if planted(Bug::DeletedBeforeRun) {
@@ -100,8 +100,8 @@ async fn work_on(engine: &WorkerEngine, source: &Arc<QueueSource>, received: &Re
     let most = engine.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
 
     let end = match &examined.work {
-        Err(rejection) => DeliveryEnd::Rejected(rejection.clone()),
-        Ok(_) if deliveries.are_exhausted(most) => DeliveryEnd::Exhausted(attempts.saturating_sub(1)),
+        Err(rejection) => End::Rejected(rejection.clone()),
+        Ok(_) if deliveries.are_exhausted(most) => End::Exhausted(attempts.saturating_sub(1)),
         Ok(work) => run(engine, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await,
     };
     let ended = engine.now();
@@ -110,13 +110,13 @@ async fn work_on(engine: &WorkerEngine, source: &Arc<QueueSource>, received: &Re
         engine.outdated.cancel();
     }
     let failing = deliveries.failing(queue_time.at(ended));
-    let situation = DecisionInputs {
+    let situation = Inputs {
         deliveries: message.dequeue_count,
         attempts,
         failing,
         failing_for: queue_time.since(failing.since, ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
-        stores: if matches!(end, DeliveryEnd::TimedOut(_)) { engine.circuit.look() } else { StoreAvailability::Answer },
+        stores: if matches!(end, End::TimedOut(_)) { engine.circuit.look() } else { Health::Answer },
         unit: engine.chance.unit(),
     };
     let settlement = decide(&end, &situation, &engine.limits());
@@ -136,14 +136,14 @@ async fn work_on(engine: &WorkerEngine, source: &Arc<QueueSource>, received: &Re
     report(message, examined, &end, &settlement, settled, attempts);
 }
 
-fn is_outdated(end: &DeliveryEnd) -> bool {
-    matches!(end, DeliveryEnd::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
+fn is_outdated(end: &End) -> bool {
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
 }
 
 /// Whether a store, or the pacing of requests to it, told the run to come later.
-fn is_throttled(end: &DeliveryEnd) -> bool {
+fn is_throttled(end: &End) -> bool {
     let asked = |class| matches!(class, FailureClass::Withheld { .. } | FailureClass::Transient { retry_after: Some(_) });
-    matches!(end, DeliveryEnd::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
 }
 
 /// How long a delivery took.
@@ -155,14 +155,7 @@ pub(crate) struct Times {
 }
 
 /// Counts a delivery; its outcome in metrics.
-fn record(
-    engine: &WorkerEngine,
-    source: &QueueSource,
-    examined: &Examined,
-    end: &DeliveryEnd,
-    settled: SettleOutcome,
-    times: &Times,
-) -> &'static str {
+fn record(engine: &Core, source: &Intake, examined: &Examined, end: &End, settled: SettleOutcome, times: &Times) -> &'static str {
     let tally = &engine.tally;
     let finished = match end.outcome() {
         Some(Outcome::Done(_)) => Some((&tally.done, "done")),
@@ -188,31 +181,31 @@ fn record(
 
 /// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
 /// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
-pub(crate) fn is_awaited(source: &QueueSource, examined: &Examined) -> bool {
+pub(crate) fn is_awaited(source: &Intake, examined: &Examined) -> bool {
     let walks = matches!(&examined.work, Ok(Work::Job(job)) if job.key().is_none());
     source.carries == Carries::Jobs && !walks
 }
 
 /// The outcome in metrics of a delivery that comes again.
-fn released_as(end: &DeliveryEnd) -> &'static str {
+fn released_as(end: &End) -> &'static str {
     match end {
-        DeliveryEnd::Panicked(_) => "panic",
-        DeliveryEnd::TimedOut(_) => "timeout",
-        DeliveryEnd::Interrupted(_) => "interrupted",
-        DeliveryEnd::Ran(_) if end.outcome().is_some() => "advanced",
-        DeliveryEnd::Ran(_) | DeliveryEnd::Rejected(_) | DeliveryEnd::Exhausted(_) | DeliveryEnd::LeaseLost => "transient",
+        End::Panicked(_) => "panic",
+        End::TimedOut(_) => "timeout",
+        End::Interrupted(_) => "interrupted",
+        End::Ran(_) if end.outcome().is_some() => "advanced",
+        End::Ran(_) | End::Rejected(_) | End::Exhausted(_) | End::LeaseLost => "transient",
     }
 }
 
 /// One line for each delivery: at debug where all is well, else at warn with the causes.
-fn report(message: &Message, examined: &Examined, end: &DeliveryEnd, settlement: &Settlement, settled: SettleOutcome, attempts: u32) {
+fn report(message: &Message, examined: &Examined, end: &End, settlement: &Settlement, settled: SettleOutcome, attempts: u32) {
     let (step, error) = describe(end);
     match settlement {
         Settlement::Delete => tracing::debug!(?settled, deliveries = message.dequeue_count, outcome = error, "job finished"),
         Settlement::Advance(_) => {
             tracing::debug!(?settled, deliveries = message.dequeue_count, "job advanced, goes on in a later delivery");
         }
-        Settlement::Release { .. } if matches!(end, DeliveryEnd::Interrupted(_)) => {
+        Settlement::Release { .. } if matches!(end, End::Interrupted(_)) => {
             tracing::info!(?settled, step, reason = error, "job interrupted");
         }
         Settlement::Release { delay, .. } => tracing::warn!(

@@ -31,7 +31,7 @@ use tokio::time::sleep;
 
 use super::count;
 use super::note::with_note;
-use super::source::QueueSource;
+use super::source::Intake;
 use crate::model::cause;
 use crate::model::job::Note;
 use crate::planted::{Bug, planted};
@@ -48,7 +48,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A message in work, and the right to settle it.
 pub(crate) struct Lease {
-    source: Arc<QueueSource>,
+    source: Arc<Intake>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     id: String,
@@ -111,7 +111,7 @@ pub(crate) struct Leased {
 }
 
 impl Lease {
-    pub(crate) fn new(source: Arc<QueueSource>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
+    pub(crate) fn new(source: Arc<Intake>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
         let Leased { id, receipt, text, visibility, sent, expires } = leased;
         let mut lease = Self {
             source,

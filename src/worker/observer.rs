@@ -5,12 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::decide::{DeliveryEnd, describe};
+use super::decide::{End, describe};
 use super::deliver::{Times, is_awaited};
-use super::engine::WorkerEngine;
+use super::engine::Core;
 use super::examine::Examined;
 use super::settle::SettleOutcome;
-use super::source::QueueSource;
+use super::source::Intake;
 use super::walked::walked;
 use crate::model::cause;
 use crate::model::job::{Primary, Walked};
@@ -115,7 +115,7 @@ pub struct Delivered {
 pub(crate) struct EndedDelivery<'a> {
     pub(crate) message: &'a Message,
     pub(crate) examined: &'a Examined,
-    pub(crate) end: &'a DeliveryEnd,
+    pub(crate) end: &'a End,
     pub(crate) settled: SettleOutcome,
     /// The outcome in metrics.
     pub(crate) outcome: &'static str,
@@ -123,7 +123,7 @@ pub(crate) struct EndedDelivery<'a> {
 }
 
 /// The report of an ended delivery to an observer.
-pub(crate) fn delivered(engine: &WorkerEngine, source: &QueueSource, ended: &EndedDelivery<'_>) -> Delivered {
+pub(crate) fn delivered(engine: &Core, source: &Intake, ended: &EndedDelivery<'_>) -> Delivered {
     let EndedDelivery { message, examined, end, settled, outcome, ref times } = *ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = match settled {

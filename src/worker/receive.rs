@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::count;
-use super::decide::StoreAvailability;
+use super::decide::Health;
 use super::deliver::deliver;
 use super::doorbell::ReceiverWait;
-use super::engine::WorkerEngine;
+use super::engine::Core;
 use super::poll::Pacing;
-use super::source::{Carries, QueueSource};
+use super::source::{Carries, Intake};
 use super::status::ReceiverState;
 use crate::model::cause;
 use crate::ports::{ErrorClass, Missing};
 use crate::settings::PollInterval;
 
 /// Receives until the run is stopped, then until every message that was got is settled.
-pub(crate) async fn receive(engine: Arc<WorkerEngine>, source: Arc<QueueSource>) {
+pub(crate) async fn receive(engine: Arc<Core>, source: Arc<Intake>) {
     let mut jobs = JoinSet::new();
     let mut pacing = Pacing::new(poll_of(&engine, &source));
     let mut wait = ReceiverWait::For(Duration::ZERO);
@@ -35,7 +35,7 @@ pub(crate) async fn receive(engine: Arc<WorkerEngine>, source: Arc<QueueSource>)
 }
 
 /// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
-fn poll_of(engine: &WorkerEngine, source: &QueueSource) -> PollInterval {
+fn poll_of(engine: &Core, source: &Intake) -> PollInterval {
     let poll = engine.tuning.now().poll;
     match source.carries {
         Carries::Jobs => poll,
@@ -44,7 +44,7 @@ fn poll_of(engine: &WorkerEngine, source: &QueueSource) -> PollInterval {
 }
 
 /// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(engine: &WorkerEngine, source: &QueueSource, pacing: &mut Pacing, wait: ReceiverWait) -> bool {
+async fn turn(engine: &Core, source: &Intake, pacing: &mut Pacing, wait: ReceiverWait) -> bool {
     if pacing.is_unheard() {
         source.board.set_state(ReceiverState::Unheard);
     }
@@ -52,7 +52,7 @@ async fn turn(engine: &WorkerEngine, source: &QueueSource, pacing: &mut Pacing, 
         if wait.over(&source.bell).await {
             pacing.rung();
         }
-        while engine.circuit.look() == StoreAvailability::Refuse {
+        while engine.circuit.look() == Health::Refuse {
             source.board.set_state(ReceiverState::PausedByStore);
             engine.circuit.closed().await;
         }
@@ -62,7 +62,7 @@ async fn turn(engine: &WorkerEngine, source: &QueueSource, pacing: &mut Pacing, 
 }
 
 /// Gets one batch and begins its jobs. Returns how long to wait.
-async fn batch(engine: &Arc<WorkerEngine>, source: &Arc<QueueSource>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
+async fn batch(engine: &Arc<Core>, source: &Arc<Intake>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
     let slots = async {
         let slots = source.slots.refill().await;
         engine.stuck.settled().await;
@@ -72,7 +72,7 @@ async fn batch(engine: &Arc<WorkerEngine>, source: &Arc<QueueSource>, jobs: &mut
         return ReceiverWait::For(Duration::ZERO);
     };
     // While it waited for slots a circuit may have opened.
-    if engine.circuit.look() == StoreAvailability::Refuse {
+    if engine.circuit.look() == Health::Refuse {
         return ReceiverWait::For(Duration::ZERO);
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);

@@ -18,11 +18,11 @@ use tokio::time::sleep;
 
 use super::attempts::Deliveries;
 use super::count;
-use super::decide::{DeliveryEnd, Interruption, Ran};
-use super::engine::WorkerEngine;
+use super::decide::{End, Interruption, Ran};
+use super::engine::Core;
 use super::lease::{Lease, LeaseOutcome, Traced};
 use super::schedule::Folding;
-use super::source::QueueSource;
+use super::source::Intake;
 use super::turns::{Lead, QueuePosition, Turn};
 use crate::model::cause;
 use crate::model::job::JobDigest;
@@ -39,7 +39,7 @@ pub(crate) struct Assignment<'a> {
 }
 
 /// Runs the work under its lease, or shares a run.
-pub(crate) async fn run(engine: &WorkerEngine, source: &QueueSource, lease: &mut Lease, assignment: &Assignment<'_>) -> DeliveryEnd {
+pub(crate) async fn run(engine: &Core, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
     let lead = match held(lease.hold(turn(engine, source, assignment)).await) {
         Ok(Ok(lead)) => lead,
         Ok(Err(end)) | Err(end) => return end,
@@ -51,62 +51,60 @@ pub(crate) async fn run(engine: &WorkerEngine, source: &QueueSource, lease: &mut
 }
 
 /// The result of work under a lease.
-fn held<T>(hold: LeaseOutcome<T>) -> Result<T, DeliveryEnd> {
+fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
     match hold {
         LeaseOutcome::Finished(finished) => Ok(finished),
-        LeaseOutcome::Lost => Err(DeliveryEnd::LeaseLost),
-        LeaseOutcome::Over => Err(DeliveryEnd::Interrupted(Interruption::LeaseOver)),
+        LeaseOutcome::Lost => Err(End::LeaseLost),
+        LeaseOutcome::Over => Err(End::Interrupted(Interruption::LeaseOver)),
     }
 }
 
 /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-async fn turn(engine: &WorkerEngine, source: &QueueSource, assignment: &Assignment<'_>) -> Result<Lead, DeliveryEnd> {
+async fn turn(engine: &Core, source: &Intake, assignment: &Assignment<'_>) -> Result<Lead, End> {
     let Assignment { message, work, .. } = assignment;
     if engine.stop.receiving.is_cancelled() {
-        return Err(DeliveryEnd::Interrupted(Interruption::Drain));
+        return Err(End::Interrupted(Interruption::Drain));
     }
     let folding = if matches!(work, Work::Job(job) if job.operation().folds()) { Folding::Folds } else { Folding::Alone };
     let Some(key) = engine.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
     match engine.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
         QueuePosition::Now(lead) => Ok(lead),
-        QueuePosition::Crowded => Err(DeliveryEnd::Interrupted(Interruption::Crowded)),
+        QueuePosition::Crowded => Err(End::Interrupted(Interruption::Crowded)),
         QueuePosition::Later(turn) => {
             let turn = tokio::select! {
                 biased;
-                () = engine.stop.receiving.cancelled() => return Err(DeliveryEnd::Interrupted(Interruption::Drain)),
+                () = engine.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
                 turn = turn => turn,
             };
             match turn {
                 Ok(Turn::Lead(lead)) => Ok(lead),
                 Ok(Turn::Folded(ran)) => {
                     count::folded(source);
-                    Err(DeliveryEnd::Ran(ran))
+                    Err(End::Ran(ran))
                 }
                 // The holder of the key was torn down without handing it on: the message comes again.
-                Err(_) => Err(DeliveryEnd::Interrupted(Interruption::Crowded)),
+                Err(_) => Err(End::Interrupted(Interruption::Crowded)),
             }
         }
     }
 }
 
 /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-async fn note(engine: &WorkerEngine, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), DeliveryEnd> {
+async fn note(engine: &Core, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
     if !deliveries.is_disturbed() {
         lease.note_later(deliveries.begun());
         return Ok(());
     }
     match lease.note_now(&deliveries.begun()).await {
-        Traced::NoRoom if deliveries.are_exhausted_untraced(engine.limits().max_dequeue_count) => {
-            Err(DeliveryEnd::Exhausted(deliveries.earlier()))
-        }
+        Traced::NoRoom if deliveries.are_exhausted_untraced(engine.limits().max_dequeue_count) => Err(End::Exhausted(deliveries.earlier())),
         Traced::Noted | Traced::NoRoom => Ok(()),
-        Traced::Failed => Err(DeliveryEnd::Interrupted(Interruption::Untraced)),
-        Traced::Lost => Err(DeliveryEnd::LeaseLost),
+        Traced::Failed => Err(End::Interrupted(Interruption::Untraced)),
+        Traced::Lost => Err(End::LeaseLost),
     }
 }
 
 /// Runs the work, for all that were folded into it.
-async fn execute(engine: &WorkerEngine, source: &QueueSource, assignment: &Assignment<'_>, lead: Lead) -> DeliveryEnd {
+async fn execute(engine: &Core, source: &Intake, assignment: &Assignment<'_>, lead: Lead) -> End {
     // Requests sent for any of them may be on their way still.
     let delivery = crate::reconcile::Delivery {
         dequeue_count: lead.dequeue_count(),
@@ -116,12 +114,12 @@ async fn execute(engine: &WorkerEngine, source: &QueueSource, assignment: &Assig
     let waits = Waits::new(Arc::clone(&engine.clock));
     let ran = tokio::select! {
         biased;
-        () = engine.stop.runs.cancelled() => return DeliveryEnd::Interrupted(Interruption::Drain),
+        () = engine.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
         ran = waits.of(AssertUnwindSafe(engine.execute.execute(assignment.work, &delivery)).catch_unwind()) => ran,
-        () = time_up(limit, &waits) => return DeliveryEnd::TimedOut(limit),
+        () = time_up(limit, &waits) => return End::TimedOut(limit),
     };
     let ran = match ran {
-        Err(payload) => return DeliveryEnd::Panicked(cause::panic(&*payload)),
+        Err(payload) => return End::Panicked(cause::panic(&*payload)),
         Ok(Ok(outcome)) => Arc::new(Ran::Finished(outcome)),
         Ok(Err(failure)) => Arc::new(Ran::Failed(failure)),
     };
@@ -135,7 +133,7 @@ async fn execute(engine: &WorkerEngine, source: &QueueSource, assignment: &Assig
         }
     }
     lead.finish(&ran);
-    DeliveryEnd::Ran(ran)
+    End::Ran(ran)
 }
 
 /// Waits until a run has used up its time, not counting its waits for others.

@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use tokio::time::sleep;
 
 use super::decide::{Attempt, PoisonVerdict, Settlement};
-use super::engine::WorkerEngine;
+use super::engine::Core;
 use super::examine::Examined;
 use super::lease::{Lease, LeaseOutcome};
 use super::poison::{self, PoisonMessage, Reason};
-use super::source::QueueSource;
+use super::source::Intake;
 use super::stuck::StuckOne;
 use super::{count, note};
 use crate::model::cause;
@@ -59,8 +59,8 @@ enum SettleAnswer {
 
 /// Walks a settlement. `delivered` is the message as it was got.
 pub(crate) async fn settle(
-    engine: &WorkerEngine,
-    source: &QueueSource,
+    engine: &Core,
+    source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
@@ -102,8 +102,8 @@ pub(crate) async fn settle(
 }
 
 async fn release(
-    engine: &WorkerEngine,
-    source: &QueueSource,
+    engine: &Core,
+    source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
@@ -136,8 +136,8 @@ async fn release(
 
 /// Releases the message with its progress in it. Where that does not fit, as it was: the part is done once more.
 async fn advance(
-    engine: &WorkerEngine,
-    source: &QueueSource,
+    engine: &Core,
+    source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
@@ -155,13 +155,7 @@ async fn advance(
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
 /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-async fn persist(
-    engine: &WorkerEngine,
-    source: &QueueSource,
-    lease: &mut Lease,
-    delivered: &Message,
-    request: SettleRequest<'_>,
-) -> SettleAnswer {
+async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> SettleAnswer {
     let op = match request {
         SettleRequest::Delete => "delete_message",
         SettleRequest::Release { .. } => "update_message",
@@ -228,7 +222,7 @@ async fn persist(
 }
 
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
-async fn give_up(engine: &WorkerEngine, source: &QueueSource, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
+async fn give_up(engine: &Core, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     let (Ok(work), Reason::Exhausted | Reason::Expired) = (&examined.work, verdict.reason) else { return true };
     let delivery = source.delivery(delivered, examined.digest.clone());
     let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
@@ -244,8 +238,8 @@ async fn give_up(engine: &WorkerEngine, source: &QueueSource, delivered: &Messag
 
 /// Puts the poison message, a few times where the store is at fault.
 async fn put_poison(
-    engine: &WorkerEngine,
-    source: &QueueSource,
+    engine: &Core,
+    source: &Intake,
     delivered: &Message,
     examined: &Examined,
     verdict: &PoisonVerdict,

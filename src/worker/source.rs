@@ -24,7 +24,7 @@ pub enum Carries {
 }
 
 /// One queue that is received from: a job queue, one of its shards, or a recheck queue.
-pub(crate) struct QueueSource {
+pub(crate) struct Intake {
     pub(crate) queue: QueueName,
     /// The queue as configured, of which it may be a shard.
     pub(crate) configured: QueueName,
@@ -50,7 +50,7 @@ pub(crate) struct QueueSource {
     pub(crate) found: count::QueueCounters,
 }
 
-impl QueueSource {
+impl Intake {
     /// How many jobs that cannot be folded may wait under one key: half of the slots stay for other keys.
     pub(crate) fn crowd(&self) -> usize {
         self.slots.count().div_ceil(2)

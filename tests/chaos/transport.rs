@@ -9,8 +9,8 @@ use evenkeel::adapters::retry::Retry;
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, Message, Precondition, Query, QueueStore, StoreError,
-    TableOperation, TableStore, Ttl,
+    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Message, Query, QueueStore, StoreError, TableOperation,
+    TableStore, Ttl,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::FutureExt as _;
@@ -131,10 +131,10 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     ("insert", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Insert(entity("new")))),
     ("insert or replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::InsertOrReplace(entity("r")))),
     ("insert or merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::InsertOrMerge(entity("r")))),
-    ("replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Replace(entity("r"), Precondition::Matches(p.etag.clone())))),
-    ("merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Merge(entity("r"), Precondition::Matches(p.etag.clone())))),
-    ("delete at an ETag", Kind::Repeats, |a, p| writes!(p, a, TableOperation::Delete(key(), Precondition::Matches(p.etag.clone())))),
-    ("delete whatever is there", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Delete(key(), Precondition::Any))),
+    ("replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Replace(entity("r"), IfMatch::Matches(p.etag.clone())))),
+    ("merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Merge(entity("r"), IfMatch::Matches(p.etag.clone())))),
+    ("delete at an ETag", Kind::Repeats, |a, p| writes!(p, a, TableOperation::Delete(key(), IfMatch::Matches(p.etag.clone())))),
+    ("delete whatever is there", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Delete(key(), IfMatch::Any))),
     ("transaction", Kind::Surfaces, |a, p| {
         async move {
             let operations = [TableOperation::Insert(entity("a")), TableOperation::Insert(entity("b"))];

@@ -179,9 +179,7 @@ fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientS
         4 => jobs(vec![json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
             {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}})]),
         5 | 6 => ClientStep { own: vec![("Employees", TableOperation::InsertOrReplace(entity(&employee)))], jobs: vec![on("sync")] },
-        7 => {
-            ClientStep { own: vec![("Employees", TableOperation::Delete(key, evenkeel::ports::Precondition::Any))], jobs: vec![on("sync")] }
-        }
+        7 => ClientStep { own: vec![("Employees", TableOperation::Delete(key, evenkeel::ports::IfMatch::Any))], jobs: vec![on("sync")] },
         8 => jobs(vec![on("delete")]),
         9 => jobs(vec![archive("archive", "former")]),
         10 => jobs(vec![archive("restore", "former")]),

@@ -152,7 +152,7 @@ async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
 
 fn changed() -> TableOperation {
     let login = Entity::new(EntityKey::new("web", "1").unwrap()).with("User", "kim");
-    TableOperation::Replace(login, evenkeel::ports::Precondition::Any)
+    TableOperation::Replace(login, evenkeel::ports::IfMatch::Any)
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::{Entity, EntityKey};
-use evenkeel::ports::{Precondition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::{Execute, Work};
 use futures::future::join_all;
 use futures::poll;
@@ -75,7 +75,7 @@ async fn a_list_that_was_edited_into_nonsense_is_left_alone_and_mended_by_its_me
     }
     let lists = table("Lists");
     let broken = lab.read("Lists", "list_King", "list").await.unwrap().entity.with("Employees", "1;2");
-    lab.account.tables.apply(&lists, &TableOperation::Replace(broken.clone(), Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&lists, &TableOperation::Replace(broken.clone(), IfMatch::Any)).await.unwrap();
 
     lab.write(employee("3", "", "King")).await;
     let failure = lab.work(&sync("Sales", "3")).await.unwrap_err();
@@ -83,7 +83,7 @@ async fn a_list_that_was_edited_into_nonsense_is_left_alone_and_mended_by_its_me
     assert!(error.contains("Lists(\"list_King\", \"list\")") && error.contains("edited by hand"), "{error}");
     assert_eq!(lab.read("Lists", "list_King", "list").await.unwrap().entity.text("Employees"), Some("1;2"));
 
-    lab.account.tables.apply(&lists, &TableOperation::Delete(broken.key, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&lists, &TableOperation::Delete(broken.key, IfMatch::Any)).await.unwrap();
     for n in ["1", "2", "3"] {
         let thorough = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": n, "thorough": true});
         lab.work(&job(&thorough)).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_thorough_sync_mends_what_somebody_else_deleted_and_writes_nothing_whe
     lab.work(&sync("Sales", "1")).await.unwrap();
     for (name, pk, rk) in [("ByEmail", "email_Sales", "ada@contoso.com"), ("Lists", "list_King", "list")] {
         let key = lab.read(name, pk, rk).await.unwrap().entity.key;
-        lab.account.tables.apply(&table(name), &TableOperation::Delete(key, Precondition::Any)).await.unwrap();
+        lab.account.tables.apply(&table(name), &TableOperation::Delete(key, IfMatch::Any)).await.unwrap();
     }
     let thorough = job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}));
     lab.work(&thorough).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it()
     let mut roomy = row;
     roomy.properties.remove("Own0");
     roomy.properties.remove("Own1");
-    lab.account.tables.apply(&table("Departments"), &TableOperation::Replace(roomy, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&table("Departments"), &TableOperation::Replace(roomy, IfMatch::Any)).await.unwrap();
     for job in &jobs {
         lab.work(job).await.unwrap();
     }

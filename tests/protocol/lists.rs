@@ -7,7 +7,7 @@ use evenkeel::catalog::ListSizes;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
-use evenkeel::ports::{Precondition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::{self, Footprint};
 use evenkeel::shared::spilled;
 use futures::future::{BoxFuture, join_all};
@@ -92,13 +92,13 @@ async fn pad(lab: &Lab, name: &str, pk: &str, rk: &str) {
         row = row.with(format!("Padding{n:03}"), n);
         n += 1;
     }
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
 async fn without_padding(lab: &Lab, name: &str, pk: &str, rk: &str) {
     let mut row = lab.read(name, pk, rk).await.unwrap().entity;
     row.properties.retain(|name, _| !name.starts_with("Padding"));
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
 /// Seventeen people called King, whose list lies in a blob.
@@ -240,7 +240,7 @@ async fn fill(lab: &Lab, name: &str, pk: &str, rk: &str) {
             row = larger;
         }
     }
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
 /// What a list says: its members and their tokens, read by simple means.

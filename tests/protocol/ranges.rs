@@ -9,7 +9,7 @@ use evenkeel::catalog::{Catalog, DenormalizeRange, ListSizes, OnConflict, RangeR
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{Precondition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::Outcome;
 use evenkeel::shared::spilled;
 use futures::future::BoxFuture;
@@ -62,7 +62,7 @@ async fn department(lab: &Lab, name: &str, prefix: &str) {
 }
 
 async fn forget(lab: &Lab, name: &str, rk: &str) {
-    let operation = TableOperation::Delete(EntityKey::new("Sales", rk).unwrap(), Precondition::Any);
+    let operation = TableOperation::Delete(EntityKey::new("Sales", rk).unwrap(), IfMatch::Any);
     drop(lab.account.tables.apply(&table(name), &operation).await);
 }
 

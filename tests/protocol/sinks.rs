@@ -9,7 +9,7 @@ use evenkeel::catalog::{Catalog, Source};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
-use evenkeel::ports::{Precondition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::{self, Footprint};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -411,5 +411,5 @@ async fn what_no_document_can_say_is_refused_with_its_field() {
     let error = lab.work(&sync("Sales", "1")).await.unwrap_err().chain();
     assert!(error.contains("\"Salary\"") && error.contains("Edm.Binary") && error.contains("(\"Sales\", \"1\")"), "{error}");
     let row = lab.sim.rows(&table("Employees")).pop().unwrap();
-    lab.account.tables.apply(&table("Employees"), &TableOperation::Delete(row.entity.key, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&table("Employees"), &TableOperation::Delete(row.entity.key, IfMatch::Any)).await.unwrap();
 }

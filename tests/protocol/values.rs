@@ -8,7 +8,7 @@ use evenkeel::catalog::{Catalog, Source};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
-use evenkeel::ports::{Precondition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::sweep::Sweep;
@@ -68,7 +68,7 @@ fn put(entity: &Entity) -> Job {
 }
 
 async fn merge(lab: &Lab, name: &str, entity: Entity) {
-    lab.account.tables.apply(&table(name), &TableOperation::Merge(entity, Precondition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Merge(entity, IfMatch::Any)).await.unwrap();
 }
 
 async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {

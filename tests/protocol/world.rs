@@ -405,7 +405,7 @@ impl Lab {
     /// Deletes a row, whosever it is.
     pub(crate) async fn delete_row(&self, name: &str, pk: &str, rk: &str) {
         let key = EntityKey::new(pk, rk).unwrap();
-        let operation = TableOperation::Delete(key, evenkeel::ports::Precondition::Any);
+        let operation = TableOperation::Delete(key, evenkeel::ports::IfMatch::Any);
         drop(self.account.tables.apply(&table(name), &operation).await);
     }
 

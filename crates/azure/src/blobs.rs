@@ -17,8 +17,8 @@ use super::amend::Amendment;
 use super::blob_copy::{COPY, Copying, copy_of};
 use super::blob_headers::{condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of};
 use super::block_list;
-use super::call::{CallFailure, Caller};
-use super::classify::{Absent, ServiceOperation};
+use super::call::{Caller, NotOk};
+use super::classify::{Absent, CallKind};
 use super::listing;
 use super::settings::Credential;
 use super::transport::{self, HttpAnswer};
@@ -28,19 +28,19 @@ use evenkeel_model::ports::{
     What,
 };
 
-const CREATE: ServiceOperation = ServiceOperation::write("Create Container", Absent::Container);
-const DELETE_CONTAINER: ServiceOperation = ServiceOperation::write("Delete Container", Absent::Container);
-const PUT: ServiceOperation = ServiceOperation::write("Put Blob", Absent::Container);
-const GET: ServiceOperation = ServiceOperation::read("Get Blob", Absent::Item);
-pub(super) const PROPERTIES: ServiceOperation = ServiceOperation::read("Get Blob Properties", Absent::Item);
-pub(super) const DELETE: ServiceOperation = ServiceOperation::write("Delete Blob", Absent::Item);
-const CREATE_APPEND: ServiceOperation = ServiceOperation::write("Put Append Blob", Absent::Container);
-const APPEND: ServiceOperation = ServiceOperation::write("Append Block", Absent::Item);
-const PUT_BLOCK: ServiceOperation = ServiceOperation::write("Put Block", Absent::Container);
-const PUT_BLOCK_LIST: ServiceOperation = ServiceOperation::write("Put Block List", Absent::Container);
-const GET_BLOCK_LIST: ServiceOperation = ServiceOperation::read("Get Block List", Absent::Item);
-const SET_METADATA: ServiceOperation = ServiceOperation::write("Set Blob Metadata", Absent::Item);
-const LIST: ServiceOperation = ServiceOperation::read("List Blobs", Absent::Container);
+const CREATE: CallKind = CallKind::write("Create Container", Absent::Container);
+const DELETE_CONTAINER: CallKind = CallKind::write("Delete Container", Absent::Container);
+const PUT: CallKind = CallKind::write("Put Blob", Absent::Container);
+const GET: CallKind = CallKind::read("Get Blob", Absent::Item);
+pub(super) const PROPERTIES: CallKind = CallKind::read("Get Blob Properties", Absent::Item);
+pub(super) const DELETE: CallKind = CallKind::write("Delete Blob", Absent::Item);
+const CREATE_APPEND: CallKind = CallKind::write("Put Append Blob", Absent::Container);
+const APPEND: CallKind = CallKind::write("Append Block", Absent::Item);
+const PUT_BLOCK: CallKind = CallKind::write("Put Block", Absent::Container);
+const PUT_BLOCK_LIST: CallKind = CallKind::write("Put Block List", Absent::Container);
+const GET_BLOCK_LIST: CallKind = CallKind::read("Get Block List", Absent::Item);
+const SET_METADATA: CallKind = CallKind::write("Set Blob Metadata", Absent::Item);
+const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
 /// Read with one request. Above 4 MiB, below which the library asks for checksums that services refuse for
 /// ranges larger than that; small enough to come within a request's time on a slow line.
@@ -83,7 +83,7 @@ impl AzureBlobs {
 
     fn describe(
         &self,
-        operation: ServiceOperation,
+        operation: CallKind,
         what: impl FnOnce() -> What,
         answer: &HttpAnswer,
         length: Option<u64>,
@@ -123,7 +123,7 @@ impl AzureBlobs {
         }
         let answer = match self.caller.try_run(transport::first(call.into_stream())).await {
             Ok(answer) => answer,
-            Err(CallFailure::Refusal(refusal)) if refusal.status == 416 => return Ok(Chunk::PastTheEnd),
+            Err(NotOk::Refusal(refusal)) if refusal.status == 416 => return Ok(Chunk::PastTheEnd),
             Err(failure) => match self.caller.failed(GET, what(), failure) {
                 error if error.is_missing_item() => return Ok(Chunk::Absent),
                 error if error.class == ErrorClass::Precondition && etag.is_some() => return Ok(Chunk::Changed),
@@ -179,13 +179,7 @@ impl AzureBlobs {
         Ok(Some(Some(Blob { content: content.freeze(), properties })))
     }
 
-    fn check_upload(
-        &self,
-        operation: ServiceOperation,
-        what: impl Fn() -> What,
-        content: &Bytes,
-        upload: &BlobUpload,
-    ) -> Result<(), StoreError> {
+    fn check_upload(&self, operation: CallKind, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
         let refuse = |class, message: String| Err(self.caller.error(class, operation, what(), message));
         if content.len() > PUT_BYTES {
             return refuse(ErrorClass::TooLarge, format!("the content has {} bytes; one Put Blob writes 5,000 MiB", content.len()));
@@ -254,7 +248,7 @@ impl BlobStore for AzureBlobs {
         let call = self.service.container_client(container.as_str()).delete();
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            Err(CallFailure::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
+            Err(NotOk::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(DELETE_CONTAINER, What::Container(container.clone()), failure) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                 error => Err(error),

@@ -11,7 +11,7 @@ use evenkeel_model::ports::{ErrorClass, Missing};
 
 /// An operation of the service, as far as its failures go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ServiceOperation {
+pub(super) struct CallKind {
     /// The operation in the service's words.
     pub name: &'static str,
     effect: CallEffect,
@@ -38,7 +38,7 @@ pub(super) enum Absent {
     Lease,
 }
 
-impl ServiceOperation {
+impl CallKind {
     /// An operation that only reads.
     pub(super) const fn read(name: &'static str, absent: Absent) -> Self {
         Self { name, effect: CallEffect::Read, absent }
@@ -76,13 +76,13 @@ impl ServiceOperation {
 pub(super) const BEING_DELETED_WAIT: Duration = Duration::from_secs(40);
 
 /// The class of a refused request.
-pub(super) fn refused(operation: ServiceOperation, refusal: &Refusal) -> ErrorClass {
+pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let code = refusal.code.as_deref().unwrap_or_default();
     by_code(operation, refusal, code).unwrap_or_else(|| by_status(operation, refusal))
 }
 
 /// The codes that say more than their status, or that come with different ones.
-fn by_code(operation: ServiceOperation, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
+fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
     Some(match code {
         "ServerBusy" => ErrorClass::Throttled { retry_after: refusal.retry_after },
         "OperationTimedOut" => operation.unknown(),
@@ -143,7 +143,7 @@ fn by_code(operation: ServiceOperation, refusal: &Refusal, code: &str) -> Option
 
 /// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
 /// forwarded, others 408 where the answer took too long. Only the service's own statement proves that a request was not executed.
-fn by_status(operation: ServiceOperation, refusal: &Refusal) -> ErrorClass {
+fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };
     match refusal.status {
@@ -171,7 +171,7 @@ fn by_status(operation: ServiceOperation, refusal: &Refusal) -> ErrorClass {
 }
 
 /// The class of a request that got no whole answer.
-pub(super) const fn faulted(operation: ServiceOperation, fault: &HttpFault) -> ErrorClass {
+pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClass {
     match fault {
         HttpFault::Unsent(_) => ErrorClass::Permanent,
         HttpFault::Refused(_) => ErrorClass::Refused,
@@ -187,11 +187,11 @@ pub(super) const fn faulted(operation: ServiceOperation, fault: &HttpFault) -> E
 mod tests {
     use super::*;
 
-    const READ: ServiceOperation = ServiceOperation::read("Get Entity", Absent::Item);
-    const WRITE: ServiceOperation = ServiceOperation::write("Insert Entity", Absent::Container);
-    const LEASE: ServiceOperation = ServiceOperation::write("Update Message", Absent::Lease);
+    const READ: CallKind = CallKind::read("Get Entity", Absent::Item);
+    const WRITE: CallKind = CallKind::write("Insert Entity", Absent::Container);
+    const LEASE: CallKind = CallKind::write("Update Message", Absent::Lease);
 
-    fn class(operation: ServiceOperation, status: u16, code: &str) -> ErrorClass {
+    fn class(operation: CallKind, status: u16, code: &str) -> ErrorClass {
         refused(operation, &Refusal { status, code: (!code.is_empty()).then(|| code.to_owned()), ..Refusal::default() })
     }
 

@@ -12,7 +12,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::amend::Amend;
-use super::ascii::BodyEncoding;
+use super::ascii::Encoding;
 use super::blobs::AzureBlobs;
 use super::call::Caller;
 use super::queues::AzureQueues;
@@ -54,7 +54,7 @@ pub fn connect(account: AzureAccount) -> Result<Account, AzureConnectError> {
         // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
-    let wire = if account.endpoints.are_azure() { BodyEncoding::Utf8 } else { BodyEncoding::Ascii };
+    let wire = if account.endpoints.are_azure() { Encoding::Utf8 } else { Encoding::Ascii };
     let caller = Caller::new(account.account.clone(), Scrubber::new(&account));
     let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
         .client_options(options(Service::Table))

@@ -34,7 +34,7 @@ impl AzureAccount {
     /// An account by a connection string: `UseDevelopmentStorage=true`, or `AccountName` with `AccountKey` or
     /// `SharedAccessSignature`, or a signature with explicit endpoints. Keys in any case and order.
     pub fn from_connection_string(account: AccountName, text: &SecretString) -> Result<Self, SettingsError> {
-        let parts = ConnectionParts::read(text.expose_secret())?;
+        let parts = Parts::read(text.expose_secret())?;
         if parts.get("UseDevelopmentStorage").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             return development(account, &parts);
         }
@@ -64,7 +64,7 @@ impl AzureAccount {
 }
 
 /// The emulator on this machine, or behind `DevelopmentStorageProxyUri`.
-fn development(account: AccountName, parts: &ConnectionParts<'_>) -> Result<AzureAccount, SettingsError> {
+fn development(account: AccountName, parts: &Parts<'_>) -> Result<AzureAccount, SettingsError> {
     let host = parts.get("DevelopmentStorageProxyUri").unwrap_or("http://127.0.0.1").trim_end_matches('/');
     let endpoint = |port: u16| Some(format!("{host}:{port}/{EMULATOR_ACCOUNT}"));
     let [blob, queue, table] = EMULATOR_PORTS;
@@ -73,9 +73,9 @@ fn development(account: AccountName, parts: &ConnectionParts<'_>) -> Result<Azur
 }
 
 /// The parts of a connection string, by their keys as [`KEYS`] spells them.
-struct ConnectionParts<'a>(BTreeMap<&'static str, &'a str>);
+struct Parts<'a>(BTreeMap<&'static str, &'a str>);
 
-impl<'a> ConnectionParts<'a> {
+impl<'a> Parts<'a> {
     fn read(text: &'a str) -> Result<Self, SettingsError> {
         let mut parts = BTreeMap::new();
         let pieces = text.trim().trim_matches(['"', '\'']).split(';').map(str::trim);

@@ -45,7 +45,7 @@ pub fn version(content: &[u8]) -> ETag {
 }
 
 /// Why a file was not written, read or deleted.
-enum FileFault {
+enum Fault {
     /// The condition does not hold.
     Lost(ErrorClass, &'static str),
     /// The shared folder is not there.
@@ -54,7 +54,7 @@ enum FileFault {
     Io(io::Error),
 }
 
-impl From<io::Error> for FileFault {
+impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -119,7 +119,7 @@ impl FileStore for SharedFiles {
             let target = target(place)?;
             let lock = Lock::take(place)?;
             if found(&target)?.is_some() {
-                return Err(FileFault::Lost(ErrorClass::Conflict, "the file exists already"));
+                return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
             }
             let file = OpenOptions::new().create(true).truncate(true).write(true).open(&lock.temporary)?;
             Ok(Begun { lock, file, target })
@@ -191,11 +191,11 @@ fn found(path: &Path) -> io::Result<Option<(fs::File, FoundFile)>> {
     Ok(Some((file, found)))
 }
 
-fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), FileFault> {
+fn at_mark(path: &Path, wanted: &ETag) -> Result<(fs::File, FoundFile), Fault> {
     match found(path)? {
         Some((file, found)) if found.mark == *wanted => Ok((file, found)),
-        Some(_) => Err(FileFault::Lost(ErrorClass::Precondition, "the file is another one")),
-        None => Err(FileFault::Lost(ErrorClass::Precondition, "the file does not exist")),
+        Some(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is another one")),
+        None => Err(Fault::Lost(ErrorClass::Precondition, "the file does not exist")),
     }
 }
 
@@ -223,7 +223,7 @@ struct Begun {
 }
 
 impl Begun {
-    fn add(mut self, piece: &[u8]) -> Result<Self, FileFault> {
+    fn add(mut self, piece: &[u8]) -> Result<Self, Fault> {
         match self.file.write_all(piece) {
             Ok(()) => Ok(self),
             Err(error) => {
@@ -234,7 +234,7 @@ impl Begun {
         }
     }
 
-    fn end(self, place: &FilePlace) -> Result<ETag, FileFault> {
+    fn end(self, place: &FilePlace) -> Result<ETag, Fault> {
         self.file.sync_all()?;
         make_folders(Path::new(&place.dir), &self.target)?;
         fs::rename(&self.lock.temporary, &self.target)?;
@@ -246,7 +246,7 @@ impl Begun {
 async fn on_a_thread<T: Send + 'static>(
     operation: &'static str,
     place: &FilePlace,
-    work: impl FnOnce(&FilePlace) -> Result<T, FileFault> + Send + 'static,
+    work: impl FnOnce(&FilePlace) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, StoreError> {
     let about = place.clone();
     let ended = tokio::task::spawn_blocking(move || work(&about)).await;
@@ -254,15 +254,15 @@ async fn on_a_thread<T: Send + 'static>(
     let transient = ErrorClass::Transient { retry_after: None };
     match ended {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(FileFault::Lost(class, message))) => Err(StoreError::new(class, operation, subject(), message)),
-        Ok(Err(FileFault::NoFolder)) => {
+        Ok(Err(Fault::Lost(class, message))) => Err(StoreError::new(class, operation, subject(), message)),
+        Ok(Err(Fault::NoFolder)) => {
             let message = format!(
                 "the folder {:?} is not there: is the share mounted? It is not created, so that nothing is written beside the share",
                 place.dir
             );
             Err(StoreError::new(transient, operation, subject(), message))
         }
-        Ok(Err(FileFault::Io(error))) => {
+        Ok(Err(Fault::Io(error))) => {
             let (class, message) = meaning(&error);
             Err(StoreError::new(class, operation, subject(), message).with_cause(error))
         }
@@ -290,12 +290,12 @@ fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
 }
 
 /// Where a file lies, in a folder that is there.
-fn target(place: &FilePlace) -> Result<PathBuf, FileFault> {
+fn target(place: &FilePlace) -> Result<PathBuf, Fault> {
     let dir = Path::new(&place.dir);
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(dir.join(place.name.as_str())),
-        Ok(_) => Err(FileFault::NoFolder),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(FileFault::NoFolder),
+        Ok(_) => Err(Fault::NoFolder),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Fault::NoFolder),
         Err(error) => Err(error.into()),
     }
 }
@@ -317,13 +317,13 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), FileFault> {
+fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> {
     match condition {
         BlobCondition::None => Ok(()),
         BlobCondition::Absent if there.is_none() => Ok(()),
-        BlobCondition::Absent => Err(FileFault::Lost(ErrorClass::Conflict, "the file exists already")),
+        BlobCondition::Absent => Err(Fault::Lost(ErrorClass::Conflict, "the file exists already")),
         BlobCondition::Matches(etag) if there == Some(etag) => Ok(()),
-        BlobCondition::Matches(_) => Err(FileFault::Lost(ErrorClass::Precondition, "the file is at another version")),
+        BlobCondition::Matches(_) => Err(Fault::Lost(ErrorClass::Precondition, "the file is at another version")),
     }
 }
 

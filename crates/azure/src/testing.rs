@@ -14,7 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::layer::{Layer, Layered, Op, StorageRequest, ThrottleScope};
+use super::layer::{Layer, Layered, Op, Request, ThrottleScope};
 use evenkeel_model::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use evenkeel_model::ports::{
     Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage,
@@ -111,11 +111,7 @@ impl Scripted {
 }
 
 impl Layer for Scripted {
-    async fn call<T: Send>(
-        &self,
-        request: StorageRequest<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let arrival = Arrival { op: request.op, scope: request.target.scope(), at: self.start.elapsed() };
         self.arrived.lock().unwrap().push(arrival.clone());
         let listed = self.next.lock().unwrap().pop_front();

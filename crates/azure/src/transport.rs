@@ -28,14 +28,14 @@ fn monotonic() -> Duration {
 /// Carries an answer, or a fault, past the client library, which passes errors of the transport on untouched.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was taken before the client library read it")]
-struct TransportResult(Result<HttpAnswer, HttpFault>);
+struct RawReply(Result<HttpAnswer, HttpFault>);
 
 /// Runs one call of the client library and returns the answer to its request, or the fault.
 pub(super) async fn take<T>(call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<HttpAnswer, HttpFault> {
     match call.await {
         // The transport never gives the library anything to finish with.
         Ok(_) => Err(HttpFault::Lost("the client library finished without an answer".to_owned())),
-        Err(error) => match error.into_downcast::<TransportResult>() {
+        Err(error) => match error.into_downcast::<RawReply>() {
             Ok(taken) => taken.0,
             // Composing or signing failed. The library's text may quote the request, so only its kind is reported.
             Err(other) => Err(HttpFault::Unsent(format!("the client library could not compose the request ({})", kind_name(other.kind())))),
@@ -118,7 +118,7 @@ impl ServiceTransport {
 impl HttpClient for ServiceTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<Response> {
         let outcome = self.exchange(request).await;
-        Err(azure_core::Error::new(ErrorKind::Other, TransportResult(outcome)))
+        Err(azure_core::Error::new(ErrorKind::Other, RawReply(outcome)))
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::defaults;
 use super::finding::Finding;
-use super::origin::{ConfigLayer, Origin, Origins};
+use super::origin::{Layer, Origin, Origins};
 use super::request::{Folder, Request};
-use super::source::{LayerValues, is_segment};
-use super::tree::{ConfigNode, NodeKind};
+use super::source::{LayerMap, is_segment};
+use super::tree::{Node, Toml};
 use super::unread;
 
 /// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and the like do not have it.
@@ -21,7 +21,7 @@ const MAX_SEGMENTS: usize = 8;
 
 /// The layers so far, and the mistakes in them.
 pub(super) struct Layers<'a> {
-    pub(super) values: Vec<LayerValues>,
+    pub(super) values: Vec<LayerMap>,
     pub(super) findings: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
     pub(super) origins: &'a mut Origins,
@@ -41,7 +41,7 @@ impl<'a> Layers<'a> {
         if named && !found {
             layers.mistake(format!("the configuration folder {} does not exist", folder.display()));
         }
-        let defaults = layers.toml(defaults::DEFAULT, ConfigLayer::Default, "built-in default.toml");
+        let defaults = layers.toml(defaults::DEFAULT, Layer::Default, "built-in default.toml");
         layers.values.push(if found { defaults.without(&defaults::CATALOG_SECTIONS) } else { defaults });
         let at = layers.values.len();
         let default = (found && layers.file_if_there(&folder.join("default.toml"))).then_some(at);
@@ -65,8 +65,8 @@ impl<'a> Layers<'a> {
         self.findings.push(Finding::new(None, "", message));
     }
 
-    fn toml(&mut self, text: &str, layer: ConfigLayer, name: &str) -> LayerValues {
-        let (values, findings) = LayerValues::toml(text, layer, self.values.len(), name, self.origins);
+    fn toml(&mut self, text: &str, layer: Layer, name: &str) -> LayerMap {
+        let (values, findings) = LayerMap::toml(text, layer, self.values.len(), name, self.origins);
         self.findings.extend(findings);
         values
     }
@@ -84,7 +84,7 @@ impl<'a> Layers<'a> {
         }
         match defaults::PROFILES.into_iter().find(|(name, _)| *name == profile) {
             Some((name, text)) => {
-                let values = self.toml(text, ConfigLayer::Default, &format!("built-in {name}.toml"));
+                let values = self.toml(text, Layer::Default, &format!("built-in {name}.toml"));
                 self.values.push(values);
             }
             None => self.mistake(format!("the profile {profile:?} has no file {}", path.display())),
@@ -100,11 +100,11 @@ impl<'a> Layers<'a> {
         self.read.insert(path.to_owned());
         match read(path) {
             Ok(text) => {
-                let values = self.toml(&text, ConfigLayer::File, &name);
+                let values = self.toml(&text, Layer::File, &name);
                 self.values.push(values);
             }
             Err(problem) => {
-                let origin = Origin { layer: ConfigLayer::File, rank: self.values.len(), name, line: None };
+                let origin = Origin { layer: Layer::File, rank: self.values.len(), name, line: None };
                 self.findings.push(Finding::new(Some(&origin), "", problem));
             }
         }
@@ -153,16 +153,16 @@ impl<'a> Layers<'a> {
 
     /// The environment and the flags on top. `below` is the merged files: a variable's name has no case, so the
     /// names in it are matched with those that the files have.
-    pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, ConfigNode>) {
+    pub(super) fn add_assignments(&mut self, request: &Request, below: &BTreeMap<String, Node>) {
         for (name, value) in &request.environment {
             let Some(rest) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else { continue };
-            self.assign(rest.split("__"), below, value, ConfigLayer::Environment, name.clone());
+            self.assign(rest.split("__"), below, value, Layer::Environment, name.clone());
         }
         for flag in &request.overrides {
             match flag.split_once('=') {
                 Some((key, value)) => {
                     let path = key.trim().replace('[', ".").replace(']', "");
-                    self.assign(path.split('.'), below, value.trim(), ConfigLayer::Flag, key.trim().to_owned());
+                    self.assign(path.split('.'), below, value.trim(), Layer::Flag, key.trim().to_owned());
                 }
                 None => self.mistake(format!("the override {flag:?} has no value; expected key=value, such as worker.lease=90s")),
             }
@@ -172,28 +172,28 @@ impl<'a> Layers<'a> {
     fn assign<'s>(
         &mut self,
         segments: impl Iterator<Item = &'s str>,
-        below: &BTreeMap<String, ConfigNode>,
+        below: &BTreeMap<String, Node>,
         value: &str,
-        layer: ConfigLayer,
+        layer: Layer,
         name: String,
     ) {
         let segments: Vec<&str> = segments.take(MAX_SEGMENTS + 1).collect();
         let origin = Origin { layer, rank: self.values.len(), name, line: None };
         match path(&segments, below) {
-            Ok(path) => self.values.push(LayerValues::one(path, value, origin, self.origins)),
+            Ok(path) => self.values.push(LayerMap::one(path, value, origin, self.origins)),
             Err(problem) => self.findings.push(Finding::new(Some(&origin), "", problem)),
         }
     }
 }
 
 /// The path that some segments mean, spelled as it is spelled below where it is there already.
-fn path(segments: &[&str], below: &BTreeMap<String, ConfigNode>) -> Result<String, String> {
+fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
     if segments.len() > MAX_SEGMENTS || !segments.iter().all(|segment| is_segment(segment)) {
         return Err("not the name of a key: expected names such as WORKER__LEASE (worker.lease as a flag)".to_owned());
     }
     let mut path = String::new();
     let mut table = Some(below);
-    let mut list: Option<&[ConfigNode]> = None;
+    let mut list: Option<&[Node]> = None;
     for segment in segments {
         let node = if let Some(items) = list {
             let at = segment.parse::<usize>().ok().filter(|at| *at < items.len());
@@ -209,8 +209,8 @@ fn path(segments: &[&str], below: &BTreeMap<String, ConfigNode>) -> Result<Strin
             found.map(|(_, node)| node)
         };
         (table, list) = match node.map(|node| &node.kind) {
-            Some(NodeKind::Table(table)) => (Some(table), None),
-            Some(NodeKind::List(items)) => (None, Some(items.as_slice())),
+            Some(Toml::Table(table)) => (Some(table), None),
+            Some(Toml::List(items)) => (None, Some(items.as_slice())),
             _ => (None, None),
         };
     }

@@ -52,7 +52,7 @@ mod tests;
 pub use finding::{ConfigErrors, Finding};
 pub use levels::{LevelsError, levels};
 pub use load::{Loaded, http, load};
-pub use origin::{ConfigLayer, Origin};
+pub use origin::{Layer, Origin};
 pub use report::{check_json, check_text, show_json, show_text};
 pub use request::{AccountCheck, Folder, Request};
 pub use tree::Effective;

@@ -7,8 +7,8 @@ use super::layers::Layers;
 use super::origin::Origins;
 use super::request::Request;
 use super::section::{ReaderContext, Section};
-use super::source::LayerValues;
-use super::tree::{ConfigNode, Effective, NodeKind, effective};
+use super::source::LayerMap;
+use super::tree::{Effective, Node, Toml, effective};
 use super::{accounts, catalog, queues, settings, sinks};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::AccountName;
@@ -34,7 +34,7 @@ pub fn load(request: &Request) -> Result<Loaded, ConfigErrors> {
 }
 
 /// The merged configuration, and warnings about unread files in its folder.
-fn tree(request: &Request) -> Result<(BTreeMap<String, ConfigNode>, Vec<Finding>), ConfigErrors> {
+fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), ConfigErrors> {
     let mut origins = Origins::default();
     let mut layers = Layers::of_files(request, &mut origins);
     let below = if layers.findings.is_empty() { merge(&layers.values, layers.origins).unwrap_or_default() } else { BTreeMap::new() };
@@ -61,16 +61,16 @@ pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
 }
 
 /// Merges layers with the `config` crate.
-fn merge(layers: &[LayerValues], origins: &Origins) -> Result<BTreeMap<String, ConfigNode>, String> {
+fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
     let builder = layers.iter().fold(config::Config::builder(), |builder, layer| builder.add_source(layer.clone()));
     let merged = builder.build().map_err(|error| format!("the layers cannot be merged: {error}"))?;
-    match ConfigNode::of(merged.cache, origins).map(|node| node.kind) {
-        Some(NodeKind::Table(table)) => Ok(table),
+    match Node::of(merged.cache, origins).map(|node| node.kind) {
+        Some(Toml::Table(table)) => Ok(table),
         _ => Ok(BTreeMap::new()),
     }
 }
 
-fn read(request: &Request, tree: &BTreeMap<String, ConfigNode>, unread: Vec<Finding>) -> Result<Loaded, ConfigErrors> {
+fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) -> Result<Loaded, ConfigErrors> {
     let cx = ReaderContext::new(&request.environment);
     let root = Section::new(&cx, String::new(), tree, None);
     let accounts = accounts::read(&root, request.account_check);

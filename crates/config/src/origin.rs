@@ -5,7 +5,7 @@ use std::fmt;
 /// A layer of the configuration; a later one wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ConfigLayer {
+pub enum Layer {
     /// Built into the program.
     Default,
     /// A file of the configuration folder.
@@ -20,7 +20,7 @@ pub enum ConfigLayer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// Which kind of layer.
-    pub layer: ConfigLayer,
+    pub layer: Layer,
     /// Which of the layers, counted from the lowest.
     pub(super) rank: usize,
     /// The file's path, the variable's name, or the flag as given.
@@ -32,10 +32,10 @@ pub struct Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.layer, self.line) {
-            (ConfigLayer::Default | ConfigLayer::File, Some(line)) => write!(f, "{}:{line}", self.name),
-            (ConfigLayer::Default | ConfigLayer::File, None) => f.write_str(&self.name),
-            (ConfigLayer::Environment, _) => write!(f, "environment variable {}", self.name),
-            (ConfigLayer::Flag, _) => write!(f, "flag {}", self.name),
+            (Layer::Default | Layer::File, Some(line)) => write!(f, "{}:{line}", self.name),
+            (Layer::Default | Layer::File, None) => f.write_str(&self.name),
+            (Layer::Environment, _) => write!(f, "environment variable {}", self.name),
+            (Layer::Flag, _) => write!(f, "flag {}", self.name),
         }
     }
 }

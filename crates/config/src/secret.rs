@@ -2,7 +2,7 @@
 
 use secrecy::SecretString;
 
-use super::origin::ConfigLayer;
+use super::origin::Layer;
 use super::section::Section;
 
 /// Whether a text is the connection string of the local emulator, which is public knowledge and no secret.
@@ -53,7 +53,7 @@ impl SecretKeys {
 
     /// A value from the environment or a flag is not written down beside the code.
     fn warn_if_written(&self, section: &Section<'_>, value: &str) {
-        let written = section.origin_of(self.inline).is_some_and(|origin| matches!(origin.layer, ConfigLayer::File | ConfigLayer::Default));
+        let written = section.origin_of(self.inline).is_some_and(|origin| matches!(origin.layer, Layer::File | Layer::Default));
         if written && !is_development_storage(value) {
             section.warning(
                 self.inline,

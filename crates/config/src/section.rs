@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::finding::Finding;
-use super::origin::{ConfigLayer, Origin};
-use super::tree::{ConfigNode, NodeKind};
+use super::origin::{Layer, Origin};
+use super::tree::{Node, Toml};
 use super::units::{duration_text, parse_duration, parse_size, size_text};
 use evenkeel_model::model::nearest::nearest;
 
@@ -42,7 +42,7 @@ impl<'a> ReaderContext<'a> {
 pub(super) struct Section<'a> {
     pub(super) cx: &'a ReaderContext<'a>,
     pub(super) path: String,
-    table: &'a BTreeMap<String, ConfigNode>,
+    table: &'a BTreeMap<String, Node>,
     origin: Option<&'a Origin>,
     known: RefCell<BTreeSet<&'static str>>,
     abandoned: Cell<bool>,
@@ -58,7 +58,7 @@ impl<'a> Section<'a> {
     pub(super) const fn new(
         cx: &'a ReaderContext<'a>,
         path: String,
-        table: &'a BTreeMap<String, ConfigNode>,
+        table: &'a BTreeMap<String, Node>,
         origin: Option<&'a Origin>,
     ) -> Self {
         Self { cx, path, table, origin, known: RefCell::new(BTreeSet::new()), abandoned: Cell::new(false) }
@@ -70,7 +70,7 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key, which is known from now on.
-    pub(super) fn node(&self, key: &'static str) -> Option<&'a ConfigNode> {
+    pub(super) fn node(&self, key: &'static str) -> Option<&'a Node> {
         self.known.borrow_mut().insert(key);
         self.table.get(key)
     }
@@ -100,16 +100,16 @@ impl<'a> Section<'a> {
         self.error(key, format!("missing; expected {expected}"));
     }
 
-    fn mistyped(&self, key: &str, node: &ConfigNode, expected: &str) {
+    fn mistyped(&self, key: &str, node: &Node, expected: &str) {
         self.error(key, format!("expected {expected}, found {}", node.what()));
     }
 
     /// As [`mistyped`](Self::mistyped), of a value that is surely no secret and may be shown.
-    fn unexpected(&self, key: &str, node: &ConfigNode, expected: &str) {
+    fn unexpected(&self, key: &str, node: &Node, expected: &str) {
         let found = match &node.kind {
-            NodeKind::Text(text) => format!("{text:?}"),
-            NodeKind::Integer(number) => number.to_string(),
-            NodeKind::Bool(_) | NodeKind::Float(_) | NodeKind::List(_) | NodeKind::Table(_) => node.what().to_owned(),
+            Toml::Text(text) => format!("{text:?}"),
+            Toml::Integer(number) => number.to_string(),
+            Toml::Bool(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => node.what().to_owned(),
         };
         self.error(key, format!("expected {expected}, found {found}"));
     }
@@ -117,8 +117,8 @@ impl<'a> Section<'a> {
     /// The text of a key, where it has one; reports no mistakes.
     pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
-            NodeKind::Text(text) => Some(text),
-            NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::List(_) | NodeKind::Table(_) => None,
+            Toml::Text(text) => Some(text),
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => None,
         }
     }
 
@@ -126,8 +126,8 @@ impl<'a> Section<'a> {
     pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
         let node = self.node(key)?;
         match &node.kind {
-            NodeKind::Text(text) => Some(text),
-            NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::List(_) | NodeKind::Table(_) => {
+            Toml::Text(text) => Some(text),
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                 self.mistyped(key, node, "a string");
                 None
             }
@@ -186,7 +186,7 @@ impl<'a> Section<'a> {
         unit: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        if let Some(ConfigNode { kind: NodeKind::Integer(number), .. }) = self.node(key) {
+        if let Some(Node { kind: Toml::Integer(number), .. }) = self.node(key) {
             self.error(key, format!("expected {expected}, found the number {number} without a unit; did you mean \"{number}{unit}\"?"));
             return None;
         }
@@ -211,10 +211,10 @@ impl<'a> Section<'a> {
             return None;
         };
         let number = match &node.kind {
-            NodeKind::Integer(number) => Some(*number),
+            Toml::Integer(number) => Some(*number),
             // The environment and flags have no types.
-            NodeKind::Text(text) if untyped(node) => text.trim().parse().ok(),
-            NodeKind::Bool(_) | NodeKind::Float(_) | NodeKind::Text(_) | NodeKind::List(_) | NodeKind::Table(_) => None,
+            Toml::Text(text) if untyped(node) => text.trim().parse().ok(),
+            Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
         };
         let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| bounds.contains(number));
         if number.is_none() {
@@ -227,10 +227,10 @@ impl<'a> Section<'a> {
     pub(super) fn truth(&self, key: &'static str) -> Option<bool> {
         let node = self.node(key)?;
         match &node.kind {
-            NodeKind::Bool(truth) => Some(*truth),
-            NodeKind::Text(text) if untyped(node) && text.trim() == "true" => Some(true),
-            NodeKind::Text(text) if untyped(node) && text.trim() == "false" => Some(false),
-            NodeKind::Text(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::List(_) | NodeKind::Table(_) => {
+            Toml::Bool(truth) => Some(*truth),
+            Toml::Text(text) if untyped(node) && text.trim() == "true" => Some(true),
+            Toml::Text(text) if untyped(node) && text.trim() == "false" => Some(false),
+            Toml::Text(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                 self.unexpected(key, node, "true or false");
                 None
             }
@@ -241,12 +241,12 @@ impl<'a> Section<'a> {
     pub(super) fn texts(&self, key: &'static str) -> Option<Vec<TextAt>> {
         let node = self.node(key)?;
         match &node.kind {
-            NodeKind::List(items) => {
+            Toml::List(items) => {
                 let texts: Vec<Option<TextAt>> = items
                     .iter()
                     .map(|item| match &item.kind {
-                        NodeKind::Text(text) => Some((text.clone(), item.origin.clone())),
-                        NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::List(_) | NodeKind::Table(_) => {
+                        Toml::Text(text) => Some((text.clone(), item.origin.clone())),
+                        Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                             self.cx.error(Finding::new(
                                 item.origin.as_ref(),
                                 self.path_of(key),
@@ -258,12 +258,12 @@ impl<'a> Section<'a> {
                     .collect();
                 texts.into_iter().collect()
             }
-            NodeKind::Text(text) if untyped(node) => {
+            Toml::Text(text) if untyped(node) => {
                 let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
                 let items = inner.split(',').map(|item| item.trim().trim_matches('"')).filter(|item| !item.is_empty());
                 Some(items.map(|item| (item.to_owned(), node.origin.clone())).collect())
             }
-            NodeKind::Text(_) | NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::Table(_) => {
+            Toml::Text(_) | Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Table(_) => {
                 self.mistyped(key, node, "a list of strings");
                 None
             }
@@ -290,8 +290,8 @@ impl<'a> Section<'a> {
         self.section_of(key, node)
     }
 
-    fn section_of(&self, key: &str, node: &'a ConfigNode) -> Option<Self> {
-        if let NodeKind::Table(table) = &node.kind {
+    fn section_of(&self, key: &str, node: &'a Node) -> Option<Self> {
+        if let Toml::Table(table) = &node.kind {
             return Some(Self::new(self.cx, self.path_of(key), table, node.origin.as_ref()));
         }
         let hint = if untyped(node) { "; set its keys one by one" } else { "" };
@@ -309,8 +309,8 @@ impl<'a> Section<'a> {
     /// other values.
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else { return Vec::new() };
-        let text = |(name, node): (&'a String, &'a ConfigNode)| {
-            let NodeKind::Text(text) = &node.kind else {
+        let text = |(name, node): (&'a String, &'a Node)| {
+            let Toml::Text(text) = &node.kind else {
                 table.mistyped(name, node, "a string");
                 return (name.as_str(), None);
             };
@@ -325,8 +325,8 @@ impl<'a> Section<'a> {
         let mut texts = Vec::new();
         for (name, node) in inner.table {
             match &node.kind {
-                NodeKind::Text(text) => texts.push((name.as_str(), text.as_str())),
-                NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::List(_) | NodeKind::Table(_) => {
+                Toml::Text(text) => texts.push((name.as_str(), text.as_str())),
+                Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                     inner.mistyped(name, node, "a string");
                 }
             }
@@ -337,13 +337,13 @@ impl<'a> Section<'a> {
     /// The tables of a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else { return Vec::new() };
-        let NodeKind::List(items) = &node.kind else {
+        let Toml::List(items) = &node.kind else {
             self.mistyped(key, node, "a list of tables, as in [[queues]]");
             return Vec::new();
         };
-        let read = |(at, item): (usize, &'a ConfigNode)| match &item.kind {
-            NodeKind::Table(table) => Some(Self::new(self.cx, format!("{}[{at}]", self.path_of(key)), table, item.origin.as_ref())),
-            NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::Text(_) | NodeKind::List(_) => {
+        let read = |(at, item): (usize, &'a Node)| match &item.kind {
+            Toml::Table(table) => Some(Self::new(self.cx, format!("{}[{at}]", self.path_of(key)), table, item.origin.as_ref())),
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) => {
                 self.cx.error(Finding::new(
                     item.origin.as_ref(),
                     format!("{}[{at}]", self.path_of(key)),
@@ -391,6 +391,6 @@ impl<'a> Section<'a> {
     }
 }
 
-fn untyped(node: &ConfigNode) -> bool {
-    node.origin.as_ref().is_some_and(|origin| matches!(origin.layer, ConfigLayer::Environment | ConfigLayer::Flag))
+fn untyped(node: &Node) -> bool {
+    node.origin.as_ref().is_some_and(|origin| matches!(origin.layer, Layer::Environment | Layer::Flag))
 }

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::duplicate::{Again, TextLines};
 use super::finding::Finding;
-use super::origin::{ConfigLayer, Origin, Origins};
+use super::origin::{Layer, Origin, Origins};
 
 /// Deepest nesting of tables and lists; the format itself needs five.
 const MAX_DEPTH: usize = 16;
@@ -19,9 +19,9 @@ const DUPLICATE: &str = "duplicate key";
 
 /// A layer, ready to be merged.
 #[derive(Debug, Clone)]
-pub(super) struct LayerValues(Map<String, Value>);
+pub(super) struct LayerMap(Map<String, Value>);
 
-impl config::Source for LayerValues {
+impl config::Source for LayerMap {
     fn clone_into_box(&self) -> Box<dyn config::Source + Send + Sync> {
         Box::new(self.clone())
     }
@@ -36,7 +36,7 @@ pub(super) fn is_segment(text: &str) -> bool {
     !text.is_empty() && text.len() <= 255 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-impl LayerValues {
+impl LayerMap {
     /// One value at one path (`worker.lease`, `queues[0].concurrency`) with checked segments.
     pub(super) fn one(path: String, value: &str, origin: Origin, origins: &mut Origins) -> Self {
         let id = origins.add(origin);
@@ -44,7 +44,7 @@ impl LayerValues {
     }
 
     /// The values of a TOML text, and the mistakes in it.
-    pub(super) fn toml(text: &str, layer: ConfigLayer, rank: usize, name: &str, origins: &mut Origins) -> (Self, Vec<Finding>) {
+    pub(super) fn toml(text: &str, layer: Layer, rank: usize, name: &str, origins: &mut Origins) -> (Self, Vec<Finding>) {
         let mut reader = SourceReader { lines: line_starts(text), layer, rank, name, origins, findings: Vec::new() };
         if let Some(line) =
             text.lines().position(|line| !line.trim_start().starts_with('#') && line.bytes().filter(|b| *b == b'.').count() > MAX_DOTS)
@@ -111,7 +111,7 @@ impl LayerValues {
 
 struct SourceReader<'a> {
     lines: Vec<usize>,
-    layer: ConfigLayer,
+    layer: Layer,
     rank: usize,
     name: &'a str,
     origins: &'a mut Origins,

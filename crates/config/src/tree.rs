@@ -10,40 +10,40 @@ use super::origin::{Origin, Origins};
 
 /// A value of the merged configuration.
 #[derive(Debug, Clone)]
-pub(super) struct ConfigNode {
-    pub(super) kind: NodeKind,
+pub(super) struct Node {
+    pub(super) kind: Toml,
     pub(super) origin: Option<Origin>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum NodeKind {
+pub(super) enum Toml {
     Bool(bool),
     Integer(i64),
     Float(f64),
     Text(String),
-    List(Vec<ConfigNode>),
-    Table(BTreeMap<String, ConfigNode>),
+    List(Vec<Node>),
+    Table(BTreeMap<String, Node>),
 }
 
-impl ConfigNode {
+impl Node {
     /// Orders the merged values of the `config` crate. Values that are nothing (a gap in a list) are left out.
     pub(super) fn of(value: Value, origins: &Origins) -> Option<Self> {
         let mut origin = origins.get(value.origin()).cloned();
         let kind = match value.kind {
             ValueKind::Nil => return None,
-            ValueKind::Boolean(truth) => NodeKind::Bool(truth),
-            ValueKind::I64(number) => NodeKind::Integer(number),
-            ValueKind::I128(number) => i64::try_from(number).map_or_else(|_| NodeKind::Text(number.to_string()), NodeKind::Integer),
-            ValueKind::U64(number) => i64::try_from(number).map_or_else(|_| NodeKind::Text(number.to_string()), NodeKind::Integer),
-            ValueKind::U128(number) => i64::try_from(number).map_or_else(|_| NodeKind::Text(number.to_string()), NodeKind::Integer),
-            ValueKind::Float(number) => NodeKind::Float(number),
-            ValueKind::String(text) => NodeKind::Text(text),
-            ValueKind::Array(items) => NodeKind::List(items.into_iter().filter_map(|item| Self::of(item, origins)).collect()),
+            ValueKind::Boolean(truth) => Toml::Bool(truth),
+            ValueKind::I64(number) => Toml::Integer(number),
+            ValueKind::I128(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+            ValueKind::U64(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+            ValueKind::U128(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+            ValueKind::Float(number) => Toml::Float(number),
+            ValueKind::String(text) => Toml::Text(text),
+            ValueKind::Array(items) => Toml::List(items.into_iter().filter_map(|item| Self::of(item, origins)).collect()),
             ValueKind::Table(table) => {
-                NodeKind::Table(table.into_iter().filter_map(|(key, value)| Some((key, Self::of(value, origins)?))).collect())
+                Toml::Table(table.into_iter().filter_map(|(key, value)| Some((key, Self::of(value, origins)?))).collect())
             }
         };
-        if let NodeKind::Table(table) = &kind {
+        if let Toml::Table(table) = &kind {
             // Merging forgets where a table began: it is where the first of its values stands in the latest file.
             let first = table.values().filter_map(|node| node.origin.as_ref());
             origin = origin.or_else(|| first.min_by_key(|origin| (usize::MAX - origin.rank, origin.line)).cloned());
@@ -54,25 +54,25 @@ impl ConfigNode {
     /// The type of the value, in words.
     pub(super) const fn what(&self) -> &'static str {
         match self.kind {
-            NodeKind::Bool(_) => "true or false",
-            NodeKind::Integer(_) => "an integer",
-            NodeKind::Float(_) => "a number",
-            NodeKind::Text(_) => "a string",
-            NodeKind::List(_) => "a list",
-            NodeKind::Table(_) => "a table",
+            Toml::Bool(_) => "true or false",
+            Toml::Integer(_) => "an integer",
+            Toml::Float(_) => "a number",
+            Toml::Text(_) => "a string",
+            Toml::List(_) => "a list",
+            Toml::Table(_) => "a table",
         }
     }
 
     /// The value as TOML writes it, on one line.
     fn toml(&self) -> String {
         match &self.kind {
-            NodeKind::Bool(truth) => truth.to_string(),
-            NodeKind::Integer(number) => number.to_string(),
-            NodeKind::Float(number) => format!("{number:?}"),
+            Toml::Bool(truth) => truth.to_string(),
+            Toml::Integer(number) => number.to_string(),
+            Toml::Float(number) => format!("{number:?}"),
             // JSON's escapes are TOML's.
-            NodeKind::Text(text) => json!(text).to_string(),
-            NodeKind::List(items) => format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")),
-            NodeKind::Table(table) => {
+            Toml::Text(text) => json!(text).to_string(),
+            Toml::List(items) => format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")),
+            Toml::Table(table) => {
                 let pairs: Vec<String> = table.iter().map(|(key, node)| format!("{key} = {}", node.toml())).collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
@@ -88,7 +88,7 @@ pub struct Effective {
     /// The value as TOML writes it; `"<hidden>"` for a secret.
     pub value: String,
     /// The layer it came from.
-    pub layer: super::ConfigLayer,
+    pub layer: super::Layer,
     /// The file and line, the environment variable or the flag.
     pub origin: String,
 }
@@ -97,7 +97,7 @@ pub struct Effective {
 const SECRETS: [&str; 4] = ["connection_string", "key", "sas", "token"];
 
 /// The leaves of a configuration, in the order of their keys.
-pub(super) fn effective(root: &BTreeMap<String, ConfigNode>) -> Vec<Effective> {
+pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
     let mut found = Vec::new();
     for (key, node) in root {
         collect(key.clone(), key, node, &mut found);
@@ -112,28 +112,28 @@ pub(super) fn effective(root: &BTreeMap<String, ConfigNode>) -> Vec<Effective> {
     found
 }
 
-fn collect(path: String, name: &str, node: &ConfigNode, found: &mut Vec<Effective>) {
+fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
     match &node.kind {
-        NodeKind::Table(table) if !table.is_empty() => {
+        Toml::Table(table) if !table.is_empty() => {
             for (key, child) in table {
                 collect(format!("{path}.{key}"), key, child, found);
             }
         }
-        NodeKind::List(items) if items.iter().any(|item| matches!(item.kind, NodeKind::Table(_))) => {
+        Toml::List(items) if items.iter().any(|item| matches!(item.kind, Toml::Table(_))) => {
             for (at, item) in items.iter().enumerate() {
                 collect(format!("{path}[{at}]"), name, item, found);
             }
         }
-        NodeKind::Bool(_) | NodeKind::Integer(_) | NodeKind::Float(_) | NodeKind::Text(_) | NodeKind::List(_) | NodeKind::Table(_) => {
+        Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
             let secret = SECRETS.contains(&name) && ["accounts.", "http.", "sinks."].iter().any(|section| path.starts_with(section));
             let hidden = match &node.kind {
-                NodeKind::Text(text) => secret && !super::secret::is_development_storage(text),
+                Toml::Text(text) => secret && !super::secret::is_development_storage(text),
                 _ => secret,
             };
             found.push(Effective {
                 key: path,
                 value: if hidden { "\"<hidden>\"".to_owned() } else { node.toml() },
-                layer: node.origin.as_ref().map_or(super::ConfigLayer::Default, |origin| origin.layer),
+                layer: node.origin.as_ref().map_or(super::Layer::Default, |origin| origin.layer),
                 origin: node.origin.as_ref().map(ToString::to_string).unwrap_or_default(),
             });
         }

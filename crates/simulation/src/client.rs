@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::company::{ARCHIVE, container, queue, table};
 use super::content::Brings;
-use super::fault::Fault;
+use super::fault::FaultKind;
 use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
 use super::ledger::{EntityJob, Expectation, JobCondition};
@@ -22,7 +22,7 @@ use super::stage::Stage;
 use evenkeel::adapters::sim::SimWorld;
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, BlobName, Entity, EntityKey, body};
-use evenkeel::ports::{Account, BlobUpload, Precondition, StoreError, TableOperation, TableStore, Ttl};
+use evenkeel::ports::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
 
 /// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";
@@ -56,8 +56,8 @@ pub(super) struct Posting {
 
 impl Posting {
     /// How each message of a script is sent.
-    pub(super) fn vary(steps: &mut [ClientStep], draw: &Draw<'_>, rates: &[f64; Fault::ALL.len()]) {
-        let (doubled, expiry) = (rates[Fault::Doubled as usize], rates[Fault::Expiry as usize]);
+    pub(super) fn vary(steps: &mut [ClientStep], draw: &Draw<'_>, rates: &[f64; FaultKind::ALL.len()]) {
+        let (doubled, expiry) = (rates[FaultKind::Doubled as usize], rates[FaultKind::Expiry as usize]);
         let ids = draw.happens(0.5);
         for (number, step) in steps.iter_mut().enumerate() {
             if let ClientAction::Send(
@@ -246,11 +246,11 @@ impl SimulatedClient {
     pub(super) async fn recreates(&self, over: &CancellationToken) {
         let mut version = RECREATED;
         while let Some(key) = over.run_until_cancelled(self.stage.to_recreate()).await {
-            if !self.stage.strike(Fault::Recreated) {
+            if !self.stage.strike(FaultKind::Recreated) {
                 continue;
             }
             version += 1;
-            self.stage.tell(|| format!("FAULT {} : {EMPLOYEES}{key} at version {version}", Fault::Recreated));
+            self.stage.tell(|| format!("FAULT {} : {EMPLOYEES}{key} at version {version}", FaultKind::Recreated));
             let entity = Entity::new(key.clone()).with(VERSION, version).with("FirstName", "Again").with("LastName", "Byron");
             let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key, to: None, condition: None };
             for action in [ClientAction::Write(EMPLOYEES, entity), ClientAction::Send(sync)] {
@@ -267,13 +267,13 @@ impl SimulatedClient {
                 let operation = TableOperation::InsertOrMerge(entity.clone());
                 self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
-            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(Fault::TargetGone) => Ok(()),
+            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(FaultKind::TargetGone) => Ok(()),
             ClientAction::Write(name, entity) => {
                 let operation = TableOperation::InsertOrReplace(entity.clone());
                 self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
             ClientAction::Remove(name, key) => {
-                let operation = TableOperation::Delete(key.clone(), Precondition::Any);
+                let operation = TableOperation::Delete(key.clone(), IfMatch::Any);
                 match self.tables(name).apply(&table(name), &operation).await {
                     Err(error) if error.is_missing_item() => Ok(()),
                     done => done.map(drop),
@@ -321,13 +321,13 @@ impl SimulatedClient {
             json["id"] = id.as_str().into();
         }
         let text = body::encode(&json.to_string());
-        match posting.ttl.filter(|_| self.stage.is_allowed(Fault::Expiry)) {
+        match posting.ttl.filter(|_| self.stage.is_allowed(FaultKind::Expiry)) {
             Some(ttl) => self.put_for(Ttl::After(ttl), &text, expectation.clone()).await?,
             None => self.put(&text, expectation.clone()).await?,
         }
         let Some(again) = posting.again else { return Ok(()) };
         sleep(again).await;
-        if self.stage.strike(Fault::Doubled) { self.put(&text, expectation).await } else { Ok(()) }
+        if self.stage.strike(FaultKind::Doubled) { self.put(&text, expectation).await } else { Ok(()) }
     }
 
     /// Stages what a put does not carry itself, and says what it carries.

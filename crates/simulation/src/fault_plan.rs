@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::company::Shape;
-use super::fault::Fault;
+use super::fault::FaultKind;
 use super::hazards::Hazards;
 use super::world::World;
 use evenkeel::adapters::system::SeededChance;
@@ -39,7 +39,7 @@ pub(super) struct FaultPlan {
     /// How long a request takes, in seconds.
     pub(super) latency: Range<f64>,
     /// How often each kind of fault strikes an operation.
-    pub(super) rates: [f64; Fault::ALL.len()],
+    pub(super) rates: [f64; FaultKind::ALL.len()],
     /// When what is throttled.
     pub(super) bursts: Vec<Burst>,
     /// When which service refuses everything.
@@ -219,7 +219,7 @@ impl FaultPlan {
     /// The faults of another account in the same run.
     pub(super) fn abroad(seed: u64, world: World) -> Self {
         let mut abroad = Self::of(seed ^ ABROAD, world);
-        abroad.rates[Fault::Recreated as usize] = 0.0;
+        abroad.rates[FaultKind::Recreated as usize] = 0.0;
         abroad.hazards.refused_row = None;
         abroad
     }
@@ -261,19 +261,19 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
     }
 }
 
-fn rates(draw: &Draw<'_>) -> [f64; Fault::ALL.len()] {
-    let mut rates = [0.0; Fault::ALL.len()];
+fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
+    let mut rates = [0.0; FaultKind::ALL.len()];
     for (fault, odds, low, high) in [
-        (Fault::ErrorBefore, 0.5, 0.002, 0.2),
-        (Fault::RequestLost, 0.4, 0.002, 0.1),
-        (Fault::AnswerLost, 0.5, 0.002, 0.1),
-        (Fault::LateArrival, 0.5, 0.002, 0.1),
-        (Fault::SlowRequest, 0.4, 0.001, 0.05),
-        (Fault::SlowAnswer, 0.3, 0.001, 0.05),
-        (Fault::CrashBefore, 0.3, 0.000_5, 0.01),
-        (Fault::CrashAfter, 0.4, 0.000_5, 0.01),
-        (Fault::CrashInFlight, 0.4, 0.000_5, 0.01),
-        (Fault::Panic, 0.2, 0.005, 0.1),
+        (FaultKind::ErrorBefore, 0.5, 0.002, 0.2),
+        (FaultKind::RequestLost, 0.4, 0.002, 0.1),
+        (FaultKind::AnswerLost, 0.5, 0.002, 0.1),
+        (FaultKind::LateArrival, 0.5, 0.002, 0.1),
+        (FaultKind::SlowRequest, 0.4, 0.001, 0.05),
+        (FaultKind::SlowAnswer, 0.3, 0.001, 0.05),
+        (FaultKind::CrashBefore, 0.3, 0.000_5, 0.01),
+        (FaultKind::CrashAfter, 0.4, 0.000_5, 0.01),
+        (FaultKind::CrashInFlight, 0.4, 0.000_5, 0.01),
+        (FaultKind::Panic, 0.2, 0.005, 0.1),
     ] {
         if draw.happens(odds) {
             rates[fault as usize] = draw.magnitude(low, high);
@@ -284,9 +284,9 @@ fn rates(draw: &Draw<'_>) -> [f64; Fault::ALL.len()] {
 
 /// In one seed of six, 3 to 30 % of all writes arrive late; the other faults stay as drawn. A late write does harm only where little else
 /// has been written since.
-fn delay(rates: &mut [f64; Fault::ALL.len()], draw: &Draw<'_>) {
+fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
-        rates[Fault::LateArrival as usize] = draw.magnitude(0.03, 0.3);
+        rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::archives::SINK;
 use super::company::queue;
-use super::fault::Fault;
+use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
 use super::injector::FaultInjector;
 use super::releases::{ReleaseWorker, Releases, is_refusal};
@@ -142,7 +142,7 @@ impl WorkerFleet {
                     }
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
                         terms.pop();
-                        if self.stage.strike(Fault::Sigterm) {
+                        if self.stage.strike(FaultKind::Sigterm) {
                             self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
                             told = Some(self.stage.elapsed());
                             self.stage.explain(caller);
@@ -243,8 +243,8 @@ impl WorkerFleet {
             stage: Arc::clone(&self.stage),
             caller: setup.caller,
             chance: self::chance(self.seed, 4_000 + setup.number),
-            panics: self.fault_plan.rates[Fault::Panic as usize],
-            pills: self.fault_plan.rates[Fault::Pill as usize],
+            panics: self.fault_plan.rates[FaultKind::Panic as usize],
+            pills: self.fault_plan.rates[FaultKind::Pill as usize],
             job_timeout: settings.job_timeout,
         });
         let parts = WorkerParts {
@@ -352,7 +352,7 @@ impl Execute for Watched {
         if self.pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < self.pills) {
             self.panic("as always", message);
         }
-        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
+        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(FaultKind::Panic);
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began", message);
         }

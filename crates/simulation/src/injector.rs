@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::EMPLOYEES;
-use super::fault::Fault;
+use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::stage::{GET_MESSAGES, Stage, about};
@@ -72,12 +72,12 @@ impl FaultInjector {
     }
 
     /// Whether this fault strikes this operation.
-    fn strikes(&self, fault: Fault, operation: &OperationInfo) -> bool {
+    fn strikes(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
         self.strikes_at(self.fault_plan.rates[fault as usize], fault, operation)
     }
 
     /// Whether it does at another rate.
-    fn strikes_at(&self, rate: f64, fault: Fault, operation: &OperationInfo) -> bool {
+    fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
         let strikes = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(fault);
         if strikes {
             self.stage.struck(fault, self.caller, operation);
@@ -93,12 +93,12 @@ impl FaultInjector {
             self.fault_plan.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
         if let Some(outage) = outage {
             let (fault, verdict) = match outage.refusal {
-                OutageKind::Refused => (Fault::Outage, FaultDecision::Fail(ErrorClass::Refused)),
-                OutageKind::Failing => (Fault::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
-                OutageKind::Busy => (Fault::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
-                OutageKind::Silent => (Fault::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
-                OutageKind::Reset => (Fault::DeafOutage, FaultDecision::LoseAnswer),
-                OutageKind::Deaf => (Fault::DeafOutage, TOO_LATE),
+                OutageKind::Refused => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Refused)),
+                OutageKind::Failing => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
+                OutageKind::Busy => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+                OutageKind::Silent => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
+                OutageKind::Reset => (FaultKind::DeafOutage, FaultDecision::LoseAnswer),
+                OutageKind::Deaf => (FaultKind::DeafOutage, TOO_LATE),
             };
             if self.stage.strike(fault) {
                 self.stage.struck(fault, self.caller, operation);
@@ -109,7 +109,7 @@ impl FaultInjector {
             return Some(verdict);
         }
         let burst = self.fault_plan.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
-        let fault = if burst.retry_after.is_some() { Fault::RetryAfter } else { Fault::Throttling };
+        let fault = if burst.retry_after.is_some() { FaultKind::RetryAfter } else { FaultKind::Throttling };
         let strikes = self.stage.strike(fault);
         if strikes {
             self.stage.struck(fault, self.caller, operation);
@@ -128,7 +128,7 @@ impl FaultInjector {
         let hazards = &self.fault_plan.hazards;
         let unheard = hazards.unheard.iter().find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
         if let Some(unheard) = unheard
-            && self.strikes_at(1.0, Fault::Unheard, operation)
+            && self.strikes_at(1.0, FaultKind::Unheard, operation)
         {
             return Some(if unheard.slow { TOO_LATE } else { FaultDecision::LoseAnswer });
         }
@@ -136,14 +136,14 @@ impl FaultInjector {
         // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
         let verdict =
             if operation.writes { FaultDecision::LoseAnswer } else { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) };
-        (gateway && self.strikes_at(GATEWAY_SHARE, Fault::Gateway, operation)).then_some(verdict)
+        (gateway && self.strikes_at(GATEWAY_SHARE, FaultKind::Gateway, operation)).then_some(verdict)
     }
 
     /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.fault_plan.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
-            (operation.writes || *fault != Fault::TooLarge) && self.strikes_at(rate, *fault, operation)
+            (operation.writes || *fault != FaultKind::TooLarge) && self.strikes_at(rate, *fault, operation)
         });
         refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
@@ -157,7 +157,7 @@ impl FaultInjector {
             What::Partition(table, _) => Some(operation.rows.iter().position(|key| row.is(table, key))?),
             _ => return None,
         };
-        self.strikes_at(1.0, Fault::RefusedRow, operation).then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
+        self.strikes_at(1.0, FaultKind::RefusedRow, operation).then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
     /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
@@ -167,8 +167,8 @@ impl FaultInjector {
             What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
             _ => false,
         };
-        let arms = may_delete && self.fault_plan.rates[Fault::Recreated as usize] > 0.0 && self.stage.is_allowed(Fault::Recreated);
-        if !arms || !self.strikes_at(self.fault_plan.rates[Fault::Recreated as usize], Fault::AnswerLost, operation) {
+        let arms = may_delete && self.fault_plan.rates[FaultKind::Recreated as usize] > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
+        if !arms || !self.strikes_at(self.fault_plan.rates[FaultKind::Recreated as usize], FaultKind::AnswerLost, operation) {
             return None;
         }
         self.stage.recreate_what_is_deleted_by(operation.number);
@@ -188,7 +188,7 @@ impl FaultInjector {
     fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.chance);
         let later = || seconds(draw.magnitude(0.05, OLDEST_REQUEST));
-        if self.strikes(Fault::ErrorBefore, operation) {
+        if self.strikes(FaultKind::ErrorBefore, operation) {
             let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
             let class =
                 *draw.of(&[ErrorClass::Refused, ErrorClass::Transient { retry_after: None }, ErrorClass::Throttled { retry_after }]);
@@ -197,27 +197,27 @@ impl FaultInjector {
             }
             return Some(FaultDecision::Fail(class));
         }
-        if self.strikes(Fault::RequestLost, operation) {
+        if self.strikes(FaultKind::RequestLost, operation) {
             return Some(FaultDecision::Fail(ErrorClass::Ambiguous));
         }
-        if self.strikes(Fault::AnswerLost, operation) {
+        if self.strikes(FaultKind::AnswerLost, operation) {
             return Some(FaultDecision::LoseAnswer);
         }
-        if operation.writes && self.strikes(Fault::LateArrival, operation) {
+        if operation.writes && self.strikes(FaultKind::LateArrival, operation) {
             let patience = if draw.happens(0.5) { Duration::ZERO } else { PATIENCE };
             return Some(FaultDecision::Delayed { arrives: patience + later(), patience });
         }
-        if self.strikes(Fault::SlowRequest, operation) {
+        if self.strikes(FaultKind::SlowRequest, operation) {
             return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
         }
-        if self.strikes(Fault::SlowAnswer, operation) {
+        if self.strikes(FaultKind::SlowAnswer, operation) {
             return Some(FaultDecision::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
         }
-        if self.strikes(Fault::CrashAfter, operation) {
+        if self.strikes(FaultKind::CrashAfter, operation) {
             self.die();
             return Some(FaultDecision::NeverAnswer);
         }
-        if operation.writes && self.strikes(Fault::CrashInFlight, operation) {
+        if operation.writes && self.strikes(FaultKind::CrashInFlight, operation) {
             self.die();
             let arrives = later();
             return Some(FaultDecision::Delayed { arrives, patience: arrives });
@@ -248,7 +248,7 @@ impl FaultPolicy for FaultInjector {
         if self.stage.is_calm() {
             return FaultDecision::Execute;
         }
-        if self.strikes(Fault::CrashBefore, operation) {
+        if self.strikes(FaultKind::CrashBefore, operation) {
             self.die();
             std::future::pending::<()>().await;
         }
@@ -265,8 +265,8 @@ impl FaultPolicy for FaultInjector {
     }
 
     fn page(&self, _what: &What) -> Option<usize> {
-        let rate = self.fault_plan.rates[Fault::ShortPage as usize];
-        let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(Fault::ShortPage);
+        let rate = self.fault_plan.rates[FaultKind::ShortPage as usize];
+        let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
         short.then(|| Draw(&self.chance).below(3))
     }
 }

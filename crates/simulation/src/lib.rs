@@ -33,7 +33,7 @@
 //!
 //! # Fault model
 //!
-//! Injected: the kinds of [`Fault`], each at a rate that is zero in many seeds.
+//! Injected: the kinds of [`FaultKind`], each at a rate that is zero in many seeds.
 //!
 //! | | |
 //! |---|---|
@@ -85,7 +85,7 @@ mod tally;
 mod warrant;
 mod world;
 
-pub use fault::{Fault, FaultCounts};
+pub use fault::{FaultCounts, FaultKind};
 pub use run::{RunRequest, SimulationReport, run};
 pub use scene::{Scene, Scenes};
 pub use shrink::shrink;

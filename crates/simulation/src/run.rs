@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, Posting, SimulatedClient};
 use super::company::{container, queue, table};
-use super::fault::{Fault, FaultCounts};
+use super::fault::{FaultCounts, FaultKind};
 use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
 use super::fleet::{WorkerFleet, stores};
 use super::history::CLIENT;
@@ -191,11 +191,11 @@ impl Play {
         fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
         let setting = Setting::of(request.world, seed, &fault_plan);
         if !setting.has_clients_that_write() {
-            fault_plan.rates[Fault::Recreated as usize] = 0.0;
+            fault_plan.rates[FaultKind::Recreated as usize] = 0.0;
         }
         let mut steps = setting.script(seed, &fault_plan);
         Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &fault_plan.rates);
-        let wait = if request.allowed.without.contains(&Fault::Backlog) { Duration::ZERO } else { fault_plan.hazards.backlog };
+        let wait = if request.allowed.without.contains(&FaultKind::Backlog) { Duration::ZERO } else { fault_plan.hazards.backlog };
         let early = fault_plan.storm / 2;
         for step in steps.iter_mut().filter(|step| step.at > early) {
             step.at += wait;
@@ -219,14 +219,14 @@ impl Play {
         let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = fault_plan.hazards.service_clocks
-            && stage.strike(if queues > tables { Fault::QueuesAhead } else { Fault::ServiceSkew })
+            && stage.strike(if queues > tables { FaultKind::QueuesAhead } else { FaultKind::ServiceSkew })
         {
             queues_off = SignedDuration::from_secs(queues);
             stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
         if let (Some((_, tables)), Some(other)) = (abroad.hazards.service_clocks, &sim_accounts.abroad)
-            && stage.strike(Fault::ServiceSkew)
+            && stage.strike(FaultKind::ServiceSkew)
         {
             let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
             books.ledger.clocks_apart = books.ledger.clocks_apart.max(off.saturating_sub(queues_off));
@@ -259,7 +259,7 @@ impl Play {
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let opens = if wait.is_zero() || !stage.strike(Fault::Backlog) { Duration::ZERO } else { wait };
+        let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(Arc::clone(&stage), &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
         let fleet =
@@ -307,9 +307,9 @@ impl Play {
         shows.sort_unstable();
         for (nth, at) in shows.into_iter().enumerate() {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
-            if self.stage.is_allowed(Fault::ShownEarly)
+            if self.stage.is_allowed(FaultKind::ShownEarly)
                 && let Some(id) = self.world.show_early(&queue(JOBS), nth)
-                && self.stage.strike(Fault::ShownEarly)
+                && self.stage.strike(FaultKind::ShownEarly)
             {
                 self.stage.disturb_message(&id);
                 self.stage.tell(|| format!("FAULT the message {id} is shown early"));
@@ -323,7 +323,7 @@ impl Play {
         clocks.sort_unstable();
         for (at, slot, off) in clocks {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
-            let fault = if at.is_zero() { Fault::ClockSkew } else { Fault::ClockJump };
+            let fault = if at.is_zero() { FaultKind::ClockSkew } else { FaultKind::ClockJump };
             if let Some(clock) = self.fleet.clocks.get(slot)
                 && self.stage.strike(fault)
             {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::fault::Fault;
+use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
 use super::stage::Allowed;
 use super::world::World;
@@ -28,7 +28,7 @@ pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
             break;
         }
     }
-    for fault in Fault::ALL {
+    for fault in FaultKind::ALL {
         let mut without = allowed.clone();
         without.without.insert(fault);
         if fails(&without).is_some() {

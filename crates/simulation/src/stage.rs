@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::client::EMPLOYEES;
-use super::fault::{Fault, FaultCounts};
+use super::fault::{FaultCounts, FaultKind};
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, SentRequest, Which};
@@ -33,7 +33,7 @@ pub(super) const WORKERS: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     /// Kinds of faults that never strike.
-    pub without: BTreeSet<Fault>,
+    pub without: BTreeSet<FaultKind>,
     /// How many faults strike at most.
     pub faults: u64,
     /// Which of the things that the client does, from 1, it does; all where absent.
@@ -159,7 +159,7 @@ impl Stage {
         }
         let known = self.books().pills.get(message).copied();
         known.unwrap_or_else(|| {
-            let pill = chosen() && self.strike(Fault::Pill);
+            let pill = chosen() && self.strike(FaultKind::Pill);
             self.books().pills.insert(message.to_owned(), pill);
             pill
         })
@@ -191,12 +191,12 @@ impl Stage {
     }
 
     /// Whether a fault may strike now.
-    pub(super) fn is_allowed(&self, fault: Fault) -> bool {
+    pub(super) fn is_allowed(&self, fault: FaultKind) -> bool {
         !self.is_calm() && !self.allowed.without.contains(&fault) && self.books().faults.total() < self.allowed.faults
     }
 
     /// Whether a fault may strike now; if so, it is counted.
-    pub(super) fn strike(&self, fault: Fault) -> bool {
+    pub(super) fn strike(&self, fault: FaultKind) -> bool {
         if !self.is_allowed(fault) {
             return false;
         }
@@ -220,7 +220,7 @@ impl Stage {
     }
 
     /// Tells of a fault that strikes an operation of a worker, and what it explains.
-    pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
+    pub(super) fn struck(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
         if operation.what.service() == Service::Queue {
@@ -400,7 +400,7 @@ impl Witness for Stage {
             books.scene_counter.take_in(execution);
             books.hash.execution(execution);
             if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
-                books.faults.add(Fault::Expiry);
+                books.faults.add(FaultKind::Expiry);
             }
             if books.arms(execution) {
                 self.deleted.notify_one();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fault::{Fault, FaultCounts};
+use super::fault::{FaultCounts, FaultKind};
 use super::run::SimulationReport;
 use super::scene::{Scene, Scenes};
 use super::world::World;
@@ -158,8 +158,8 @@ impl Tally {
     }
 
     /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
-    pub fn never_hit(&self, world: World) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
+    pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
+        FaultKind::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
     }
 
     /// What runs of a world should have seen, and none has.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use metrics::gauge;
 
 use super::breaker::{Admission, Breaker, Transition};
-use crate::adapters::layer::{Evidence, Layer, StorageRequest, ThrottleScope};
+use crate::adapters::layer::{Evidence, Layer, Request, ThrottleScope};
 use crate::model::{AccountName, CollectionName, ContainerName, QueueName};
 use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth, Withheld};
 use crate::telemetry::names;
@@ -156,11 +156,7 @@ impl Circuit {
 }
 
 impl Layer for Circuit {
-    async fn call<T: Send>(
-        &self,
-        request: StorageRequest<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let service = request.op.service();
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
         if let Admission::Withheld(next_trial) = admission {

@@ -15,7 +15,7 @@ use crate::ports::{
 
 use super::blocks;
 use super::contents::{self, Header};
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::reclaim::{self, Dropped};
 use super::stamp;
 use super::store::EmbeddedStore;
@@ -62,7 +62,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Blob";
         let what = || What::Blob(container.clone(), name.clone());
         let header = check(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (BlobLocation::of(container, name), upload.condition.clone());
+        let (place, condition) = (BlobRef::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -77,7 +77,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Append Blob";
         let what = || What::Blob(container.clone(), name.clone());
         let header = check(&Bytes::new(), upload).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (BlobLocation::of(container, name), upload.condition.clone());
+        let (place, condition) = (BlobRef::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -93,17 +93,17 @@ impl BlobStore for EmbeddedStore {
         let what = || What::Blob(container.clone(), name.clone());
         if content.len() > limits::APPEND_BYTES {
             let message = format!("{} bytes at once; an append blob takes {}", content.len(), limits::APPEND_BYTES);
-            return Err(self.error(NAME, what(), StoreFault::too_large(message)));
+            return Err(self.error(NAME, what(), Fault::too_large(message)));
         }
-        let place = BlobLocation::of(container, name);
+        let place = BlobRef::of(container, name);
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
-            let version = slot.version.ok_or_else(|| StoreFault::new(ErrorClass::NotFound(Missing::Item), "the blob does not exist"))?;
+            let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob does not exist"))?;
             if !version.append {
-                return Err(StoreFault::permanent("the blob is no append blob"));
+                return Err(Fault::permanent("the blob is no append blob"));
             }
             if version.length != position {
-                return Err(StoreFault::new(ErrorClass::Precondition, "the blob has another length"));
+                return Err(Fault::new(ErrorClass::Precondition, "the blob has another length"));
             }
             let stamp = writing.stamp();
             contents::extend(writing.connection, version.stamp, stamp, version.length, &content)?;
@@ -116,7 +116,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Block";
         let what = || What::Blob(container.clone(), name.clone());
         blocks::check(&content).map_err(|fault| self.error(NAME, what(), fault))?;
-        let place = BlobLocation::of(container, name);
+        let place = BlobRef::of(container, name);
         self.write(NAME, what, move |writing| blocks::keep(writing, &place, block, &content)).await
     }
 
@@ -131,12 +131,12 @@ impl BlobStore for EmbeddedStore {
         let what = || What::Blob(container.clone(), name.clone());
         let header = blocks::check_count(blocks).and_then(|()| check(&Bytes::new(), upload));
         let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, blocks, upload) = (BlobLocation::of(container, name), blocks.to_vec(), upload.clone());
+        let (place, blocks, upload) = (BlobRef::of(container, name), blocks.to_vec(), upload.clone());
         self.write(NAME, what, move |writing| blocks::commit(writing, &place, &blocks, (&upload, &header))).await
     }
 
     async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        let place = BlobLocation::of(container, name);
+        let place = BlobRef::of(container, name);
         let what = || What::Blob(container.clone(), name.clone());
         self.read("Get Block List", what, move |connection| blocks::list(connection, &place)).await
     }
@@ -151,11 +151,11 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Set Blob Metadata";
         let what = || What::Blob(container.clone(), name.clone());
         let metadata = check_metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (BlobLocation::of(container, name), BlobCondition::Matches(if_match.clone()));
+        let (place, condition) = (BlobRef::of(container, name), BlobCondition::Matches(if_match.clone()));
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
-            let version = slot.version.ok_or_else(|| StoreFault::new(ErrorClass::Precondition, "the blob does not exist"))?;
+            let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::Precondition, "the blob does not exist"))?;
             let stamp = writing.stamp();
             contents::set_metadata(writing.connection, version.stamp, stamp, &metadata)?;
             slot.renewed(writing, stamp, version.length)
@@ -164,7 +164,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
-        let place = BlobLocation::of(container, name);
+        let place = BlobRef::of(container, name);
         self.read(
             "Get Blob",
             || What::Blob(container.clone(), name.clone()),
@@ -178,14 +178,14 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
-        let (place, condition) = (BlobLocation::of(container, name), BlobCondition::Matches(etag.clone()));
+        let (place, condition) = (BlobRef::of(container, name), BlobCondition::Matches(etag.clone()));
         self.read(
             "Get Blob",
             || What::Blob(container.clone(), name.clone()),
             move |connection| {
                 let slot = place.slot(connection)?;
                 slot.admits(&condition)?;
-                let version = slot.version.ok_or_else(|| StoreFault::new(ErrorClass::Precondition, "the blob does not exist"))?;
+                let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::Precondition, "the blob does not exist"))?;
                 contents::read(connection, version.stamp, version.length, Some(range))
             },
         )
@@ -193,7 +193,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
-        let place = BlobLocation::of(container, name);
+        let place = BlobRef::of(container, name);
         self.read(
             "Get Blob Properties",
             || What::Blob(container.clone(), name.clone()),
@@ -206,7 +206,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
-        let (place, condition) = (BlobLocation::of(container, name), if_match.cloned().map_or(BlobCondition::None, BlobCondition::Matches));
+        let (place, condition) = (BlobRef::of(container, name), if_match.cloned().map_or(BlobCondition::None, BlobCondition::Matches));
         self.write(
             "Delete Blob",
             || What::Blob(container.clone(), name.clone()),
@@ -233,10 +233,10 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Copy Blob";
         let what = || What::Blob(from.0.clone(), from.1.clone());
         let metadata = copying.metadata.as_ref().map(check_metadata).transpose().map_err(|fault| self.error(NAME, what(), fault))?;
-        let (source, target, condition) = (BlobLocation::of(from.0, from.1), BlobLocation::of(to.0, to.1), copying.condition.clone());
+        let (source, target, condition) = (BlobRef::of(from.0, from.1), BlobRef::of(to.0, to.1), copying.condition.clone());
         self.write(NAME, what, move |writing| {
             let version = source.slot(writing.connection)?.version;
-            let version = version.ok_or_else(|| StoreFault::new(ErrorClass::NotFound(Missing::Item), "the blob to copy does not exist"))?;
+            let version = version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob to copy does not exist"))?;
             let slot = target.slot(writing.connection)?;
             slot.admits(&condition)?;
             let stamp = writing.stamp();
@@ -271,7 +271,7 @@ impl BlobStore for EmbeddedStore {
                         page.marker = Some(name);
                         break;
                     }
-                    let name = BlobName::new(name).map_err(StoreFault::corrupt)?;
+                    let name = BlobName::new(name).map_err(Fault::corrupt)?;
                     page.blobs.push(BlobItem { name, etag: stamp::blob_etag(row.get(1)?)?, length: row.get::<_, i64>(2)?.cast_unsigned() });
                 }
                 Ok(page)
@@ -281,13 +281,13 @@ impl BlobStore for EmbeddedStore {
     }
 }
 
-fn container_id(connection: &Connection, container: &ContainerName) -> Result<i64, StoreFault> {
+fn container_id(connection: &Connection, container: &ContainerName) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT id FROM containers WHERE name = ?1")?;
-    statement.query_row([container.as_str()], |row| row.get(0)).optional()?.ok_or_else(|| StoreFault::no_container("container"))
+    statement.query_row([container.as_str()], |row| row.get(0)).optional()?.ok_or_else(|| Fault::no_container("container"))
 }
 
 /// The names of a blob.
-pub(super) struct BlobLocation {
+pub(super) struct BlobRef {
     container: ContainerName,
     name: BlobName,
 }
@@ -308,12 +308,12 @@ pub(super) struct Version {
     append: bool,
 }
 
-impl BlobLocation {
+impl BlobRef {
     fn of(container: &ContainerName, name: &BlobName) -> Self {
         Self { container: container.clone(), name: name.clone() }
     }
 
-    pub(super) fn slot(&self, connection: &Connection) -> Result<BlobSlot<'_>, StoreFault> {
+    pub(super) fn slot(&self, connection: &Connection) -> Result<BlobSlot<'_>, Fault> {
         let container = container_id(connection, &self.container)?;
         let mut statement = connection.prepare_cached("SELECT stamp, length, append FROM blobs WHERE container_id = ?1 AND name = ?2")?;
         let version = statement
@@ -327,24 +327,24 @@ impl BlobLocation {
 
 impl BlobSlot<'_> {
     /// Whether a write may go here.
-    pub(super) fn admits(&self, condition: &BlobCondition) -> Result<(), StoreFault> {
+    pub(super) fn admits(&self, condition: &BlobCondition) -> Result<(), Fault> {
         match (condition, self.version) {
-            (BlobCondition::Absent, Some(_)) => Err(StoreFault::new(ErrorClass::Conflict, "the blob exists already")),
-            (BlobCondition::Matches(_), None) => Err(StoreFault::new(ErrorClass::Precondition, "the blob does not exist")),
+            (BlobCondition::Absent, Some(_)) => Err(Fault::new(ErrorClass::Conflict, "the blob exists already")),
+            (BlobCondition::Matches(_), None) => Err(Fault::new(ErrorClass::Precondition, "the blob does not exist")),
             (BlobCondition::Matches(etag), Some(version)) if stamp::blob_etag(version.stamp)? != *etag => {
-                Err(StoreFault::new(ErrorClass::Precondition, "the blob is at another ETag"))
+                Err(Fault::new(ErrorClass::Precondition, "the blob is at another ETag"))
             }
             (BlobCondition::None | BlobCondition::Absent | BlobCondition::Matches(_), _) => Ok(()),
         }
     }
 
     /// Refuses a blob that cannot be made of blocks.
-    pub(super) fn needs_blocks(&self) -> Result<(), StoreFault> {
-        if self.version.is_some_and(|version| version.append) { Err(StoreFault::permanent("the blob is no block blob")) } else { Ok(()) }
+    pub(super) fn needs_blocks(&self) -> Result<(), Fault> {
+        if self.version.is_some_and(|version| version.append) { Err(Fault::permanent("the blob is no block blob")) } else { Ok(()) }
     }
 
     /// Puts a version here, in place of the one before.
-    pub(super) fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64, append: bool) -> Result<ETag, StoreFault> {
+    pub(super) fn set(&self, writing: &Writing<'_>, stamp: i64, length: u64, append: bool) -> Result<ETag, Fault> {
         if let Some(old) = self.version {
             contents::remove(writing.connection, old.stamp)?;
         }
@@ -356,7 +356,7 @@ impl BlobSlot<'_> {
     }
 
     /// The version here is under another stamp now.
-    fn renewed(&self, writing: &Writing<'_>, stamp: i64, length: u64) -> Result<ETag, StoreFault> {
+    fn renewed(&self, writing: &Writing<'_>, stamp: i64, length: u64) -> Result<ETag, Fault> {
         let sql = "UPDATE blobs SET stamp = ?3, length = ?4 WHERE container_id = ?1 AND name = ?2";
         writing.connection.prepare_cached(sql)?.execute((self.container, self.name, stamp, length.cast_signed()))?;
         stamp::blob_etag(stamp)
@@ -364,18 +364,15 @@ impl BlobSlot<'_> {
 }
 
 /// Checks a write against the service's limits.
-fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, StoreFault> {
+fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
     if content.len() > BLOB_BYTES {
-        return Err(StoreFault::too_large(format!(
-            "a blob of {} bytes; Azure Blob storage takes {BLOB_BYTES} in one write",
-            content.len()
-        )));
+        return Err(Fault::too_large(format!("a blob of {} bytes; Azure Blob storage takes {BLOB_BYTES} in one write", content.len())));
     }
     for (name, value) in [("Content-Type", &upload.content_type), ("Cache-Control", &upload.cache_control)] {
         if let Some(value) = value
             && !is_header_value(value)
         {
-            return Err(StoreFault::permanent(format!("the {name} {value:?} is not printable ASCII without outer blanks")));
+            return Err(Fault::permanent(format!("the {name} {value:?} is not printable ASCII without outer blanks")));
         }
     }
     Ok(Header {
@@ -386,7 +383,7 @@ fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, StoreFault> {
 }
 
 /// Checks metadata. Returns it with its names in lower case.
-fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, StoreFault> {
+fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Fault> {
     let mut lower = BTreeMap::new();
     let mut size = 0;
     for (name, value) in metadata {
@@ -394,20 +391,20 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String
         let identifier =
             bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_') && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !identifier {
-            return Err(StoreFault::permanent(format!(
+            return Err(Fault::permanent(format!(
                 "{name:?} is not a name of blob metadata: letters, digits and underscores, no digit first"
             )));
         }
         if !is_header_value(value) {
-            return Err(StoreFault::permanent(format!("the metadata {name:?} is not printable ASCII without outer blanks: {value:?}")));
+            return Err(Fault::permanent(format!("the metadata {name:?} is not printable ASCII without outer blanks: {value:?}")));
         }
         size += name.len() + value.len();
         if lower.insert(name.to_ascii_lowercase(), value.clone()).is_some() {
-            return Err(StoreFault::permanent(format!("the metadata {name:?} is there twice in different case")));
+            return Err(Fault::permanent(format!("the metadata {name:?} is there twice in different case")));
         }
     }
     if size > limits::METADATA_BYTES {
-        return Err(StoreFault::too_large(format!("{size} bytes of blob metadata; Azure Blob storage allows {}", limits::METADATA_BYTES)));
+        return Err(Fault::too_large(format!("{size} bytes of blob metadata; Azure Blob storage allows {}", limits::METADATA_BYTES)));
     }
     Ok(lower)
 }

@@ -12,9 +12,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::model::{ETag, limits};
 use crate::ports::{BlobUpload, Block, BlockId, BlockList, ErrorClass};
 
-use super::blobs::{BlobLocation, BlobSlot};
-use super::contents::{self, Header, StoredBlock};
-use super::fault::StoreFault;
+use super::blobs::{BlobRef, BlobSlot};
+use super::contents::{self, Header, Piece};
+use super::fault::Fault;
 use super::stamp;
 use super::writer::Writing;
 
@@ -22,28 +22,24 @@ use super::writer::Writing;
 const WAIT_STAMPS: i64 = 7 * 24 * 3_600 * 10_000_000;
 
 /// Checks a block against the service's limits.
-pub(super) fn check(content: &Bytes) -> Result<(), StoreFault> {
+pub(super) fn check(content: &Bytes) -> Result<(), Fault> {
     if content.is_empty() {
-        return Err(StoreFault::permanent("a block without a byte"));
+        return Err(Fault::permanent("a block without a byte"));
     }
     if content.len() > limits::BLOCK_BYTES {
-        return Err(StoreFault::too_large(format!("a block of {} bytes; one may have {}", content.len(), limits::BLOCK_BYTES)));
+        return Err(Fault::too_large(format!("a block of {} bytes; one may have {}", content.len(), limits::BLOCK_BYTES)));
     }
     Ok(())
 }
 
 /// Checks how many blocks a blob is to be made of.
-pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), StoreFault> {
+pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
     let count = blocks.len();
-    if count > limits::BLOCKS {
-        Err(StoreFault::too_large(format!("{count} blocks; a blob has at most {}", limits::BLOCKS)))
-    } else {
-        Ok(())
-    }
+    if count > limits::BLOCKS { Err(Fault::too_large(format!("{count} blocks; a blob has at most {}", limits::BLOCKS))) } else { Ok(()) }
 }
 
 /// Keeps a block for a blob, in the place of one of the same name. Drops blocks that have waited too long.
-pub(super) fn keep(writing: &mut Writing<'_>, place: &BlobLocation, block: BlockId, content: &Bytes) -> Result<(), StoreFault> {
+pub(super) fn keep(writing: &mut Writing<'_>, place: &BlobRef, block: BlockId, content: &Bytes) -> Result<(), Fault> {
     let slot = place.slot(writing.connection)?;
     slot.needs_blocks()?;
     let stamp = writing.stamp();
@@ -57,10 +53,10 @@ pub(super) fn keep(writing: &mut Writing<'_>, place: &BlobLocation, block: Block
 /// Makes a blob of blocks.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
-    place: &BlobLocation,
+    place: &BlobRef,
     blocks: &[BlockId],
     (upload, header): (&BlobUpload, &Header),
-) -> Result<ETag, StoreFault> {
+) -> Result<ETag, Fault> {
     let slot = place.slot(writing.connection)?;
     slot.admits(&upload.condition)?;
     slot.needs_blocks()?;
@@ -79,7 +75,7 @@ pub(super) fn commit(
                 let bytes = contents::read(connection, version.stamp, version.length, Some(range.clone()))?;
                 contents::write_part(connection, writing.stamp(), &bytes)?
             }
-            (None, _, _) => return Err(StoreFault::new(ErrorClass::Precondition, "a block of the list neither waits nor is in the blob")),
+            (None, _, _) => return Err(Fault::new(ErrorClass::Precondition, "a block of the list neither waits nor is in the blob")),
         };
         made_of.push(Block { id: *id, length: part.length });
         parts.push(part);
@@ -94,7 +90,7 @@ pub(super) fn commit(
 }
 
 /// The blocks of a blob. `None` where it does not exist.
-pub(super) fn list(connection: &Connection, place: &BlobLocation) -> Result<Option<BlockList>, StoreFault> {
+pub(super) fn list(connection: &Connection, place: &BlobRef) -> Result<Option<BlockList>, Fault> {
     let slot = place.slot(connection)?;
     slot.needs_blocks()?;
     let Some(version) = slot.version else { return Ok(None) };
@@ -102,22 +98,22 @@ pub(super) fn list(connection: &Connection, place: &BlobLocation) -> Result<Opti
 }
 
 /// Drops the blocks that wait to become a part of a blob.
-pub(super) fn drop_waiting(connection: &Connection, container: i64, name: &str) -> Result<(), StoreFault> {
+pub(super) fn drop_waiting(connection: &Connection, container: i64, name: &str) -> Result<(), Fault> {
     let sql = "DELETE FROM waiting_blocks WHERE container_id = ?1 AND name = ?2";
     connection.prepare_cached(sql)?.execute((container, name))?;
     Ok(())
 }
 
-fn waiting(connection: &Connection, slot: &BlobSlot<'_>, id: BlockId) -> Result<Option<Vec<u8>>, StoreFault> {
+fn waiting(connection: &Connection, slot: &BlobSlot<'_>, id: BlockId) -> Result<Option<Vec<u8>>, Fault> {
     let sql = "SELECT content FROM waiting_blocks WHERE container_id = ?1 AND name = ?2 AND block = ?3";
     let mut statement = connection.prepare_cached(sql)?;
     Ok(statement.query_row((slot.container, slot.name, id.0.as_slice()), |row| row.get(0)).optional()?)
 }
 
 /// Where each block of a version lies in it, and its part, where it is one.
-type Held = BTreeMap<BlockId, (Range<u64>, Option<StoredBlock>)>;
+type Held = BTreeMap<BlockId, (Range<u64>, Option<Piece>)>;
 
-fn held(connection: &Connection, stamp: i64) -> Result<Held, StoreFault> {
+fn held(connection: &Connection, stamp: i64) -> Result<Held, Fault> {
     let parts = contents::parts(connection, stamp)?;
     let mut start = 0;
     let placed = contents::blocks(connection, stamp)?.into_iter().enumerate().map(|(number, block)| {

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::ports::{BlobProperties, Block, BlockId};
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::stamp;
 
 /// Bytes of one block: large enough to cost little, small enough that a range reads little too much.
@@ -27,7 +27,7 @@ pub(super) struct Header {
 }
 
 /// Writes header and bytes of a new version that is not made of blocks.
-pub(super) fn write(connection: &Connection, stamp: i64, header: &Header, content: &Bytes) -> Result<(), StoreFault> {
+pub(super) fn write(connection: &Connection, stamp: i64, header: &Header, content: &Bytes) -> Result<(), Fault> {
     write_header(connection, stamp, header, &[])?;
     let mut pieces = Pieces::of(connection, stamp);
     pieces.add(content)?;
@@ -35,20 +35,20 @@ pub(super) fn write(connection: &Connection, stamp: i64, header: &Header, conten
 }
 
 /// Writes the header of a new version, with its blocks.
-pub(super) fn write_header(connection: &Connection, stamp: i64, header: &Header, blocks: &[Block]) -> Result<(), StoreFault> {
+pub(super) fn write_header(connection: &Connection, stamp: i64, header: &Header, blocks: &[Block]) -> Result<(), Fault> {
     let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let metadata = serde_json::to_string(&header.metadata).map_err(|_| StoreFault::permanent("metadata that cannot be written down"))?;
+    let metadata = serde_json::to_string(&header.metadata).map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
     let blocks = (!blocks.is_empty()).then(|| packed(blocks));
     connection.prepare_cached(sql)?.execute((stamp, &header.content_type, &header.cache_control, metadata, blocks))?;
     Ok(())
 }
 
 /// The blocks that a version is made of.
-pub(super) fn blocks(connection: &Connection, stamp: i64) -> Result<Vec<Block>, StoreFault> {
+pub(super) fn blocks(connection: &Connection, stamp: i64) -> Result<Vec<Block>, Fault> {
     let mut statement = connection.prepare_cached("SELECT blocks FROM blob_headers WHERE stamp = ?1")?;
     let packed: Option<Vec<u8>> = statement.query_row([stamp], |row| row.get(0))?;
     let packed = packed.unwrap_or_default();
-    let (blocks, []) = packed.as_chunks::<PACKED>() else { return Err(StoreFault::corrupt("a list of blocks that is cut off")) };
+    let (blocks, []) = packed.as_chunks::<PACKED>() else { return Err(Fault::corrupt("a list of blocks that is cut off")) };
     Ok(blocks.iter().map(unpacked).collect())
 }
 
@@ -68,37 +68,37 @@ fn unpacked(bytes: &[u8; PACKED]) -> Block {
 
 /// A block of a version, under a stamp of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StoredBlock {
+pub(super) struct Piece {
     pub(super) stamp: i64,
     pub(super) length: u64,
 }
 
 /// The parts of a version; none where its bytes lie under its own stamp.
-pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<StoredBlock>> {
+pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<Piece>> {
     let mut statement = connection.prepare_cached("SELECT parts FROM blob_headers WHERE stamp = ?1")?;
     let packed: Option<Vec<u8>> = statement.query_row([stamp], |row| row.get(0)).optional()?.flatten();
     let numbers: Vec<i64> = packed.unwrap_or_default().as_chunks::<8>().0.iter().map(|number| i64::from_be_bytes(*number)).collect();
-    Ok(numbers.as_chunks::<2>().0.iter().map(|[stamp, length]| StoredBlock { stamp: *stamp, length: length.cast_unsigned() }).collect())
+    Ok(numbers.as_chunks::<2>().0.iter().map(|[stamp, length]| Piece { stamp: *stamp, length: length.cast_unsigned() }).collect())
 }
 
 /// Says of which parts a version is made.
-pub(super) fn set_parts(connection: &Connection, stamp: i64, parts: &[StoredBlock]) -> rusqlite::Result<()> {
+pub(super) fn set_parts(connection: &Connection, stamp: i64, parts: &[Piece]) -> rusqlite::Result<()> {
     let packed: Option<Vec<u8>> = (!parts.is_empty())
         .then(|| parts.iter().flat_map(|part| [part.stamp, part.length.cast_signed()]).flat_map(i64::to_be_bytes).collect());
     connection.prepare_cached("UPDATE blob_headers SET parts = ?2 WHERE stamp = ?1")?.execute((stamp, packed))?;
     Ok(())
 }
 
-pub(super) fn write_part(connection: &Connection, stamp: i64, content: &[u8]) -> Result<StoredBlock, StoreFault> {
+pub(super) fn write_part(connection: &Connection, stamp: i64, content: &[u8]) -> Result<Piece, Fault> {
     let mut pieces = Pieces::of(connection, stamp);
     pieces.add(content)?;
-    Ok(StoredBlock { stamp, length: pieces.end()? })
+    Ok(Piece { stamp, length: pieces.end()? })
 }
 
 /// Takes these parts out of a version that is about to be removed: another one has them.
-pub(super) fn hand_on(connection: &Connection, from: i64, kept: &[StoredBlock]) -> rusqlite::Result<()> {
+pub(super) fn hand_on(connection: &Connection, from: i64, kept: &[Piece]) -> rusqlite::Result<()> {
     let kept: BTreeSet<i64> = kept.iter().map(|part| part.stamp).collect();
-    let left: Vec<StoredBlock> = parts(connection, from)?.into_iter().filter(|part| !kept.contains(&part.stamp)).collect();
+    let left: Vec<Piece> = parts(connection, from)?.into_iter().filter(|part| !kept.contains(&part.stamp)).collect();
     set_parts(connection, from, &left)
 }
 
@@ -117,7 +117,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// The next bytes.
-    pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), StoreFault> {
+    pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         if !self.begun.is_empty() {
             let (fill, rest) = bytes.split_at(bytes.len().min(BLOCK - self.begun.len()));
             self.begun.extend_from_slice(fill);
@@ -137,7 +137,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// There are no more. How many there were.
-    pub(super) fn end(mut self) -> Result<u64, StoreFault> {
+    pub(super) fn end(mut self) -> Result<u64, Fault> {
         let length = self.next.cast_unsigned() * BLOCK as u64 + self.begun.len() as u64;
         if !self.begun.is_empty() {
             let last = std::mem::take(&mut self.begun);
@@ -146,7 +146,7 @@ impl<'a> Pieces<'a> {
         Ok(length)
     }
 
-    fn write(&mut self, piece: &[u8]) -> Result<(), StoreFault> {
+    fn write(&mut self, piece: &[u8]) -> Result<(), Fault> {
         let sql = "INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)";
         self.connection.prepare_cached(sql)?.execute((self.stamp, self.next, piece))?;
         self.next += 1;
@@ -155,7 +155,7 @@ impl<'a> Pieces<'a> {
 }
 
 /// Writes a new version that is the same as another.
-pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), StoreFault> {
+pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), Fault> {
     let sql = "INSERT INTO blob_headers (stamp, content_type, cache_control, metadata, blocks) \
                SELECT ?2, content_type, cache_control, metadata, blocks FROM blob_headers WHERE stamp = ?1";
     connection.prepare_cached(sql)?.execute((from, to))?;
@@ -173,7 +173,7 @@ pub(super) fn copy(connection: &Connection, from: i64, to: i64) -> Result<(), St
 }
 
 /// Makes a new version of an old one, which is no more: the same bytes and more behind them.
-pub(super) fn extend(connection: &Connection, from: i64, to: i64, length: u64, more: &[u8]) -> Result<(), StoreFault> {
+pub(super) fn extend(connection: &Connection, from: i64, to: i64, length: u64, more: &[u8]) -> Result<(), Fault> {
     renew(connection, from, to)?;
     let last = (length / BLOCK as u64).cast_signed();
     let room = BLOCK - usize::try_from(length % BLOCK as u64).unwrap_or(0);
@@ -192,14 +192,14 @@ pub(super) fn extend(connection: &Connection, from: i64, to: i64, length: u64, m
 }
 
 /// Makes a new version of an old one, which is no more, with other metadata.
-pub(super) fn set_metadata(connection: &Connection, from: i64, to: i64, metadata: &BTreeMap<String, String>) -> Result<(), StoreFault> {
+pub(super) fn set_metadata(connection: &Connection, from: i64, to: i64, metadata: &BTreeMap<String, String>) -> Result<(), Fault> {
     renew(connection, from, to)?;
     write_metadata(connection, to, metadata)
 }
 
 /// Gives a new version other metadata.
-pub(super) fn write_metadata(connection: &Connection, stamp: i64, metadata: &BTreeMap<String, String>) -> Result<(), StoreFault> {
-    let metadata = serde_json::to_string(metadata).map_err(|_| StoreFault::permanent("metadata that cannot be written down"))?;
+pub(super) fn write_metadata(connection: &Connection, stamp: i64, metadata: &BTreeMap<String, String>) -> Result<(), Fault> {
+    let metadata = serde_json::to_string(metadata).map_err(|_| Fault::permanent("metadata that cannot be written down"))?;
     connection.prepare_cached("UPDATE blob_headers SET metadata = ?2 WHERE stamp = ?1")?.execute((stamp, metadata))?;
     Ok(())
 }
@@ -222,17 +222,17 @@ pub(super) fn remove(connection: &Connection, stamp: i64) -> rusqlite::Result<()
 }
 
 /// Reads the header of a version.
-pub(super) fn properties(connection: &Connection, stamp: i64, length: u64) -> Result<BlobProperties, StoreFault> {
+pub(super) fn properties(connection: &Connection, stamp: i64, length: u64) -> Result<BlobProperties, Fault> {
     let sql = "SELECT content_type, cache_control, metadata FROM blob_headers WHERE stamp = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let read = statement.query_row([stamp], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?)))?;
     let (content_type, cache_control, metadata) = read;
-    let metadata = serde_json::from_str(&metadata).map_err(StoreFault::corrupt)?;
+    let metadata = serde_json::from_str(&metadata).map_err(Fault::corrupt)?;
     Ok(BlobProperties { etag: stamp::blob_etag(stamp)?, length, content_type, cache_control, metadata })
 }
 
 /// Reads a range of a version's bytes, cut at its end.
-pub(super) fn read(connection: &Connection, stamp: i64, length: u64, range: Option<Range<u64>>) -> Result<Bytes, StoreFault> {
+pub(super) fn read(connection: &Connection, stamp: i64, length: u64, range: Option<Range<u64>>) -> Result<Bytes, Fault> {
     let range = range.unwrap_or(0..length);
     let start = range.start.min(length);
     let end = range.end.clamp(start, length);
@@ -255,8 +255,8 @@ pub(super) fn read(connection: &Connection, stamp: i64, length: u64, range: Opti
 }
 
 /// Reads some of the bytes that lie under a stamp; at least one.
-fn read_pieces(connection: &Connection, stamp: i64, Range { start, end }: Range<u64>) -> Result<Vec<u8>, StoreFault> {
-    let size = |bytes: u64| usize::try_from(bytes).map_err(|_| StoreFault::too_large("a blob that does not fit in memory"));
+fn read_pieces(connection: &Connection, stamp: i64, Range { start, end }: Range<u64>) -> Result<Vec<u8>, Fault> {
+    let size = |bytes: u64| usize::try_from(bytes).map_err(|_| Fault::too_large("a blob that does not fit in memory"));
     let sql = "SELECT content FROM blob_blocks WHERE stamp = ?1 AND number BETWEEN ?2 AND ?3 ORDER BY number";
     let mut statement = connection.prepare_cached(sql)?;
     let (first, last) = (start / BLOCK as u64, (end - 1) / BLOCK as u64);
@@ -266,10 +266,10 @@ fn read_pieces(connection: &Connection, stamp: i64, Range { start, end }: Range<
     let (mut skip, total) = (size(start - origin)?, size(end - start)?);
     let mut bytes = Vec::with_capacity(total);
     while let Some(row) = rows.next()? {
-        let block = row.get_ref(0)?.as_blob().map_err(|_| StoreFault::corrupt("a block that is no bytes"))?;
-        let part = block.get(skip..).ok_or_else(|| StoreFault::corrupt("a block that is too short"))?;
+        let block = row.get_ref(0)?.as_blob().map_err(|_| Fault::corrupt("a block that is no bytes"))?;
+        let part = block.get(skip..).ok_or_else(|| Fault::corrupt("a block that is too short"))?;
         bytes.extend_from_slice(&part[..part.len().min(total - bytes.len())]);
         skip = 0;
     }
-    if bytes.len() == total { Ok(bytes) } else { Err(StoreFault::corrupt("a blob without some of its blocks")) }
+    if bytes.len() == total { Ok(bytes) } else { Err(Fault::corrupt("a blob without some of its blocks")) }
 }

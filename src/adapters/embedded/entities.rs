@@ -1,6 +1,6 @@
 //! Writes of single entities, inside the writer's transaction.
 //!
-//! Decisions that need no store are made by the caller ([`EncodedOperation::prepare`]): limits are checked and properties
+//! Decisions that need no store are made by the caller ([`Encoded::prepare`]): limits are checked and properties
 //! encoded there, so that the writer only looks at the row, decides and writes.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{ETag, EdmValue, Entity, EntityKey, Row, TableName, limits};
-use crate::ports::{ErrorClass, Missing, Precondition, TableOperation};
+use crate::ports::{ErrorClass, IfMatch, Missing, TableOperation};
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::writer::Writing;
 use super::{codec, stamp};
 
@@ -24,7 +24,7 @@ const SURELY_SMALL_BYTES: usize = 150_000;
 
 /// An operation, checked and encoded.
 #[derive(Debug)]
-pub(super) struct EncodedOperation {
+pub(super) struct Encoded {
     key: EntityKey,
     verb: Verb,
 }
@@ -47,18 +47,18 @@ enum Expected {
     At(Option<i64>),
 }
 
-impl From<&Precondition> for Expected {
-    fn from(condition: &Precondition) -> Self {
+impl From<&IfMatch> for Expected {
+    fn from(condition: &IfMatch) -> Self {
         match condition {
-            Precondition::Any => Self::Any,
-            Precondition::Matches(etag) => Self::At(stamp::entity_stamp(etag)),
+            IfMatch::Any => Self::Any,
+            IfMatch::Matches(etag) => Self::At(stamp::entity_stamp(etag)),
         }
     }
 }
 
-impl EncodedOperation {
+impl Encoded {
     /// Checks the limits of the service and encodes.
-    pub(super) fn prepare(operation: &TableOperation) -> Result<Self, StoreFault> {
+    pub(super) fn prepare(operation: &TableOperation) -> Result<Self, Fault> {
         if let Some(entity) = operation.entity() {
             entity.check()?;
         }
@@ -79,12 +79,12 @@ impl EncodedOperation {
     }
 
     /// Executes it. Returns the new ETag; nothing after a delete.
-    pub(super) fn execute(self, writing: &mut Writing<'_>, table: i64) -> Result<Option<ETag>, StoreFault> {
+    pub(super) fn execute(self, writing: &mut Writing<'_>, table: i64) -> Result<Option<ETag>, Fault> {
         let rows = RowPlace { connection: writing.connection, table, key: &self.key };
         match self.verb {
             Verb::Insert(properties) => {
                 if rows.stored()?.is_some() {
-                    return Err(StoreFault::new(ErrorClass::Conflict, "the entity exists already"));
+                    return Err(Fault::new(ErrorClass::Conflict, "the entity exists already"));
                 }
                 rows.write(writing.stamp(), &properties, None).map(Some)
             }
@@ -118,7 +118,7 @@ impl EncodedOperation {
 }
 
 /// A row as it lies in the table.
-struct StoredRow {
+struct Stored {
     stamp: i64,
     large: bool,
 }
@@ -135,24 +135,24 @@ impl RowPlace<'_> {
         (self.table, self.key.pk.as_str(), self.key.rk.as_str())
     }
 
-    fn stored(&self) -> Result<Option<StoredRow>, StoreFault> {
+    fn stored(&self) -> Result<Option<Stored>, Fault> {
         let sql = "SELECT stamp, properties IS NULL FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
         let mut statement = self.connection.prepare_cached(sql)?;
-        Ok(statement.query_row(self.address(), |row| Ok(StoredRow { stamp: row.get(0)?, large: row.get(1)? })).optional()?)
+        Ok(statement.query_row(self.address(), |row| Ok(Stored { stamp: row.get(0)?, large: row.get(1)? })).optional()?)
     }
 
-    fn expect(&self, expected: Expected) -> Result<StoredRow, StoreFault> {
-        let stored = self.stored()?.ok_or_else(|| StoreFault::new(ErrorClass::NotFound(Missing::Item), "the entity does not exist"))?;
+    fn expect(&self, expected: Expected) -> Result<Stored, Fault> {
+        let stored = self.stored()?.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the entity does not exist"))?;
         match expected {
             Expected::At(stamp) if stamp != Some(stored.stamp) => {
-                Err(StoreFault::new(ErrorClass::Precondition, "the entity is at another ETag"))
+                Err(Fault::new(ErrorClass::Precondition, "the entity is at another ETag"))
             }
             Expected::Any | Expected::At(_) => Ok(stored),
         }
     }
 
     /// The stored properties with the changes, encoded. The result of a merge must keep the limits too.
-    fn merge(&self, stored: &StoredRow, changes: BTreeMap<String, EdmValue>) -> Result<Vec<u8>, StoreFault> {
+    fn merge(&self, stored: &Stored, changes: BTreeMap<String, EdmValue>) -> Result<Vec<u8>, Fault> {
         let sql = if stored.large {
             "SELECT properties FROM large_entities WHERE stamp = \
              (SELECT stamp FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3)"
@@ -161,9 +161,9 @@ impl RowPlace<'_> {
         };
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(self.address())?;
-        let row = rows.next()?.ok_or_else(|| StoreFault::corrupt("an entity without its properties"))?;
-        let bytes = row.get_ref(0)?.as_blob().map_err(|_| StoreFault::corrupt("an entity without its properties"))?;
-        let mut properties = codec::decode(bytes, |_| true).map_err(StoreFault::corrupt)?;
+        let row = rows.next()?.ok_or_else(|| Fault::corrupt("an entity without its properties"))?;
+        let bytes = row.get_ref(0)?.as_blob().map_err(|_| Fault::corrupt("an entity without its properties"))?;
+        let mut properties = codec::decode(bytes, |_| true).map_err(Fault::corrupt)?;
         properties.extend(changes);
         let count = properties.len();
         let encoded = codec::encode(&properties);
@@ -173,7 +173,7 @@ impl RowPlace<'_> {
         Ok(encoded)
     }
 
-    fn write(&self, stamp: i64, properties: &[u8], stored: Option<StoredRow>) -> Result<ETag, StoreFault> {
+    fn write(&self, stamp: i64, properties: &[u8], stored: Option<Stored>) -> Result<ETag, Fault> {
         let (table, pk, rk) = self.address();
         let large = properties.len() > INLINE_BYTES;
         let inline = (!large).then_some(properties);
@@ -194,7 +194,7 @@ impl RowPlace<'_> {
         stamp::entity_etag(stamp)
     }
 
-    fn delete(&self, stored: &StoredRow) -> Result<(), StoreFault> {
+    fn delete(&self, stored: &Stored) -> Result<(), Fault> {
         let sql = "DELETE FROM entities WHERE table_id = ?1 AND pk = ?2 AND rk = ?3";
         self.connection.prepare_cached(sql)?.execute(self.address())?;
         if stored.large {
@@ -205,18 +205,18 @@ impl RowPlace<'_> {
 }
 
 /// The number of a table.
-pub(super) fn table_id(connection: &Connection, table: &TableName) -> Result<i64, StoreFault> {
+pub(super) fn table_id(connection: &Connection, table: &TableName) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT id FROM tables WHERE canonical = ?1")?;
-    statement.query_row([table.canonical()], |row| row.get(0)).optional()?.ok_or_else(|| StoreFault::no_container("table"))
+    statement.query_row([table.canonical()], |row| row.get(0)).optional()?.ok_or_else(|| Fault::no_container("table"))
 }
 
 /// Reads one row.
-pub(super) fn read(connection: &Connection, table: i64, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreFault> {
+pub(super) fn read(connection: &Connection, table: i64, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, Fault> {
     let sql = format!("SELECT stamp, {PROPERTIES} FROM entities AS e WHERE table_id = ?1 AND pk = ?2 AND rk = ?3");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query((table, key.pk.as_str(), key.rk.as_str()))?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let bytes = row.get_ref(1)?.as_blob().map_err(|_| StoreFault::corrupt("an entity without its properties"))?;
+    let bytes = row.get_ref(1)?.as_blob().map_err(|_| Fault::corrupt("an entity without its properties"))?;
     decode(key.clone(), row.get(0)?, bytes, select).map(Some)
 }
 
@@ -224,8 +224,8 @@ pub(super) fn read(connection: &Connection, table: i64, key: &EntityKey, select:
 pub(super) const PROPERTIES: &str = "coalesce(e.properties, (SELECT l.properties FROM large_entities AS l WHERE l.stamp = e.stamp))";
 
 /// A row from its parts.
-pub(super) fn decode(key: EntityKey, stamp: i64, bytes: &[u8], select: Option<&[String]>) -> Result<Row, StoreFault> {
+pub(super) fn decode(key: EntityKey, stamp: i64, bytes: &[u8], select: Option<&[String]>) -> Result<Row, Fault> {
     let wanted = |name: &str| select.is_none_or(|select| select.iter().any(|wanted| wanted == name));
-    let properties = codec::decode(bytes, wanted).map_err(StoreFault::corrupt)?;
+    let properties = codec::decode(bytes, wanted).map_err(Fault::corrupt)?;
     Ok(Row { entity: Entity { key, properties }, etag: stamp::entity_etag(stamp)?, timestamp: Some(stamp::timestamp(stamp)?) })
 }

@@ -10,7 +10,7 @@ use crate::ports::{ErrorClass, Missing, StoreError, Subject};
 
 /// A failure, before the operation and its subject are known.
 #[derive(Debug)]
-pub(super) struct StoreFault {
+pub(super) struct Fault {
     pub(super) class: ErrorClass,
     index: Option<usize>,
     message: String,
@@ -19,7 +19,7 @@ pub(super) struct StoreFault {
     cause: Option<Cause>,
 }
 
-impl StoreFault {
+impl Fault {
     pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         Self { class, index: None, message: message.into(), of_file: false, cause: None }
     }
@@ -94,13 +94,13 @@ impl StoreFault {
     }
 }
 
-impl From<rusqlite::Error> for StoreFault {
+impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::sqlite(&Arc::new(error))
     }
 }
 
-impl From<EntityError> for StoreFault {
+impl From<EntityError> for Fault {
     fn from(error: EntityError) -> Self {
         match error {
             EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => Self::too_large(error.to_string()),
@@ -128,19 +128,19 @@ mod tests {
         let codes =
             [ffi::SQLITE_BUSY, ffi::SQLITE_FULL, ffi::SQLITE_IOERR, ffi::SQLITE_CORRUPT, ffi::SQLITE_READONLY, ffi::SQLITE_CANTOPEN];
         for code in codes {
-            let fault = StoreFault::sqlite(&failure(code));
+            let fault = Fault::sqlite(&failure(code));
             assert!(matches!(fault.class, ErrorClass::Transient { .. }), "{code}");
             let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
             let error = fault.into_error("Insert Entity", subject, "/data/store.db");
             assert!(error.to_string().contains("/data/store.db"), "{error}");
             assert!(error.cause.is_some());
         }
-        assert_eq!(StoreFault::sqlite(&failure(ffi::SQLITE_TOOBIG)).class, ErrorClass::TooLarge);
+        assert_eq!(Fault::sqlite(&failure(ffi::SQLITE_TOOBIG)).class, ErrorClass::TooLarge);
     }
 
     #[test]
     fn a_commit_whose_sync_failed_is_ambiguous() {
-        assert_eq!(StoreFault::commit(&failure(ffi::SQLITE_IOERR)).class, ErrorClass::Ambiguous);
-        assert!(matches!(StoreFault::commit(&failure(ffi::SQLITE_FULL)).class, ErrorClass::Transient { .. }));
+        assert_eq!(Fault::commit(&failure(ffi::SQLITE_IOERR)).class, ErrorClass::Ambiguous);
+        assert!(matches!(Fault::commit(&failure(ffi::SQLITE_FULL)).class, ErrorClass::Transient { .. }));
     }
 }

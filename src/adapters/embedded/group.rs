@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use crate::model::{Key, limits};
 use crate::ports::TableOperation;
 
-use super::entities::EncodedOperation;
-use super::fault::StoreFault;
+use super::entities::Encoded;
+use super::fault::Fault;
 
 /// Bytes around one operation in the service's request: boundaries, request line and headers. Rather more than
 /// they are, so that a transaction that passes here passes there.
 const PART_BYTES: usize = 640;
 
 /// Checks partition, number, uniqueness, limits and size of a transaction, and encodes its operations.
-pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<EncodedOperation>, StoreFault> {
+pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Encoded>, Fault> {
     if operations.is_empty() {
-        return Err(StoreFault::permanent("an entity group transaction without operations"));
+        return Err(Fault::permanent("an entity group transaction without operations"));
     }
     if operations.len() > limits::TRANSACTION_OPERATIONS {
-        return Err(StoreFault::permanent(format!(
+        return Err(Fault::permanent(format!(
             "an entity group transaction of {} operations; Azure Table storage allows {}",
             operations.len(),
             limits::TRANSACTION_OPERATIONS
@@ -28,22 +28,22 @@ pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Enc
     for (index, operation) in operations.iter().enumerate() {
         let key = operation.key();
         if key.pk != *pk {
-            return Err(StoreFault::permanent(format!("{key} is not in the partition {pk:?} of its entity group transaction")).at(index));
+            return Err(Fault::permanent(format!("{key} is not in the partition {pk:?} of its entity group transaction")).at(index));
         }
         if !seen.insert(&key.rk) {
-            return Err(StoreFault::permanent(format!("{key} is twice in one entity group transaction")).at(index));
+            return Err(Fault::permanent(format!("{key} is twice in one entity group transaction")).at(index));
         }
     }
     let mut size = PART_BYTES;
     let mut prepared = Vec::with_capacity(operations.len());
     for (index, operation) in operations.iter().enumerate() {
-        let entity = operation.entity().map_or(Ok(0), |entity| entity.check().map_err(|error| StoreFault::from(error).at(index)))?;
+        let entity = operation.entity().map_or(Ok(0), |entity| entity.check().map_err(|error| Fault::from(error).at(index)))?;
         // A byte of a key takes three in a URL.
         size += entity + PART_BYTES + 3 * (pk.as_str().len() + operation.key().rk.as_str().len());
-        prepared.push(EncodedOperation::encode(operation));
+        prepared.push(Encoded::encode(operation));
     }
     if size > limits::TRANSACTION_BYTES {
-        return Err(StoreFault::too_large(format!(
+        return Err(Fault::too_large(format!(
             "an entity group transaction of about {size} bytes; Azure Table storage allows {} (4 MiB)",
             limits::TRANSACTION_BYTES
         )));

@@ -14,19 +14,19 @@ use uuid::Uuid;
 use crate::model::QueueName;
 use crate::ports::{ErrorClass, Message, MessageText, PeekedMessage, SentMessage, UpdatedMessage};
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::writer::Writing;
 
 /// Most expired messages that one get clears away before it gives up looking for a living one.
 const EXPIRED_PER_GET: usize = 2_000;
 
 /// The number of a queue.
-fn queue_id(connection: &Connection, queue: &QueueName) -> Result<i64, StoreFault> {
+fn queue_id(connection: &Connection, queue: &QueueName) -> Result<i64, Fault> {
     let mut statement = connection.prepare_cached("SELECT id FROM queues WHERE name = ?1")?;
-    statement.query_row([queue.as_str()], |row| row.get(0)).optional()?.ok_or_else(|| StoreFault::no_container("queue"))
+    statement.query_row([queue.as_str()], |row| row.get(0)).optional()?.ok_or_else(|| Fault::no_container("queue"))
 }
 
-fn count_by(connection: &Connection, queue: i64, change: i64) -> Result<(), StoreFault> {
+fn count_by(connection: &Connection, queue: i64, change: i64) -> Result<(), Fault> {
     let sql = "UPDATE queues SET messages = messages + ?2 WHERE id = ?1";
     connection.prepare_cached(sql)?.execute((queue, change))?;
     Ok(())
@@ -37,18 +37,18 @@ fn after(now: Timestamp, duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).map_or(i64::MAX, |micros| now.as_microsecond().saturating_add(micros))
 }
 
-fn moment(micros: i64) -> Result<Timestamp, StoreFault> {
-    Timestamp::from_microsecond(micros).map_err(|_| StoreFault::corrupt(format_args!("the time {micros}")))
+fn moment(micros: i64) -> Result<Timestamp, Fault> {
+    Timestamp::from_microsecond(micros).map_err(|_| Fault::corrupt(format_args!("the time {micros}")))
 }
 
 /// The message that an id and a receipt name. A message of this file carries its identity in the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HeldMessage {
+pub(super) struct Receipt {
     row: i64,
     receipt: i64,
 }
 
-impl HeldMessage {
+impl Receipt {
     /// Reads both texts. `None` where this file never gave them.
     pub(super) fn parse(identity: u64, id: &str, receipt: &str) -> Option<Self> {
         let (of_file, row) = Uuid::parse_str(id).ok()?.as_u64_pair();
@@ -74,7 +74,7 @@ pub(super) fn put(
     text: &str,
     delay: Duration,
     lifetime: Option<Duration>,
-) -> Result<SentMessage, StoreFault> {
+) -> Result<SentMessage, Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let stamp = writing.stamp();
     // A message that would expire after the year 9999 never expires.
@@ -94,7 +94,7 @@ pub(super) fn get(
     queue: &QueueName,
     max: usize,
     visibility: Duration,
-) -> Result<Vec<Message>, StoreFault> {
+) -> Result<Vec<Message>, Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let (visible, expired) = visible(writing.connection, queue, writing.now.as_microsecond(), max)?;
     for row in &expired {
@@ -126,7 +126,7 @@ pub(super) fn get(
 }
 
 /// The first visible messages, and the expired ones that lie before them.
-fn visible(connection: &Connection, queue: i64, now: i64, max: usize) -> Result<(Vec<i64>, Vec<i64>), StoreFault> {
+fn visible(connection: &Connection, queue: i64, now: i64, max: usize) -> Result<(Vec<i64>, Vec<i64>), Fault> {
     let sql = "SELECT id, expires FROM messages WHERE queue_id = ?1 AND visible <= ?2 ORDER BY visible, id";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query((queue, now))?;
@@ -141,18 +141,18 @@ fn visible(connection: &Connection, queue: i64, now: i64, max: usize) -> Result<
     Ok((visible, expired))
 }
 
-fn lost() -> StoreFault {
-    StoreFault::new(ErrorClass::LeaseLost, "the pop receipt is not the newest, or the message is gone")
+fn lost() -> Fault {
+    Fault::new(ErrorClass::LeaseLost, "the pop receipt is not the newest, or the message is gone")
 }
 
 /// Sets text and visibility of a message that is held.
 pub(super) fn update(
     writing: &mut Writing<'_>,
     queue: &QueueName,
-    held: Option<HeldMessage>,
+    held: Option<Receipt>,
     text: &str,
     visibility: Duration,
-) -> Result<UpdatedMessage, StoreFault> {
+) -> Result<UpdatedMessage, Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let held = held.ok_or_else(lost)?;
     let (stamp, until) = (writing.stamp(), after(writing.now, visibility));
@@ -167,7 +167,7 @@ pub(super) fn update(
 }
 
 /// Deletes a message that is held.
-pub(super) fn delete(writing: &Writing<'_>, queue: &QueueName, held: Option<HeldMessage>) -> Result<(), StoreFault> {
+pub(super) fn delete(writing: &Writing<'_>, queue: &QueueName, held: Option<Receipt>) -> Result<(), Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let held = held.ok_or_else(lost)?;
     let sql = "DELETE FROM messages WHERE id = ?1 AND queue_id = ?2 AND receipt = ?3 AND (expires IS NULL OR expires > ?4)";
@@ -186,7 +186,7 @@ pub(super) fn peek(
     queue: &QueueName,
     now: Timestamp,
     max: u32,
-) -> Result<Vec<PeekedMessage>, StoreFault> {
+) -> Result<Vec<PeekedMessage>, Fault> {
     let queue = queue_id(connection, queue)?;
     let sql = "SELECT id, text, dequeues, inserted, expires FROM messages \
                WHERE queue_id = ?1 AND visible <= ?2 AND (expires IS NULL OR expires > ?2) ORDER BY visible, id LIMIT ?3";
@@ -206,11 +206,11 @@ pub(super) fn peek(
 }
 
 /// How many messages a queue holds. Expired ones count until a get meets them.
-pub(super) fn count(connection: &Connection, queue: &QueueName) -> Result<u64, StoreFault> {
+pub(super) fn count(connection: &Connection, queue: &QueueName) -> Result<u64, Fault> {
     let mut statement = connection.prepare_cached("SELECT messages FROM queues WHERE name = ?1")?;
     let count: Option<i64> = statement.query_row([queue.as_str()], |row| row.get(0)).optional()?;
-    let count = count.ok_or_else(|| StoreFault::no_container("queue"))?;
-    u64::try_from(count).map_err(|_| StoreFault::corrupt(format_args!("a queue of {count} messages")))
+    let count = count.ok_or_else(|| Fault::no_container("queue"))?;
+    u64::try_from(count).map_err(|_| Fault::corrupt(format_args!("a queue of {count} messages")))
 }
 
 #[cfg(test)]
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn ids_and_receipts_name_one_message_of_one_file() {
         let (id, receipt) = (id_text(7, 639_000), receipt_text(-5));
-        assert_eq!(HeldMessage::parse(7, &id, &receipt), Some(HeldMessage { row: 639_000, receipt: -5 }));
-        assert_eq!(HeldMessage::parse(8, &id, &receipt), None);
+        assert_eq!(Receipt::parse(7, &id, &receipt), Some(Receipt { row: 639_000, receipt: -5 }));
+        assert_eq!(Receipt::parse(8, &id, &receipt), None);
         for (id, receipt) in [("no id", receipt.as_str()), (&id, "no receipt"), (&id, ""), (&id, "5"), (&id, "+000000000000005")] {
-            assert_eq!(HeldMessage::parse(7, id, receipt), None, "{id} {receipt}");
+            assert_eq!(Receipt::parse(7, id, receipt), None, "{id} {receipt}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::model::{EntityKey, Filter, Row, limits};
 use crate::ports::{Continuation, Page, Query};
 
 use super::entities;
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::range::{self, KeyBounds, ScanRange};
 
 /// Most comparisons of one filter (Azure, "querying tables and entities": 15).
@@ -19,23 +19,20 @@ const SCANNED_ROWS: usize = 20_000;
 const PAGE_BYTES: usize = 4_194_304;
 
 /// Checks a query. Returns how many rows its page may hold.
-pub(super) fn check(query: &Query) -> Result<usize, StoreFault> {
+pub(super) fn check(query: &Query) -> Result<usize, Fault> {
     let top = query.top.unwrap_or(limits::PAGE_ROWS);
     if !(1..=limits::PAGE_ROWS).contains(&top) {
-        return Err(StoreFault::permanent(format!(
-            "a page of {top} rows was asked for; Azure Table storage allows 1 to {}",
-            limits::PAGE_ROWS
-        )));
+        return Err(Fault::permanent(format!("a page of {top} rows was asked for; Azure Table storage allows 1 to {}", limits::PAGE_ROWS)));
     }
     let comparisons = query.filter.as_ref().map_or(0, range::comparisons);
     if comparisons > COMPARISONS {
-        return Err(StoreFault::permanent(format!("a filter of {comparisons} comparisons; Azure Table storage allows {COMPARISONS}")));
+        return Err(Fault::permanent(format!("a filter of {comparisons} comparisons; Azure Table storage allows {COMPARISONS}")));
     }
-    usize::try_from(top).map_err(|_| StoreFault::permanent("a page that large does not fit in memory"))
+    usize::try_from(top).map_err(|_| Fault::permanent("a page that large does not fit in memory"))
 }
 
 /// Reads one page of at most `limit` rows.
-pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: usize) -> Result<Page, StoreFault> {
+pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: usize) -> Result<Page, Fault> {
     let (range, left) = range::plan(query.filter.as_ref());
     let Some(range) = resume(range, query.continuation.as_ref()) else {
         return Ok(Page { rows: Vec::new(), continuation: None });
@@ -48,16 +45,15 @@ pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: us
     let (mut scanned, mut bytes) = (0, 0);
     while let Some(row) = found.next()? {
         let (pk, rk) = (row.get_ref(0)?, row.get_ref(1)?);
-        let text = |value: rusqlite::types::ValueRef<'_>| {
-            value.as_str().map(str::to_owned).map_err(|_| StoreFault::corrupt("a key that is no text"))
-        };
+        let text =
+            |value: rusqlite::types::ValueRef<'_>| value.as_str().map(str::to_owned).map_err(|_| Fault::corrupt("a key that is no text"));
         if page.rows.len() >= limit || scanned >= SCANNED_ROWS || bytes >= PAGE_BYTES {
             page.continuation = Some(Continuation { next_partition_key: text(pk)?, next_row_key: Some(text(rk)?) });
             break;
         }
         scanned += 1;
-        let key = EntityKey::new(text(pk)?, text(rk)?).map_err(|_| StoreFault::corrupt("a key that is none"))?;
-        let properties = row.get_ref(3)?.as_blob().map_err(|_| StoreFault::corrupt("an entity without its properties"))?;
+        let key = EntityKey::new(text(pk)?, text(rk)?).map_err(|_| Fault::corrupt("a key that is none"))?;
+        let properties = row.get_ref(3)?.as_blob().map_err(|_| Fault::corrupt("an entity without its properties"))?;
         if let Some(row) = admit(key, row.get(2)?, properties, left.as_ref(), query.select.as_deref())? {
             bytes += properties.len();
             page.rows.push(row);
@@ -67,13 +63,7 @@ pub(super) fn page(connection: &Connection, table: i64, query: &Query, limit: us
 }
 
 /// The row, where the filter admits it, with the properties of the projection. The filter sees every property.
-fn admit(
-    key: EntityKey,
-    stamp: i64,
-    properties: &[u8],
-    filter: Option<&Filter>,
-    select: Option<&[String]>,
-) -> Result<Option<Row>, StoreFault> {
+fn admit(key: EntityKey, stamp: i64, properties: &[u8], filter: Option<&Filter>, select: Option<&[String]>) -> Result<Option<Row>, Fault> {
     let Some(filter) = filter else { return entities::decode(key, stamp, properties, select).map(Some) };
     let mut row = entities::decode(key, stamp, properties, None)?;
     if !filter.matches(&row) {

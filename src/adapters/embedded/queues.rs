@@ -8,8 +8,8 @@ use rusqlite::OptionalExtension as _;
 use crate::model::{QueueName, limits};
 use crate::ports::{Message, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What};
 
-use super::fault::StoreFault;
-use super::messages::{self, HeldMessage};
+use super::fault::Fault;
+use super::messages::{self, Receipt};
 use super::reclaim::{self, Dropped};
 use super::store::EmbeddedStore;
 
@@ -75,12 +75,12 @@ impl QueueStore for EmbeddedStore {
         let what = || What::Message(queue.clone(), id.to_owned());
         let checked = check_text(text).and_then(|()| check_hidden(visibility));
         let visibility = checked.map_err(|fault| self.error(NAME, what(), fault))?;
-        let (held, name, text) = (HeldMessage::parse(self.identity, id, pop_receipt), queue.clone(), text.to_owned());
+        let (held, name, text) = (Receipt::parse(self.identity, id, pop_receipt), queue.clone(), text.to_owned());
         self.write(NAME, what, move |writing| messages::update(writing, &name, held, &text, visibility)).await
     }
 
     async fn delete(&self, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<(), StoreError> {
-        let (held, name) = (HeldMessage::parse(self.identity, id, pop_receipt), queue.clone());
+        let (held, name) = (Receipt::parse(self.identity, id, pop_receipt), queue.clone());
         let what = || What::Message(queue.clone(), id.to_owned());
         self.write("Delete Message", what, move |writing| messages::delete(writing, &name, held)).await
     }
@@ -105,10 +105,10 @@ fn whole_seconds(duration: Duration) -> Duration {
 }
 
 /// How long a put or an update may hide a message: 0 s to 7 days.
-fn check_hidden(duration: Duration) -> Result<Duration, StoreFault> {
+fn check_hidden(duration: Duration) -> Result<Duration, Fault> {
     let seconds = whole_seconds(duration);
     if seconds.as_secs() > limits::QUEUE_VISIBILITY_SECONDS {
-        return Err(StoreFault::permanent(format!(
+        return Err(Fault::permanent(format!(
             "a visibility timeout of {} s; Azure Queue storage allows {} s (7 days)",
             seconds.as_secs(),
             limits::QUEUE_VISIBILITY_SECONDS
@@ -118,22 +118,22 @@ fn check_hidden(duration: Duration) -> Result<Duration, StoreFault> {
 }
 
 /// How long a get may hide a message: 1 s to 7 days.
-fn check_visibility(duration: Duration) -> Result<Duration, StoreFault> {
+fn check_visibility(duration: Duration) -> Result<Duration, Fault> {
     if duration.is_zero() {
-        return Err(StoreFault::permanent("a visibility timeout of 0 s; Azure Queue storage needs at least 1 s to get a message"));
+        return Err(Fault::permanent("a visibility timeout of 0 s; Azure Queue storage needs at least 1 s to get a message"));
     }
     check_hidden(duration)
 }
 
 /// How long a message may live: at least a second, and longer than it is hidden at first. `None` means without a limit.
-fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, StoreFault> {
+fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, Fault> {
     let Ttl::After(lifetime) = ttl else { return Ok(None) };
     if lifetime.is_zero() {
-        return Err(StoreFault::permanent("a time to live of 0 s; Azure Queue storage needs at least 1 s"));
+        return Err(Fault::permanent("a time to live of 0 s; Azure Queue storage needs at least 1 s"));
     }
     let lifetime = whole_seconds(lifetime);
     if whole_seconds(delay) >= lifetime {
-        return Err(StoreFault::permanent(format!(
+        return Err(Fault::permanent(format!(
             "a message hidden for {} s that lives {} s; Azure Queue storage needs the visibility timeout to be shorter",
             whole_seconds(delay).as_secs(),
             lifetime.as_secs()
@@ -143,18 +143,18 @@ fn check_lifetime(delay: Duration, ttl: Ttl) -> Result<Option<Duration>, StoreFa
 }
 
 /// How many messages a get or a peek may ask for: 1 to 32.
-fn check_batch(max: u32) -> Result<(), StoreFault> {
+fn check_batch(max: u32) -> Result<(), Fault> {
     if (1..=limits::QUEUE_BATCH).contains(&max) {
         Ok(())
     } else {
-        Err(StoreFault::permanent(format!("{max} messages were asked for; Azure Queue storage gives 1 to {}", limits::QUEUE_BATCH)))
+        Err(Fault::permanent(format!("{max} messages were asked for; Azure Queue storage gives 1 to {}", limits::QUEUE_BATCH)))
     }
 }
 
 /// Checks the text of a message: at most 64 KiB, of characters that XML carries.
-fn check_text(text: &str) -> Result<(), StoreFault> {
+fn check_text(text: &str) -> Result<(), Fault> {
     if text.len() > limits::QUEUE_TEXT_BYTES {
-        return Err(StoreFault::too_large(format!(
+        return Err(Fault::too_large(format!(
             "a message of {} bytes; Azure Queue storage allows {} (64 KiB)",
             text.len(),
             limits::QUEUE_TEXT_BYTES
@@ -162,9 +162,7 @@ fn check_text(text: &str) -> Result<(), StoreFault> {
     }
     let refused = |c: &char| matches!(c, '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     match text.chars().find(refused) {
-        Some(found) => {
-            Err(StoreFault::permanent(format!("a message with the character U+{:04X}, which XML cannot carry", u32::from(found))))
-        }
+        Some(found) => Err(Fault::permanent(format!("a message with the character U+{:04X}, which XML cannot carry", u32::from(found)))),
         None => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::schema::{self, OpenError};
 
 /// How many threads read. A read is short and seldom waits for the disk.
@@ -44,13 +44,13 @@ impl Readers {
     }
 
     /// Reads in one snapshot.
-    pub(super) async fn read<T, F>(&self, work: F) -> Result<T, StoreFault>
+    pub(super) async fn read<T, F>(&self, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let gone = || StoreFault::transient("the store's readers have ended");
+        let gone = || Fault::transient("the store's readers have ended");
         let read: Read = Box::new(move |connection| {
             // A caller that went away before its turn needs no answer; one that goes now is not listening.
             if !reply.is_closed() {
@@ -84,14 +84,14 @@ fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
 }
 
 /// Everything that one request reads is of one moment.
-fn snapshot<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, StoreFault>) -> Result<T, StoreFault> {
+fn snapshot<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
     if !connection.is_autocommit() {
         // The end of an earlier read failed.
         connection.execute_batch("ROLLBACK")?;
     }
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
-        .unwrap_or_else(|_| Err(StoreFault::permanent("a read of the embedded store panicked, which is a bug")));
+        .unwrap_or_else(|_| Err(Fault::permanent("a read of the embedded store panicked, which is a bug")));
     connection.prepare_cached("COMMIT")?.execute([])?;
     result
 }

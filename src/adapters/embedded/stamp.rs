@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::model::{ETag, EdmDateTime};
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 
 /// The stamps of one transaction.
 #[derive(Debug)]
@@ -43,14 +43,14 @@ impl Stamps {
 const FIRST: i64 = 504_911_232_000_000_000;
 
 /// The Timestamp that a stamp is.
-pub(super) fn timestamp(stamp: i64) -> Result<EdmDateTime, StoreFault> {
-    EdmDateTime::from_ticks(stamp).map_err(|_| StoreFault::corrupt(format_args!("the version {stamp}")))
+pub(super) fn timestamp(stamp: i64) -> Result<EdmDateTime, Fault> {
+    EdmDateTime::from_ticks(stamp).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
 /// The ETag of an entity, in the form that the service uses.
-pub(super) fn entity_etag(stamp: i64) -> Result<ETag, StoreFault> {
+pub(super) fn entity_etag(stamp: i64) -> Result<ETag, Fault> {
     let text = timestamp(stamp)?.to_string().replace(':', "%3A");
-    ETag::new(format!("W/\"datetime'{text}'\"")).map_err(|_| StoreFault::corrupt(format_args!("the version {stamp}")))
+    ETag::new(format!("W/\"datetime'{text}'\"")).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
 /// The stamp that an entity's ETag stands for. `None` where no store gave such an ETag, so that it matches nothing.
@@ -62,8 +62,8 @@ pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
 }
 
 /// The ETag of a blob, in the form that the service uses.
-pub(super) fn blob_etag(stamp: i64) -> Result<ETag, StoreFault> {
-    ETag::new(format!("\"0x{stamp:X}\"")).map_err(|_| StoreFault::corrupt(format_args!("the version {stamp}")))
+pub(super) fn blob_etag(stamp: i64) -> Result<ETag, Fault> {
+    ETag::new(format!("\"0x{stamp:X}\"")).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, StoreError, Subject, What};
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::readers::Readers;
 use super::schema::{self, OpenError};
 use super::writer::{Writer, Writing};
@@ -77,7 +77,7 @@ impl EmbeddedStore {
     pub(super) async fn write<T, F>(&self, operation: &'static str, what: impl FnOnce() -> What, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Writing<'_>) -> Result<T, StoreFault> + Send + 'static,
+        F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     {
         self.writer.execute(work).await.map_err(|fault| self.error(operation, what(), fault))
     }
@@ -86,13 +86,13 @@ impl EmbeddedStore {
     pub(super) async fn read<T, F>(&self, operation: &'static str, what: impl FnOnce() -> What, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
         self.readers.read(work).await.map_err(|fault| self.error(operation, what(), fault))
     }
 
     /// The ports' error for a failure.
-    pub(super) fn error(&self, operation: &'static str, what: What, fault: StoreFault) -> StoreError {
+    pub(super) fn error(&self, operation: &'static str, what: What, fault: Fault) -> StoreError {
         fault.into_error(operation, Subject { account: self.account.clone(), what }, &self.file)
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::ports::Clock;
 
-use super::fault::StoreFault;
+use super::fault::Fault;
 use super::reclaim;
 use super::schema::OpenError;
 use super::stamp::Stamps;
@@ -55,7 +55,7 @@ impl Writing<'_> {
 /// The thread, and the way to it. Dropping it lets waiting requests finish and joins the thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    requests: Option<mpsc::Sender<Box<dyn ErasedRequest>>>,
+    requests: Option<mpsc::Sender<Box<dyn Erased>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,14 +71,14 @@ impl Writer {
     }
 
     /// Executes a request in a transaction of its batch and waits for the commit.
-    pub(super) async fn execute<T, F>(&self, work: F) -> Result<T, StoreFault>
+    pub(super) async fn execute<T, F>(&self, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Writing<'_>) -> Result<T, StoreFault> + Send + 'static,
+        F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let request = WriteTask { work: Some(work), result: None, reply };
-        let gone = || StoreFault::transient("the store's writer has ended");
+        let gone = || Fault::transient("the store's writer has ended");
         self.requests.as_ref().ok_or_else(gone)?.send(Box::new(request)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
@@ -95,25 +95,25 @@ impl Drop for Writer {
 }
 
 /// A request with its types erased.
-trait ErasedRequest: Send {
+trait Erased: Send {
     /// Whether its caller still waits for it.
     fn is_wanted(&self) -> bool;
     /// Does the work. Whether it succeeded; its savepoint is undone where it did not.
     fn execute(&mut self, writing: &mut Writing<'_>) -> bool;
     /// Sends the answer: the result where there is one and the commit succeeded, else the failure.
-    fn answer(self: Box<Self>, failure: Option<StoreFault>);
+    fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
 struct WriteTask<T, F> {
     work: Option<F>,
-    result: Option<Result<T, StoreFault>>,
-    reply: oneshot::Sender<Result<T, StoreFault>>,
+    result: Option<Result<T, Fault>>,
+    reply: oneshot::Sender<Result<T, Fault>>,
 }
 
-impl<T, F> ErasedRequest for WriteTask<T, F>
+impl<T, F> Erased for WriteTask<T, F>
 where
     T: Send,
-    F: FnOnce(&mut Writing<'_>) -> Result<T, StoreFault> + Send,
+    F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send,
 {
     fn is_wanted(&self) -> bool {
         !self.reply.is_closed()
@@ -122,25 +122,25 @@ where
     fn execute(&mut self, writing: &mut Writing<'_>) -> bool {
         let Some(work) = self.work.take() else { return false };
         let result = catch_unwind(AssertUnwindSafe(|| work(writing)))
-            .unwrap_or_else(|_| Err(StoreFault::permanent("a request to the embedded store panicked, which is a bug")));
+            .unwrap_or_else(|_| Err(Fault::permanent("a request to the embedded store panicked, which is a bug")));
         let succeeded = result.is_ok();
         self.result = Some(result);
         succeeded
     }
 
-    fn answer(self: Box<Self>, failure: Option<StoreFault>) {
+    fn answer(self: Box<Self>, failure: Option<Fault>) {
         let result = match (self.result, failure) {
             // A refusal stands for any result of the batch: the request wrote nothing in either case.
             (Some(Err(fault)), _) | (_, Some(fault)) => Err(fault),
             (Some(Ok(value)), None) => Ok(value),
-            (None, None) => Err(StoreFault::transient("the request was not executed")),
+            (None, None) => Err(Fault::transient("the request was not executed")),
         };
         // The receiver is gone where the caller was dropped.
         let _ = self.reply.send(result);
     }
 }
 
-fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<Box<dyn ErasedRequest>>) {
+fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<Box<dyn Erased>>) {
     let mut batch = Vec::with_capacity(BATCH);
     // A store may have been closed before all was reclaimed.
     let mut reclaim = true;
@@ -184,11 +184,11 @@ enum BatchFailure {
 }
 
 impl BatchFailure {
-    fn fault(&self) -> StoreFault {
+    fn fault(&self) -> Fault {
         match self {
-            Self::Lost(error) => StoreFault::sqlite(error),
-            Self::Undone => StoreFault::transient("a failure of the disk undid this request together with another"),
-            Self::Commit(error) => StoreFault::commit(error),
+            Self::Lost(error) => Fault::sqlite(error),
+            Self::Undone => Fault::transient("a failure of the disk undid this request together with another"),
+            Self::Commit(error) => Fault::commit(error),
         }
     }
 }
@@ -199,12 +199,7 @@ impl From<rusqlite::Error> for BatchFailure {
     }
 }
 
-fn commit(
-    connection: &Connection,
-    clock: &dyn Clock,
-    batch: &mut [Box<dyn ErasedRequest>],
-    reclaim: &mut bool,
-) -> Result<(), BatchFailure> {
+fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
     if batch.is_empty() {
         return Ok(());
     }
@@ -217,7 +212,7 @@ fn commit(
     result
 }
 
-fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn ErasedRequest>], reclaim: &mut bool) -> Result<(), BatchFailure> {
+fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
     run_cached(connection, "BEGIN IMMEDIATE")?;
     let mut stamps = Stamps::after(connection.prepare_cached("SELECT last_stamp FROM store")?.query_row([], |row| row.get(0))?);
     for request in batch {
@@ -262,7 +257,7 @@ mod tests {
         (writer, schema::open_reader(&path).unwrap(), folder)
     }
 
-    fn make(connection: &Connection, table: &str) -> Result<(), StoreFault> {
+    fn make(connection: &Connection, table: &str) -> Result<(), Fault> {
         connection.execute("INSERT INTO tables (name, canonical) VALUES (?1, ?1)", [table])?;
         Ok(())
     }
@@ -284,8 +279,8 @@ mod tests {
         let (open, gate) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel::<()>();
         let mut first = Box::pin(writer.execute(move |_| {
-            began.send(()).map_err(|_| StoreFault::permanent("no test"))?;
-            gate.recv().map_err(|_| StoreFault::permanent("no gate"))
+            began.send(()).map_err(|_| Fault::permanent("no test"))?;
+            gate.recv().map_err(|_| Fault::permanent("no gate"))
         }));
         begin(&mut first).await;
         // Its batch is closed: later requests wait together for the next.
@@ -294,7 +289,7 @@ mod tests {
         begin(&mut kept).await;
         let mut refused = Box::pin(writer.execute(|writing| {
             make(writing.connection, "refused")?;
-            Err::<(), _>(StoreFault::permanent("refused after writing"))
+            Err::<(), _>(Fault::permanent("refused after writing"))
         }));
         begin(&mut refused).await;
         let mut panicking = Box::pin(writer.execute(|writing| {
@@ -323,8 +318,8 @@ mod tests {
         let (open, gate) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel::<()>();
         let mut running = Box::pin(writer.execute(move |writing| {
-            began.send(()).map_err(|_| StoreFault::permanent("no test"))?;
-            gate.recv().map_err(|_| StoreFault::permanent("no gate"))?;
+            began.send(()).map_err(|_| Fault::permanent("no test"))?;
+            gate.recv().map_err(|_| Fault::permanent("no gate"))?;
             make(writing.connection, "begun")
         }));
         begin(&mut running).await;
@@ -369,7 +364,7 @@ mod tests {
     async fn what_waits_when_the_store_closes_is_still_done() {
         let (writer, reader, _folder) = writer();
         let (open, gate) = mpsc::channel::<()>();
-        let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| StoreFault::permanent("no gate"))));
+        let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
         begin(&mut first).await;
         let (reply, _answer) = oneshot::channel();
         let request = WriteTask { work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")), result: None, reply };

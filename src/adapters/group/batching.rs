@@ -15,7 +15,7 @@ use crate::model::{Key, TableName};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A partition of a table.
-pub(super) type TablePartition = (TableName, Key);
+pub(super) type Place = (TableName, Key);
 
 /// Sends a batch of requests, and answers each.
 pub(super) trait BatchExecutor: Send + Sync + 'static {
@@ -23,13 +23,13 @@ pub(super) trait BatchExecutor: Send + Sync + 'static {
     type Request: PendingRequest;
 
     /// Sends a batch. Ends early where no caller waits for it any more.
-    fn execute(&self, place: &TablePartition, batch: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+    fn execute(&self, place: &Place, batch: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
 }
 
 /// The queues of one account's partitions, and their batches in flight.
 pub(super) struct Batching<C: BatchExecutor> {
     executor: Arc<C>,
-    queues: Mutex<BTreeMap<TablePartition, PartitionQueue<C::Request>>>,
+    queues: Mutex<BTreeMap<Place, PartitionQueue<C::Request>>>,
     /// Dropped with the batching, and then aborted.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -44,7 +44,7 @@ impl<C: BatchExecutor> Batching<C> {
     }
 
     /// Adds a pending request.
-    pub(super) fn join(self: &Arc<Self>, place: TablePartition, request: C::Request) {
+    pub(super) fn join(self: &Arc<Self>, place: Place, request: C::Request) {
         let may_start = {
             let mut queues = self.queues();
             let queue = match queues.get_mut(&place) {
@@ -61,7 +61,7 @@ impl<C: BatchExecutor> Batching<C> {
 
     /// Starts a batch. It takes its requests after everything that is ready has run: requests added at the same time, as by
     /// a batch of jobs that begin together, are sent together although nothing was in flight.
-    fn start_batch(self: &Arc<Self>, place: TablePartition) {
+    fn start_batch(self: &Arc<Self>, place: Place) {
         let batch = InFlightBatch { batching: Arc::downgrade(self), place, state: BatchState::Starting };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(ended) = tasks.try_join_next() {
@@ -72,7 +72,7 @@ impl<C: BatchExecutor> Batching<C> {
         tasks.spawn(batch.run(Arc::clone(&self.executor)));
     }
 
-    fn queues(&self) -> MutexGuard<'_, BTreeMap<TablePartition, PartitionQueue<C::Request>>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<Place, PartitionQueue<C::Request>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,7 @@ impl<C: BatchExecutor> Batching<C> {
 /// A batch in flight. However it ends, its queue goes on.
 struct InFlightBatch<C: BatchExecutor> {
     batching: Weak<Batching<C>>,
-    place: TablePartition,
+    place: Place,
     state: BatchState,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::batching::TablePartition;
+use super::batching::Place;
 
 /// How many reads of a partition go alone after a range of it was in vain, at first and at most; twice as many each
 /// time.
@@ -13,7 +13,7 @@ const CAPACITY: usize = 1_024;
 /// Partitions with rows too far apart to be read by ranges.
 #[derive(Debug, Default)]
 pub(super) struct Density {
-    sparse: BTreeMap<TablePartition, Sparse>,
+    sparse: BTreeMap<Place, Sparse>,
 }
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Sparse {
 
 impl Density {
     /// Whether a read of this partition may wait for others.
-    pub(super) fn is_dense(&mut self, place: &TablePartition) -> bool {
+    pub(super) fn is_dense(&mut self, place: &Place) -> bool {
         if self.sparse.is_empty() {
             return true;
         }
@@ -40,7 +40,7 @@ impl Density {
     }
 
     /// Takes in that a range for so many keys has answered for so many of them.
-    pub(super) fn learn(&mut self, place: &TablePartition, asked: usize, answered: usize) {
+    pub(super) fn learn(&mut self, place: &Place, asked: usize, answered: usize) {
         if answered * 2 > asked {
             self.sparse.remove(place);
             return;
@@ -63,11 +63,11 @@ mod tests {
     use super::*;
     use crate::model::{Key, TableName};
 
-    fn place(pk: &str) -> TablePartition {
+    fn place(pk: &str) -> Place {
         (TableName::new("Employees").unwrap(), Key::new(pk).unwrap())
     }
 
-    fn alone(density: &mut Density, place: &TablePartition) -> u32 {
+    fn alone(density: &mut Density, place: &Place) -> u32 {
         let mut reads = 0;
         while !density.is_dense(place) {
             reads += 1;

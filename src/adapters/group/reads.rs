@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::answer::{Answer, Paid, awaited, tell};
-use super::batching::{BatchExecutor, TablePartition};
+use super::batching::{BatchExecutor, Place};
 use super::density::Density;
 use super::queue::PendingRequest;
 use super::verdict::SharedError;
@@ -71,7 +71,7 @@ impl Reads {
 impl BatchExecutor for Reads {
     type Request = PendingRead;
 
-    async fn execute(&self, place: &TablePartition, batch: Vec<PendingRead>) {
+    async fn execute(&self, place: &Place, batch: Vec<PendingRead>) {
         let mut waiting = BTreeMap::<Key, Vec<Answer<Option<Row>>>>::new();
         for read in batch {
             waiting.entry(read.rk).or_default().push(read.answer);
@@ -85,11 +85,7 @@ impl BatchExecutor for Reads {
 
 impl Reads {
     /// Reads a range over keys in their order. Returns those that it did not answer.
-    async fn range(
-        &self,
-        place: &TablePartition,
-        mut waiting: Vec<(Key, Vec<Answer<Option<Row>>>)>,
-    ) -> Vec<(Key, Vec<Answer<Option<Row>>>)> {
+    async fn range(&self, place: &Place, mut waiting: Vec<(Key, Vec<Answer<Option<Row>>>)>) -> Vec<(Key, Vec<Answer<Option<Row>>>)> {
         let (table, pk) = place;
         let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else { return waiting };
         let filter = Filter::partition(pk).and(Filter::compare("RowKey", Comparison::GreaterOrEqual, first.as_str())).and(Filter::compare(
@@ -136,7 +132,7 @@ impl Reads {
     }
 
     /// Reads one key.
-    async fn point(&self, place: &TablePartition, rk: Key, mut answers: Vec<Answer<Option<Row>>>) {
+    async fn point(&self, place: &Place, rk: Key, mut answers: Vec<Answer<Option<Row>>>) {
         let (table, pk) = place;
         let key = EntityKey { pk: pk.clone(), rk };
         let given_up = async {
@@ -153,7 +149,7 @@ impl Reads {
 }
 
 /// Sends an error to all callers that read one key.
-fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &SharedError, (table, pk): &TablePartition, rk: &Key) {
+fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &SharedError, (table, pk): &Place, rk: &Key) {
     for (paid, answer) in answers {
         let key = EntityKey { pk: pk.clone(), rk: rk.clone() };
         tell(answer, paid, Err(error.about(GET, What::Entity(table.clone(), key))));

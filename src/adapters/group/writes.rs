@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::answer::{Answer, Paid, awaited, tell};
-use super::batching::{BatchExecutor, TablePartition};
+use super::batching::{BatchExecutor, Place};
 use super::queue::PendingRequest;
 use super::verdict::{self, Blame};
 use crate::model::{ETag, Key, TableName};
@@ -77,7 +77,7 @@ pub(super) struct Writes {
 impl BatchExecutor for Writes {
     type Request = PendingWrite;
 
-    async fn execute(&self, (table, pk): &TablePartition, batch: Vec<PendingWrite>) {
+    async fn execute(&self, (table, pk): &Place, batch: Vec<PendingWrite>) {
         let mut batched = BatchedWrites::default();
         for write in batch {
             match write {

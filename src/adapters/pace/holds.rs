@@ -35,7 +35,7 @@ pub(super) enum PaceAdmission {
 
 /// Result of a request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestResult {
+pub(super) enum Verdict {
     /// The scope works.
     Answered,
     /// It is busy, and asked for this wait where it said so.
@@ -89,32 +89,30 @@ impl ThrottleHolds {
     }
 
     /// Records the result of a request. The random number `unit` (0 to 1) keeps workers from probing in step.
-    pub(super) fn settle(&mut self, scope: ThrottleScope, probe: Option<Sent>, verdict: RequestResult, now: Duration, unit: f64) {
+    pub(super) fn settle(&mut self, scope: ThrottleScope, probe: Option<Sent>, verdict: Verdict, now: Duration, unit: f64) {
         let held = self.held.get(&scope).copied();
         // One that has made place for another may say less than is known by now.
         let probe = probe.is_some() && held.is_some_and(|hold| hold.probing == probe);
         let hold = match (verdict, held) {
-            (RequestResult::Answered, _) => {
+            (Verdict::Answered, _) => {
                 // An answer to a request that was sent before the hold began says nothing about the time since.
                 if probe {
                     self.held.remove(&scope);
                 }
                 return;
             }
-            (RequestResult::Throttled(asked), Some(hold)) if !probe => {
+            (Verdict::Throttled(asked), Some(hold)) if !probe => {
                 // One burst, answered 64 times with 503, is one reason to wait, not 64 doublings.
                 // A probe that was sent before the service asked for a wait does not end it.
                 let probing = hold.probing.filter(|_| asked.is_none());
                 ThrottleHold { until: hold.until.max(now + asked_wait(asked)), probing, ..hold }
             }
-            (RequestResult::Throttled(asked), held) => {
+            (Verdict::Throttled(asked), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
                 ThrottleHold { until: now + HOLDS.wait(times, unit).max(asked_wait(asked)), times, probing: None }
             }
-            (RequestResult::Unknown, Some(hold)) if probe => {
-                ThrottleHold { until: now + HOLDS.wait(hold.times, unit), probing: None, ..hold }
-            }
-            (RequestResult::Unknown, _) => return,
+            (Verdict::Unknown, Some(hold)) if probe => ThrottleHold { until: now + HOLDS.wait(hold.times, unit), probing: None, ..hold },
+            (Verdict::Unknown, _) => return,
         };
         if held.is_none() {
             self.make_room(now);
@@ -152,7 +150,7 @@ mod tests {
     use super::*;
     use crate::model::QueueName;
 
-    const BUSY: RequestResult = RequestResult::Throttled(None);
+    const BUSY: Verdict = Verdict::Throttled(None);
 
     fn scope(name: &str) -> ThrottleScope {
         ThrottleScope::Queue(QueueName::new(name).unwrap())
@@ -191,10 +189,10 @@ mod tests {
     #[test]
     fn a_probe_that_succeeds_frees_the_lane_and_the_next_hold_is_short_again() {
         let mut holds = ThrottleHolds::default();
-        holds.settle(scope("hot"), None, RequestResult::Throttled(Some(ms(5_000))), ms(0), 0.5);
+        holds.settle(scope("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(4_999)), PaceAdmission::Held(ms(1)));
         assert_eq!(holds.admit(&scope("hot"), ms(5_000)), PaceAdmission::Probe(ms(5_000)));
-        holds.settle(scope("hot"), Some(ms(5_000)), RequestResult::Answered, ms(5_010), 0.5);
+        holds.settle(scope("hot"), Some(ms(5_000)), Verdict::Answered, ms(5_010), 0.5);
         assert!(holds.is_empty());
         holds.settle(scope("hot"), None, BUSY, ms(6_000), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(6_000)), PaceAdmission::Held(ms(100)));
@@ -204,7 +202,7 @@ mod tests {
     fn an_answer_to_what_was_sent_before_the_hold_does_not_end_it() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
-        holds.settle(scope("hot"), None, RequestResult::Answered, ms(1), 0.5);
+        holds.settle(scope("hot"), None, Verdict::Answered, ms(1), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(1)), PaceAdmission::Held(ms(99)));
     }
 
@@ -216,23 +214,23 @@ mod tests {
         assert_eq!(holds.admit(&scope("hot"), ms(1_099)), PaceAdmission::Held(ms(100)));
         assert_eq!(holds.admit(&scope("hot"), ms(1_100)), PaceAdmission::Probe(ms(1_100)));
         assert_eq!(holds.admit(&scope("hot"), ms(1_200)), PaceAdmission::Held(ms(100)));
-        holds.settle(scope("hot"), Some(ms(1_100)), RequestResult::Answered, ms(1_300), 0.5);
+        holds.settle(scope("hot"), Some(ms(1_100)), Verdict::Answered, ms(1_300), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(1_300)), PaceAdmission::Free);
         // The first is given up at last, and says nothing of a scope that is free.
-        holds.settle(scope("hot"), Some(ms(100)), RequestResult::Unknown, ms(30_100), 0.5);
+        holds.settle(scope("hot"), Some(ms(100)), Verdict::Unknown, ms(30_100), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(30_100)), PaceAdmission::Free);
     }
 
     #[test]
     fn what_was_sent_before_the_service_asked_for_a_wait_does_not_end_it() {
-        let wait = RequestResult::Throttled(Some(ms(60_000)));
+        let wait = Verdict::Throttled(Some(ms(60_000)));
         for (asked_by, answered) in [(Some(ms(1_100)), ms(100)), (Some(ms(100)), ms(1_100)), (None, ms(1_100))] {
             let mut holds = ThrottleHolds::default();
             holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
             assert_eq!(holds.admit(&scope("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
             assert_eq!(holds.admit(&scope("hot"), ms(1_100)), PaceAdmission::Probe(ms(1_100)));
             holds.settle(scope("hot"), asked_by, wait, ms(1_200), 0.5);
-            for verdict in [RequestResult::Unknown, RequestResult::Answered] {
+            for verdict in [Verdict::Unknown, Verdict::Answered] {
                 holds.settle(scope("hot"), Some(answered), verdict, ms(1_300), 0.5);
                 holds.abandon(&scope("hot"), answered);
                 assert_eq!(holds.admit(&scope("hot"), ms(61_199)), PaceAdmission::Held(ms(1)), "{asked_by:?} {verdict:?}");
@@ -245,7 +243,7 @@ mod tests {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(100)), PaceAdmission::Probe(ms(100)));
-        holds.settle(scope("hot"), Some(ms(100)), RequestResult::Unknown, ms(200), 0.5);
+        holds.settle(scope("hot"), Some(ms(100)), Verdict::Unknown, ms(200), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(200)), PaceAdmission::Held(ms(100)));
         assert_eq!(holds.admit(&scope("hot"), ms(300)), PaceAdmission::Probe(ms(300)));
         holds.abandon(&scope("hot"), ms(300));

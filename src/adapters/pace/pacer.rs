@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::holds::{PaceAdmission, RequestResult, Sent, ThrottleHolds};
-use crate::adapters::layer::{Evidence, Layer, StorageRequest, ThrottleScope};
+use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
+use crate::adapters::layer::{Evidence, Layer, Request, ThrottleScope};
 use crate::model::AccountName;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, Withheld};
 
@@ -38,17 +38,13 @@ impl Pace {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, scope: ThrottleScope, probe: Option<Sent>, verdict: RequestResult) {
+    fn settle(&self, scope: ThrottleScope, probe: Option<Sent>, verdict: Verdict) {
         self.locked().settle(scope, probe, verdict, self.clock.monotonic(), self.chance.unit());
     }
 }
 
 impl Layer for Pace {
-    async fn call<T: Send>(
-        &self,
-        request: StorageRequest<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
         let admission = {
             let mut holds = self.locked();
@@ -66,16 +62,16 @@ impl Layer for Pace {
         };
         let result = send.await;
         let verdict = match Evidence::of(&result) {
-            Evidence::Answered => RequestResult::Answered,
-            Evidence::Throttled => RequestResult::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
-            Evidence::Refused | Evidence::Failed => RequestResult::Unknown,
+            Evidence::Answered => Verdict::Answered,
+            Evidence::Throttled => Verdict::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
+            Evidence::Refused | Evidence::Failed => Verdict::Unknown,
             // The scope was not asked: its state stays as it is.
             Evidence::None => return result,
         };
         match (probe, verdict) {
             (Some(probe), verdict) => probe.settle(verdict),
-            (None, RequestResult::Throttled(_)) => self.settle(request.target.scope(), None, verdict),
-            (None, RequestResult::Answered | RequestResult::Unknown) => {}
+            (None, Verdict::Throttled(_)) => self.settle(request.target.scope(), None, verdict),
+            (None, Verdict::Answered | Verdict::Unknown) => {}
         }
         result
     }
@@ -90,7 +86,7 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    fn settle(mut self, verdict: RequestResult) {
+    fn settle(mut self, verdict: Verdict) {
         if let Some(scope) = self.scope.take() {
             self.pace.settle(scope, Some(self.sent), verdict);
         }

@@ -9,7 +9,7 @@ use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
-use crate::ports::{Continuation, ErrorClass, Missing, Page, Precondition, Query, StoreError, TableOperation, TablePage, TableStore, What};
+use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
 
 /// All tables, by their canonical names.
 #[derive(Default)]
@@ -61,10 +61,10 @@ fn apply(state: &mut AccountState, table: &TableName, operation: &TableOperation
         TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition) | TableOperation::Delete(_, condition) => {
             let Some(current) = stored else { return Err((ErrorClass::NotFound(Missing::Item), "the entity does not exist")) };
             match condition {
-                Precondition::Matches(etag) if *etag != current.etag => {
+                IfMatch::Matches(etag) if *etag != current.etag => {
                     return Err((ErrorClass::Precondition, "the entity is at another ETag"));
                 }
-                Precondition::Matches(_) | Precondition::Any => Some(current),
+                IfMatch::Matches(_) | IfMatch::Any => Some(current),
             }
         }
     };

@@ -14,7 +14,7 @@ use crate::adapters::layer::{Op, ThrottleScope};
 use crate::adapters::pace::LANE_HELD;
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
-use crate::ports::{Chance, Clock, ErrorClass, Missing, Precondition, Query, Service, StoreHealth, TableOperation};
+use crate::ports::{Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation};
 use crate::settings::{Backoff, RetryPolicy};
 
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
@@ -193,7 +193,7 @@ async fn what_no_answer_to_a_group_means_is_for_each_operation_to_say() {
         scripted_account(|arrival| if arrival.op == Op::Transact { Answer::Err(ErrorClass::Ambiguous, None) } else { Answer::Ok });
     let table = table();
     let insert = TableOperation::Insert(Entity::new(EntityKey::new("p", "1").unwrap()));
-    let condition = Precondition::Matches(ETag::new("\"1\"").unwrap());
+    let condition = IfMatch::Matches(ETag::new("\"1\"").unwrap());
     let delete = TableOperation::Delete(EntityKey::new("p", "2").unwrap(), condition);
     let (inserted, deleted) = join(decorated.account.tables.apply(&table, &insert), decorated.account.tables.apply(&table, &delete)).await;
     assert_eq!(inserted.unwrap_err().class, ErrorClass::Ambiguous, "it may be there, and its caller looks");

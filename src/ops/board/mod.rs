@@ -34,7 +34,7 @@ pub use cost::{Costs, ServiceCost};
 pub use headline::{Headline, Mood, SilentWorker};
 pub(crate) use headline::{grouped, lasting};
 pub use hot::{HotPartition, PartitionLoad, TARGET};
-pub use journal::{Change, JobFilter, JobRecord, StepRecord};
+pub use journal::{JobFilter, JobRecord, JournalItem, StepRecord};
 pub use queue::{QueueNow, QueueSlot};
 pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;

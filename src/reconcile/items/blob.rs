@@ -12,7 +12,7 @@ use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look::{self, Look};
 use crate::reconcile::scope::Scope;
-use crate::reconcile::steps::ItemWrite;
+use crate::reconcile::steps::Write;
 
 pub(super) struct ValueBlob<'a> {
     pub(super) account: &'a AccountName,
@@ -50,7 +50,7 @@ impl WholeItem for ValueBlob<'_> {
     }
 
     /// A blob is not read again: a different ETag means another write.
-    async fn differs(&self, _: &Scope<'_>, write: &ItemWrite, listed: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, _: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
         Ok(write.over.as_ref() != listed)
     }
 }

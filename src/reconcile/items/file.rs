@@ -13,7 +13,7 @@ use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look::Look;
 use crate::reconcile::scope::Scope;
-use crate::reconcile::steps::ItemWrite;
+use crate::reconcile::steps::Write;
 use crate::reconcile::value::own_files;
 
 pub(super) struct ValueFile {
@@ -52,7 +52,7 @@ impl WholeItem for ValueFile {
     }
 
     /// A file is not read again: a different mark means another write.
-    async fn differs(&self, _: &Scope<'_>, write: &ItemWrite, listed: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, _: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
         Ok(write.over.as_ref() != listed)
     }
 }

@@ -26,7 +26,7 @@ use super::failure::storage;
 use super::footprint::Footprint;
 use super::look::Look;
 use super::scope::Scope;
-use super::steps::{ItemWrite, Plan};
+use super::steps::{Plan, Write};
 use super::value::RunValues;
 use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use crate::planted::{Bug, planted};
@@ -47,7 +47,7 @@ trait ItemStore: Send + Sync {
     async fn apply(&self, by: &WriteContext<'_, '_>, operations: &[ItemOperation<'_>]) -> Vec<Result<Option<ETag>, ItemFailure>>;
 
     /// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
-    async fn differs(&self, scope: &Scope<'_>, write: &ItemWrite, listed: Option<&ETag>) -> Result<bool, Failure>;
+    async fn differs(&self, scope: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure>;
 }
 
 /// A place with one item, whole: a request for each operation.
@@ -60,7 +60,7 @@ trait WholeItem: Send + Sync {
 
     async fn request(&self, by: &WriteContext<'_, '_>, operation: ItemOperation<'_>) -> Result<Result<Option<ETag>, StoreError>, Failure>;
 
-    async fn differs(&self, scope: &Scope<'_>, write: &ItemWrite, listed: Option<&ETag>) -> Result<bool, Failure>;
+    async fn differs(&self, scope: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure>;
 
     async fn apply_one(&self, by: &WriteContext<'_, '_>, operation: ItemOperation<'_>) -> Result<Option<ETag>, ItemFailure> {
         let view = &operation.address().view;
@@ -143,7 +143,7 @@ pub(super) enum ItemFailure {
 /// An operation on one item.
 #[derive(Clone, Copy)]
 pub(super) enum ItemOperation<'p> {
-    Write(&'p ItemWrite),
+    Write(&'p Write),
     Drop(&'p ItemAddress, &'p ETag),
 }
 
@@ -199,7 +199,7 @@ impl<T: WholeItem> ItemStore for T {
         ended
     }
 
-    async fn differs(&self, scope: &Scope<'_>, write: &ItemWrite, listed: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, scope: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
         WholeItem::differs(self, scope, write, listed).await
     }
 }
@@ -258,7 +258,7 @@ pub(super) async fn apply_in_order<'p>(by: WriteContext<'_, '_>, operations: Vec
 }
 
 /// Whether the stored item differs from a planned write, which may write it as it is. `listed` is the version in the footprint.
-pub(super) async fn differs(scope: &Scope<'_>, write: &ItemWrite, listed: Option<&ETag>) -> Result<bool, Failure> {
+pub(super) async fn differs(scope: &Scope<'_>, write: &Write, listed: Option<&ETag>) -> Result<bool, Failure> {
     store_of(&write.address).differs(scope, write, listed).await
 }
 

@@ -12,8 +12,8 @@ use crate::reconcile::execute::{Action, Failure};
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look;
 use crate::reconcile::scope::Scope;
-use crate::reconcile::shared::{ChangeOutcome, SharedDocument};
-use crate::reconcile::steps::ItemWrite;
+use crate::reconcile::shared::{Answer, SharedDocument};
+use crate::reconcile::steps::Write;
 use crate::shared::{self, PartChange};
 
 pub(super) struct PartStore<'a> {
@@ -36,7 +36,7 @@ pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'
         ItemOperation::Drop(_, token) => shared::PartWrite::Drop(token.clone()),
     };
     let says = match operation {
-        ItemOperation::Write(ItemWrite { content: Content::Properties(values), .. }) => Some((scope.primary.clone(), values.clone())),
+        ItemOperation::Write(Write { content: Content::Properties(values), .. }) => Some((scope.primary.clone(), values.clone())),
         ItemOperation::Drop(ItemAddress { part: Some(Part::Properties), .. }, _) => Some((scope.primary.clone(), BTreeMap::new())),
         ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
     };
@@ -69,18 +69,18 @@ impl ItemStore for PartStore<'_> {
         let tokens: Vec<Option<ETag>> = changes.iter().map(|change| change.write.token().cloned()).collect();
         let answers = by.scope.engine.turns.change(&document, changes).await;
         let ended = operations.iter().zip(tokens).zip(answers).map(|((operation, token), answer)| match answer {
-            ChangeOutcome::Done => Ok(token),
-            ChangeOutcome::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
-            ChangeOutcome::Unanswered => {
+            Answer::Done => Ok(token),
+            Answer::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
+            Answer::Unanswered => {
                 let insert = matches!(operation.action(), Action::Create);
                 Err(ItemFailure::Lost { unanswered_insert: insert && !planted(Bug::UnansweredPartForgotten) })
             }
-            ChangeOutcome::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([operation.address().view.clone()]))),
+            Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([operation.address().view.clone()]))),
         });
         ended.collect()
     }
 
-    async fn differs(&self, scope: &Scope<'_>, write: &ItemWrite, _: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, scope: &Scope<'_>, write: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
         // A member is there: that is all there is to it.
         let (Content::Properties(wanted), Some((table, key))) = (&write.content, self.site.row()) else { return Ok(false) };
         let row = scope.target(self.account)?.tables.get(table, key, None).await;

@@ -6,12 +6,12 @@ use super::{ItemOperation, LookContext, WholeItem, WriteContext};
 use crate::model::{AccountName, ETag, EntityKey, ItemAddress, TableName, item};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
-use crate::ports::{Precondition, StoreError, TableOperation};
+use crate::ports::{IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look::{self, Look};
 use crate::reconcile::scope::Scope;
-use crate::reconcile::steps::ItemWrite;
+use crate::reconcile::steps::Write;
 
 pub(super) struct RowStore<'a> {
     pub(super) account: &'a AccountName,
@@ -26,13 +26,13 @@ pub(super) fn operation(operation: ItemOperation<'_>) -> Option<TableOperation> 
             let Content::Row(entity) = &write.content else { return None };
             Some(match &write.over {
                 _ if planted(Bug::UnconditionalWrite) => TableOperation::InsertOrReplace(entity.clone()),
-                Some(etag) => TableOperation::Replace(entity.clone(), Precondition::Matches(etag.clone())),
+                Some(etag) => TableOperation::Replace(entity.clone(), IfMatch::Matches(etag.clone())),
                 None => TableOperation::Insert(entity.clone()),
             })
         }
         ItemOperation::Drop(address, etag) if address.part.is_none() => {
             let (_, key) = address.site.row()?;
-            Some(TableOperation::Delete(key.clone(), Precondition::Matches(etag.clone())))
+            Some(TableOperation::Delete(key.clone(), IfMatch::Matches(etag.clone())))
         }
         ItemOperation::Drop(..) => None,
     }
@@ -55,7 +55,7 @@ impl WholeItem for RowStore<'_> {
         Ok(by.scope.target(self.account)?.tables.apply(self.table, &operation).await)
     }
 
-    async fn differs(&self, scope: &Scope<'_>, write: &ItemWrite, _: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, scope: &Scope<'_>, write: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
         let Content::Row(wanted) = &write.content else { return Ok(false) };
         let row = scope.target(self.account)?.tables.get(self.table, self.key, None).await;
         let row = row.map_err(|error| storage(format!("reading {}", write.address), error))?;

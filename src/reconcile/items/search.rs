@@ -15,7 +15,7 @@ use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look::Look;
 use crate::reconcile::scope::Scope;
-use crate::reconcile::steps::ItemWrite;
+use crate::reconcile::steps::Write;
 
 pub(super) struct Indexed<'a> {
     pub(super) sink: &'a AccountName,
@@ -51,7 +51,7 @@ impl WholeItem for Indexed<'_> {
     async fn request(&self, by: &WriteContext<'_, '_>, operation: ItemOperation<'_>) -> Result<Result<Option<ETag>, StoreError>, Failure> {
         let document = match operation {
             ItemOperation::Drop(..) => None,
-            ItemOperation::Write(ItemWrite { content: Content::Document(document), .. }) => Some(document.clone()),
+            ItemOperation::Write(Write { content: Content::Document(document), .. }) => Some(document.clone()),
             ItemOperation::Write(write) => {
                 return Err(permanent(format!("writing {}", write.address), "what its view derives is no document"));
             }
@@ -64,7 +64,7 @@ impl WholeItem for Indexed<'_> {
     }
 
     /// It was read when it was looked at.
-    async fn differs(&self, _: &Scope<'_>, _: &ItemWrite, _: Option<&ETag>) -> Result<bool, Failure> {
+    async fn differs(&self, _: &Scope<'_>, _: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
         Ok(false)
     }
 }

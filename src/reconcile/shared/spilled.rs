@@ -11,11 +11,11 @@
 //! look; a writer that stopped in between has left a footprint that makes its job look.
 
 use super::blob::{Lies, ListBlob, ListRead, Wrote};
-use super::write::{ChangeOutcome, Round, SharedDocument, answers, operation};
+use super::write::{Answer, Round, SharedDocument, answers, operation};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::planted::{Bug, planted};
-use crate::ports::{BlobCondition, ErrorClass, Precondition, TableOperation};
+use crate::ports::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::blocks::BlockedList;
@@ -207,7 +207,7 @@ impl<'e> SharedDocument<'e> {
                 }
             }
         }
-        Ok(Round::Over(answers(&ended, &ChangeOutcome::Done)))
+        Ok(Round::Over(answers(&ended, &Answer::Done)))
     }
 
     /// Takes a list back into its row, or deletes the row where there is no member left.
@@ -244,7 +244,7 @@ impl<'e> SharedDocument<'e> {
         let restated = shared::restated(self.catalog, &self.site, &view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
         match restated {
             Some(entity) if self.fits(&entity) => {
-                let operation = TableOperation::Replace(entity, Precondition::Matches(row.etag.clone()));
+                let operation = TableOperation::Replace(entity, IfMatch::Matches(row.etag.clone()));
                 Ok(matches!(self.apply(Some(&operation)).await?, Wrote::Done))
             }
             Some(_) | None => Ok(true),
@@ -314,7 +314,7 @@ impl<'e> SharedDocument<'e> {
 
 /// The write that brings a row up to date with its list; it gets a new ETag even where nothing differs.
 fn saying(entity: Entity, row: &Row) -> TableOperation {
-    let at = Precondition::Matches(row.etag.clone());
+    let at = IfMatch::Matches(row.etag.clone());
     let before = &row.entity.properties;
     if before.keys().any(|name| !entity.properties.contains_key(name)) {
         return TableOperation::Replace(entity, at);
@@ -328,7 +328,7 @@ fn saying(entity: Entity, row: &Row) -> TableOperation {
 pub(super) fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
     match wrote {
         Wrote::Lost => Round::Again,
-        Wrote::Unanswered => Round::Over(answers(ended, &ChangeOutcome::Unanswered)),
-        Wrote::Done => Round::Over(answers(ended, &ChangeOutcome::Done)),
+        Wrote::Unanswered => Round::Over(answers(ended, &Answer::Unanswered)),
+        Wrote::Done => Round::Over(answers(ended, &Answer::Done)),
     }
 }

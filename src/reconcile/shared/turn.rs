@@ -1,6 +1,6 @@
 //! Turns: one writer to a document in this process; waiting changes are coalesced into its next write.
 
-use super::write::{ChangeOutcome, Round, SharedDocument};
+use super::write::{Answer, Round, SharedDocument};
 use crate::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 use crate::model::{AccountName, Site};
 use crate::shared::PartChange;
@@ -11,7 +11,7 @@ const ROUNDS: u32 = 20;
 type Place = (AccountName, Site);
 /// The changes that one pass wants of a document.
 type Changes = Vec<PartChange>;
-type Answers = Vec<ChangeOutcome>;
+type Answers = Vec<Answer>;
 
 /// The queues of all documents being written.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl DocumentTurns {
     pub(in crate::reconcile) async fn change(&self, document: &SharedDocument<'_>, changes: Changes) -> Answers {
         let count = changes.len();
         // A writer that was dropped has sent no answer: its request may be on its way.
-        self.0.ask(document.turn(), changes, document).await.unwrap_or_else(|| vec![ChangeOutcome::Unanswered; count])
+        self.0.ask(document.turn(), changes, document).await.unwrap_or_else(|| vec![Answer::Unanswered; count])
     }
 }
 
@@ -50,10 +50,10 @@ impl Serve<Changes, Answers> for SharedDocument<'_> {
                 Round::Again => {}
                 Round::Over(answers) => return tell(batch, answers),
                 Round::Failed(failure) if failure.is_permanent() && batch.len() > 1 => return serve_each(self, batch).await,
-                Round::Failed(failure) => return tell(batch, vec![ChangeOutcome::Failed(failure); changes.len()]),
+                Round::Failed(failure) => return tell(batch, vec![Answer::Failed(failure); changes.len()]),
             }
         }
-        let lost = batch.iter().flat_map(|one| &one.request).map(|_| ChangeOutcome::Lost).collect();
+        let lost = batch.iter().flat_map(|one| &one.request).map(|_| Answer::Lost).collect();
         tell(batch, lost);
     }
 }
@@ -75,10 +75,10 @@ async fn serve_one(document: &SharedDocument<'_>, one: &Pending<Changes, Answers
         match document.round(&one.request).await {
             Round::Again => {}
             Round::Over(answers) => return answers,
-            Round::Failed(failure) => return vec![ChangeOutcome::Failed(failure); one.request.len()],
+            Round::Failed(failure) => return vec![Answer::Failed(failure); one.request.len()],
         }
     }
-    vec![ChangeOutcome::Lost; one.request.len()]
+    vec![Answer::Lost; one.request.len()]
 }
 
 fn tell(batch: Vec<Pending<Changes, Answers>>, answers: Answers) {

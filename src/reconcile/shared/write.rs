@@ -10,12 +10,12 @@ use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
 use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site};
-use crate::ports::{Account, BlobCondition, Chance, Precondition, StoreError, TableOperation};
+use crate::ports::{Account, BlobCondition, Chance, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
 use crate::shared::blocks::BlockedList;
 use crate::shared::spilled;
-use crate::shared::{self, Becomes, ChangeEnd, Nonsense, Owned, PartChange, SiteContent};
+use crate::shared::{self, AtSite, Becomes, ChangeEnd, Nonsense, Owned, PartChange};
 
 /// Times that a row may change while its list is read.
 const ROUNDS: u32 = 10;
@@ -31,7 +31,7 @@ pub(in crate::reconcile) struct SharedDocument<'e> {
 
 /// How a change of a part ended.
 #[derive(Debug, Clone)]
-pub(in crate::reconcile) enum ChangeOutcome {
+pub(in crate::reconcile) enum Answer {
     /// As it was meant to.
     Done,
     /// The part differs from its expected state: look again.
@@ -96,7 +96,7 @@ pub(in crate::reconcile) enum PreparedWrite {
 /// How one round ended.
 pub(super) enum Round {
     /// With an answer to each change.
-    Over(Vec<ChangeOutcome>),
+    Over(Vec<Answer>),
     /// Another writer was faster.
     Again,
     /// With a failure of the write that they share.
@@ -123,12 +123,12 @@ impl Sight {
     }
 
     /// The content at a part's site.
-    pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<SiteContent, Nonsense> {
+    pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<AtSite, Nonsense> {
         match (&self.list, &address.site) {
             (Some(list), _) => spilled::find_in(address, self.row.as_ref().map(|row| &row.entity), list),
             (None, Site::Row { .. }) => shared::find(address, self.row.as_ref().map(|row| &row.entity)),
             (None, Site::Blob { .. } | Site::File { .. } | Site::Document { .. }) => {
-                Ok(if self.other { SiteContent::Foreign } else { SiteContent::Absent })
+                Ok(if self.other { AtSite::Foreign } else { AtSite::Absent })
             }
         }
     }
@@ -280,7 +280,7 @@ impl<'e> SharedDocument<'e> {
             });
         }
         let Some(mut read) = read.filter(|read| read.list.is_changed()) else {
-            return Ok(Round::Over(answers(&ended, &ChangeOutcome::Done)));
+            return Ok(Round::Over(answers(&ended, &Answer::Done)));
         };
         if !place.reshape(&mut read).await? {
             return Ok(Round::Again);
@@ -309,10 +309,10 @@ fn first_member(changes: &[PartChange]) -> Option<(&[PartChange], &[PartChange])
     Some(changes.split_at(first + 1)).filter(|(_, rest)| !rest.is_empty())
 }
 
-pub(super) fn answers(ended: &[ChangeEnd], of_written: &ChangeOutcome) -> Vec<ChangeOutcome> {
+pub(super) fn answers(ended: &[ChangeEnd], of_written: &Answer) -> Vec<Answer> {
     let answer = |ended: &ChangeEnd| match ended {
         ChangeEnd::Done => of_written.clone(),
-        ChangeEnd::Lost => ChangeOutcome::Lost,
+        ChangeEnd::Lost => Answer::Lost,
     };
     ended.iter().map(answer).collect()
 }
@@ -320,7 +320,7 @@ pub(super) fn answers(ended: &[ChangeEnd], of_written: &ChangeOutcome) -> Vec<Ch
 /// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
 /// away.
 pub(in crate::reconcile) fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
-    let at = |row: &Row| Precondition::Matches(row.etag.clone());
+    let at = |row: &Row| IfMatch::Matches(row.etag.clone());
     match (becomes, row) {
         (Becomes::Same, _) | (Becomes::Gone, None) => None,
         (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),

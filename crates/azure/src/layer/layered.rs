@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::StorageRequest;
+use super::Request;
 use evenkeel_model::ports::StoreError;
 
 /// Sees every request to a port.
@@ -11,7 +11,7 @@ pub trait Layer: Send + Sync + 'static {
     /// Sends a request, or refuses to. `send` sends it when it is polled, and not before.
     fn call<T: Send>(
         &self,
-        request: StorageRequest<'_>,
+        request: Request<'_>,
         send: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> impl Future<Output = Result<T, StoreError>> + Send;
 }

@@ -1,6 +1,6 @@
 //! Layers: the decorators that every port can have.
 //!
-//! A [`Layer`] sees each storage request as a [`StorageRequest`] (the operation and its target) beside the
+//! A [`Layer`] sees each storage request as a [`Request`] (the operation and its target) beside the
 //! future that would send it. It may look at the result, or refuse without polling the future, in which case
 //! nothing was sent. [`Layered`] puts a layer around a port: it implements all ports in full, so a new
 //! method of a port does not compile until every layer sees it.
@@ -22,4 +22,4 @@ mod tables;
 
 pub use layered::{Layer, Layered};
 pub use op::Op;
-pub use request::{Evidence, StorageRequest, Target, ThrottleScope};
+pub use request::{Evidence, Request, Target, ThrottleScope};

@@ -10,7 +10,7 @@ use evenkeel_model::ports::{ErrorClass, Service, StoreError, Subject, What};
 
 /// One storage request.
 #[derive(Debug, Clone)]
-pub struct StorageRequest<'a> {
+pub struct Request<'a> {
     /// The operation.
     pub op: Op,
     /// Its target.
@@ -105,7 +105,7 @@ impl Target<'_> {
     }
 }
 
-impl<'a> StorageRequest<'a> {
+impl<'a> Request<'a> {
     pub(super) const fn new(op: Op, target: Target<'a>) -> Self {
         Self { op, target, entities: 0 }
     }
@@ -171,10 +171,10 @@ mod tests {
         let table = TableName::new("Employees").unwrap();
         let pk = Key::new("Sales").unwrap();
         let inside = Filter::compare("RowKey", Comparison::GreaterOrEqual, "a").and(Filter::partition(&pk));
-        assert_eq!(StorageRequest::query(&table, Some(&inside)).target.scope(), ThrottleScope::Partition(table.clone(), pk.clone()));
+        assert_eq!(Request::query(&table, Some(&inside)).target.scope(), ThrottleScope::Partition(table.clone(), pk.clone()));
         let across = Filter::partition(&pk).or(Filter::partition(&Key::new("Marketing").unwrap()));
         for filter in [None, Some(&across), Some(&Filter::partition(&pk).negated())] {
-            assert_eq!(StorageRequest::query(&table, filter).target.scope(), ThrottleScope::Table(table.clone()));
+            assert_eq!(Request::query(&table, filter).target.scope(), ThrottleScope::Table(table.clone()));
         }
     }
 

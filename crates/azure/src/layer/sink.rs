@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
-use super::{Layer, Layered, Op, StorageRequest, Target};
+use super::{Layer, Layered, Op, Request, Target};
 use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument};
 use evenkeel_model::ports::{DocumentWrite, Sink, StoreError, Written};
 
 #[async_trait]
 impl<L: Layer> Sink for Layered<dyn Sink, L> {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let request = StorageRequest::of_entities(Op::WriteDocuments, Target::Collection(collection), writes.len());
+        let request = Request::of_entities(Op::WriteDocuments, Target::Collection(collection), writes.len());
         self.layer.call(request, self.inner.write(collection, writes)).await
     }
 
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
-        let request = StorageRequest::of_entities(Op::GetDocument, Target::Document(collection, key), 1);
+        let request = Request::of_entities(Op::GetDocument, Target::Document(collection, key), 1);
         self.layer.call(request, self.inner.get(collection, key)).await
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
-        self.layer.call(StorageRequest::new(Op::GetFields, Target::Collection(collection)), self.inner.fields(collection)).await
+        self.layer.call(Request::new(Op::GetFields, Target::Collection(collection)), self.inner.fields(collection)).await
     }
 }

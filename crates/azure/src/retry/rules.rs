@@ -2,7 +2,7 @@
 
 use crate::layer::Op;
 use evenkeel_model::model::ETag;
-use evenkeel_model::ports::{BlobCondition, ErrorClass, Precondition, TableOperation};
+use evenkeel_model::ports::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 
 /// Treatment of an attempt that went unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Unanswered {
     /// The rule for one write of one entity.
     pub(super) const fn of_table_operation(operation: &TableOperation) -> Self {
         match operation {
-            TableOperation::Delete(_, Precondition::Matches(_)) => Self::RepeatWrite,
-            TableOperation::Delete(_, Precondition::Any)
+            TableOperation::Delete(_, IfMatch::Matches(_)) => Self::RepeatWrite,
+            TableOperation::Delete(_, IfMatch::Any)
             | TableOperation::Insert(_)
             | TableOperation::InsertOrReplace(_)
             | TableOperation::InsertOrMerge(_)

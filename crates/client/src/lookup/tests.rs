@@ -93,7 +93,7 @@ async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
     let plan = lookup::plan(&view, &["LastName^=K".parse().unwrap()]).unwrap();
     let first = merge::read(&reading(&view, &target, &account, 5), &plan.ranges, vec![Position::default()], 5).await.unwrap();
     let last = first.rows.last().unwrap();
-    let delete = TableOperation::Delete(last.entity.key.clone(), evenkeel_model::ports::Precondition::Any);
+    let delete = TableOperation::Delete(last.entity.key.clone(), evenkeel_model::ports::IfMatch::Any);
     account.tables.apply(&target.table, &delete).await.unwrap();
     let second = merge::read(&reading(&view, &target, &account, 5), &plan.ranges, first.positions.unwrap(), 5).await.unwrap();
     assert_eq!(second.rows[0].entity.key.rk.as_str(), "K006");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::list::{self, Description, List};
 use super::properties::Owned;
-use super::{Nonsense, SiteContent};
+use super::{AtSite, Nonsense};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName};
@@ -66,24 +66,24 @@ pub enum Becomes {
 }
 
 /// The content at a part's site.
-pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<SiteContent, Nonsense> {
+pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
     let member = match &address.part {
         Some(Part::Member(member)) => member,
         Some(Part::Properties) => return find_properties(address, entity),
-        None => return Ok(SiteContent::Foreign),
+        None => return Ok(AtSite::Foreign),
     };
-    let Some(entity) = entity else { return Ok(SiteContent::Absent) };
+    let Some(entity) = entity else { return Ok(AtSite::Absent) };
     if !list::is_list_of(&address.view, entity) {
-        return Ok(SiteContent::Foreign);
+        return Ok(AtSite::Foreign);
     }
     let list = List::read(&address.site, entity)?;
-    Ok(list.members.get(member).cloned().map_or(SiteContent::Absent, SiteContent::Part))
+    Ok(list.members.get(member).cloned().map_or(AtSite::Absent, AtSite::Part))
 }
 
-fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<SiteContent, Nonsense> {
-    let Some(entity) = entity else { return Ok(SiteContent::Homeless) };
+fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
+    let Some(entity) = entity else { return Ok(AtSite::Homeless) };
     let owned = Owned::read(&address.site, entity, &address.view)?;
-    Ok(owned.map_or(SiteContent::Absent, |owned| SiteContent::Owned(owned.primary, owned.token)))
+    Ok(owned.map_or(AtSite::Absent, |owned| AtSite::Owned(owned.primary, owned.token)))
 }
 
 /// A row that holds a list of this view itself, restated: `None` where it is up to date, or holds none. So a figure
@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(entity.text("Employees"), Some(r#"[["Sales","7"]]"#));
         assert_eq!((entity.text("ek_view"), entity.text("ek_source")), (Some("by_last_name"), Some(r#"["Employees"]"#)));
         assert_eq!(entity.get("ek_count"), Some(&1_i64.into()));
-        assert_eq!(find(&address("7"), Some(&entity)), Ok(SiteContent::Part(ETag::token(1))));
-        assert_eq!(find(&address("8"), Some(&entity)), Ok(SiteContent::Absent));
+        assert_eq!(find(&address("7"), Some(&entity)), Ok(AtSite::Part(ETag::token(1))));
+        assert_eq!(find(&address("8"), Some(&entity)), Ok(AtSite::Absent));
         assert_eq!(changed(Some(&entity), &[drop_of("7", 1)]), (Becomes::Gone, vec![ChangeEnd::Done]));
     }
 
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn somebody_elses_row_is_not_touched() {
         let foreign = Entity::new(key()).with("Employees", "mine");
-        assert_eq!(find(&address("7"), Some(&foreign)), Ok(SiteContent::Foreign));
+        assert_eq!(find(&address("7"), Some(&foreign)), Ok(AtSite::Foreign));
         let (becomes, ended) = changed(Some(&foreign), &[put("7", None, 1), drop_of("7", 1)]);
         assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
     }
@@ -422,9 +422,9 @@ mod tests {
         ];
         let both = entity_of(changed(Some(&row), &changes).0);
         assert_eq!((both.text("ManagerName"), both.text("Deputy"), both.text("Name")), (Some("Ada"), Some("Eve"), Some("Sales")));
-        let Ok(SiteContent::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else { panic!("not found") };
+        let Ok(AtSite::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else { panic!("not found") };
         assert_eq!((primary.key.rk.as_str(), token), ("7", ETag::token(1)));
-        assert_eq!(find(&owned("other"), Some(&both)), Ok(SiteContent::Absent));
+        assert_eq!(find(&owned("other"), Some(&both)), Ok(AtSite::Absent));
 
         let (becomes, ended) = changed(Some(&both), &[set("manager", "7", Some(1), 3, &[("ManagerName", "Grace")])]);
         let renamed = entity_of(becomes);
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn properties_without_an_entity_have_no_home_and_make_none() {
-        assert_eq!(find(&owned("manager"), None), Ok(SiteContent::Homeless));
+        assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
         let drop_of = PartChange { address: owned("manager"), write: PartWrite::Drop(ETag::token(1)), says: None };
         let (becomes, ended) = changed(None, &[set("manager", "7", None, 1, &[("ManagerName", "Ada")]), drop_of]);
         assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
@@ -461,7 +461,7 @@ mod tests {
         let stored = entity_of(changed(Some(&row), &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])]).0);
         let new = crate::shared::carried_over(&stored, Entity::new(key()).with("Name", "Sales and more").with("ManagerName", "nobody"));
         assert_eq!((new.text("Name"), new.text("ManagerName")), (Some("Sales and more"), Some("Ada")));
-        assert!(matches!(find(&owned("manager"), Some(&new)), Ok(SiteContent::Owned(..))));
+        assert!(matches!(find(&owned("manager"), Some(&new)), Ok(AtSite::Owned(..))));
     }
 
     proptest! {

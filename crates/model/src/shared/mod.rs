@@ -55,7 +55,7 @@ const fn remedy(site: &Site) -> &'static str {
 
 /// Content at a part's site.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SiteContent {
+pub enum AtSite {
     /// Nothing.
     Absent,
     /// The part, at this token.

@@ -22,7 +22,7 @@ use clap::Parser;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::ports::Clock as _;
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
-use evenkeel_simulation::{Allowed, Fault, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
+use evenkeel_simulation::{Allowed, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
 use mimalloc::MiMalloc;
 
 #[global_allocator]
@@ -90,7 +90,7 @@ fn one(request: &RunRequest) -> bool {
         "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}",
         operations - polls
     );
-    for fault in Fault::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
+    for fault in FaultKind::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
         println!("  {:>6} × {fault}", report.faults.of(fault));
     }
     match &report.violation {
@@ -245,7 +245,7 @@ fn print(all: &Tally, took: Duration, threads: usize) {
         all.drained_after(0.99)
     );
     println!("{} faults:", all.faults.total());
-    for fault in Fault::ALL {
+    for fault in FaultKind::ALL {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
     println!("known limit met: {} × a late insert brought back something deleted", all.resurrections);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::state::Budget;
 use evenkeel::model::{Entity, EntityKey, Job, job};
-use evenkeel::ports::{Precondition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 
 /// One search: a client's steps, and how much may go wrong.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl ScriptStep {
     pub(super) fn operation(self) -> Option<TableOperation> {
         match self {
             Self::Write(email) => Some(TableOperation::InsertOrReplace(Entity::new(key()).with("Email", email))),
-            Self::Remove => Some(TableOperation::Delete(key(), Precondition::Any)),
+            Self::Remove => Some(TableOperation::Delete(key(), IfMatch::Any)),
             Self::Sync | Self::Put(_) | Self::Delete => None,
         }
     }

@@ -7,7 +7,7 @@ use foldhash::quality::FixedState;
 
 use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
 use super::script::{Script, key};
-use super::state::{How, IDLE, LATE, MESSAGES, Move, NO_MAIL, State, WORKERS, WorkerState, read};
+use super::state::{How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read};
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::company::{Shape, catalog, table};
 use crate::oracle;
@@ -43,7 +43,7 @@ pub struct Explored {
 }
 
 struct Frame {
-    state: State,
+    state: SearchState,
     hash: u64,
     moves: Vec<Move>,
     next: usize,
@@ -83,7 +83,7 @@ pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
 
 impl Search {
     fn run(&mut self, most: u64) {
-        let start = State::new(self.script.budget);
+        let start = SearchState::new(self.script.budget);
         let hash = self.hasher.hash_one(start);
         let moves = self.moves(&start);
         let mut stack = vec![Frame { state: start, hash, moves, next: 0, ways: 0.0 }];
@@ -140,7 +140,7 @@ impl Search {
     }
 
     /// Everything that may happen next.
-    fn moves(&self, state: &State) -> Vec<Move> {
+    fn moves(&self, state: &SearchState) -> Vec<Move> {
         let mut moves = Vec::with_capacity(12);
         if usize::from(state.step) < self.script.steps.len() {
             moves.push(Move::Client);
@@ -192,7 +192,7 @@ impl Search {
     }
 
     /// Makes a step. What is wrong afterwards, in words.
-    fn make(&mut self, before: &State, step: Move) -> Result<Option<State>, String> {
+    fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {
             Move::Client => {
@@ -259,7 +259,7 @@ impl Search {
         Ok(Some(state))
     }
 
-    fn ask(&mut self, state: &mut State, worker: usize, ask: usize, how: How) -> RequestAnswer {
+    fn ask(&mut self, state: &mut SearchState, worker: usize, ask: usize, how: How) -> RequestAnswer {
         let busy = state.workers[worker];
         let request = self.runs.asks(busy.at)[ask];
         let answer = match how {
@@ -295,7 +295,7 @@ impl Search {
         answer
     }
 
-    fn execute(&mut self, state: &mut State, request: u32) -> RequestAnswer {
+    fn execute(&mut self, state: &mut SearchState, request: u32) -> RequestAnswer {
         match self.runs.item_op(request).clone() {
             ItemOp::Read(row) => read(&state.row_states, row),
             ItemOp::Write(row_writes) => self.runs.registry.write(&mut state.row_states, state.era, &row_writes),
@@ -307,7 +307,7 @@ impl Search {
     }
 
     /// The invariant: every derived item that exists is listed or queued.
-    fn check(&self, state: &State) -> Result<(), String> {
+    fn check(&self, state: &SearchState) -> Result<(), String> {
         let (derived, listed) = self.runs.registry.derived_and_listed(&state.row_states);
         if derived & !listed == 0 {
             return Ok(());
@@ -317,7 +317,7 @@ impl Search {
     }
 
     /// Everything is as the primary says, by a second implementation; and the real code finds nothing to do.
-    fn judge(&mut self, state: &State) -> Result<(), String> {
+    fn judge(&mut self, state: &SearchState) -> Result<(), String> {
         if state.mail.iter().any(|mail| mail.there) || usize::from(state.step) < self.script.steps.len() {
             return Err("nothing can go on, and not all is done".to_owned());
         }
@@ -329,7 +329,7 @@ impl Search {
     }
 
     /// A step in words.
-    fn show(&self, state: &State, step: Move) -> String {
+    fn show(&self, state: &SearchState, step: Move) -> String {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
             if busy.mail == NO_MAIL { "-".to_owned() } else { format!("message {}, delivery {}", busy.mail, busy.delivery) }
@@ -358,7 +358,7 @@ impl Search {
     }
 }
 
-fn crash(state: &mut State, worker: usize) {
+fn crash(state: &mut SearchState, worker: usize) {
     if state.holds(worker) {
         let mail = state.workers[worker].mail;
         state.mail[usize::from(mail)].hidden = false;

@@ -59,7 +59,7 @@ pub(super) const NO_MAIL: u8 = u8::MAX;
 
 /// A state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct State {
+pub(super) struct SearchState {
     pub(super) row_states: RowStates,
     pub(super) mail: [Mail; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
@@ -104,7 +104,7 @@ pub(super) fn read(row_states: &RowStates, row: u8) -> RequestAnswer {
     if row_state.content == 0 { RequestAnswer::Absent } else { RequestAnswer::Found(row_state) }
 }
 
-impl State {
+impl SearchState {
     pub(super) fn new(left: Budget) -> Self {
         Self {
             row_states: RowStates::default(),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::recorder::{Reply, StoreRequest};
 use crate::items::{ItemPlace, held, listed};
 use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
-use evenkeel::ports::{ErrorClass, Missing, Precondition, TableOperation};
+use evenkeel::ports::{ErrorClass, IfMatch, Missing, TableOperation};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -196,9 +196,9 @@ impl Registry {
     pub(super) fn row_write(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
         let row = self.row(table, operation.key());
         let content = operation.entity().map_or(0, |entity| self.content(table, entity));
-        let over = |condition: &Precondition| match condition {
-            Precondition::Any => Over::Something,
-            Precondition::Matches(etag) => {
+        let over = |condition: &IfMatch| match condition {
+            IfMatch::Any => Over::Something,
+            IfMatch::Matches(etag) => {
                 let version = etag.as_str().split_once('.').filter(|(at, _)| *at == row.to_string()).and_then(|(_, v)| v.parse().ok());
                 version.map_or(Over::Never, Over::Version)
             }

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::stage::{Stage, key, table};
 use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, EdmValue, Entity, Key, Row};
-use crate::ports::{ErrorClass, Missing, Precondition, StoreError, TableOperation};
+use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation};
 
 const ROWS: u8 = 4;
 
@@ -143,7 +143,7 @@ async fn run(callers: &[Vec<CallerOp>], faults: Vec<FaultDecision>) -> (BTreeMap
                 let entity = Entity::new(key(&rk)).with("V", value);
                 let etag = known.get(&op.row).filter(|_| op.version == Version::Known).cloned();
                 let at = etag.as_ref().filter(|_| matches!(op.verb, Verb::Replace | Verb::Delete)).map(ToString::to_string);
-                let condition = etag.map_or(Precondition::Any, Precondition::Matches);
+                let condition = etag.map_or(IfMatch::Any, IfMatch::Matches);
                 let operation = match op.verb {
                     Verb::Insert | Verb::Read => TableOperation::Insert(entity),
                     Verb::Upsert => TableOperation::InsertOrReplace(entity),

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::stage::{LATENCY, SLOW, Stage, insert, key, names, table};
 use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, Entity, Key};
-use crate::ports::{ErrorClass, Missing, Precondition, StoreError, TableOperation, TableStore as _, What};
+use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore as _, What};
 use crate::telemetry::trail::{self, Keeping};
 
 fn class<T: std::fmt::Debug>(result: Result<T, StoreError>) -> ErrorClass {
@@ -22,8 +22,8 @@ async fn one_write_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
     let start = Instant::now();
     let etag = stage.apply(insert("a")).await.unwrap().unwrap();
     let entity = Entity::new(key("a")).with("Name", "b");
-    let etag = stage.apply(TableOperation::Replace(entity, Precondition::Matches(etag))).await.unwrap().unwrap();
-    assert_eq!(stage.apply(TableOperation::Delete(key("a"), Precondition::Matches(etag))).await.unwrap(), None);
+    let etag = stage.apply(TableOperation::Replace(entity, IfMatch::Matches(etag))).await.unwrap().unwrap();
+    assert_eq!(stage.apply(TableOperation::Delete(key("a"), IfMatch::Matches(etag))).await.unwrap(), None);
     assert_eq!(start.elapsed(), LATENCY * 3);
     assert_eq!(stage.sent(), ["Insert Entity", "Update Entity", "Delete Entity"]);
     assert_eq!(stage.tables.queues_in_use(), 0);
@@ -93,7 +93,7 @@ async fn partitions_and_tables_do_not_wait_for_each_other() {
 async fn a_refused_operation_is_its_callers_alone_and_the_rest_go_again() {
     let stage = Stage::calm().await;
     stage.have(["r03".to_owned()]).await;
-    let bogus = Precondition::Matches(ETag::new("W/\"other\"").unwrap());
+    let bogus = IfMatch::Matches(ETag::new("W/\"other\"").unwrap());
     let missing = TableOperation::Delete(key("nobody"), bogus.clone());
     let results = join(join_all(names(0..8).iter().map(|rk| stage.apply(insert(rk)))), stage.apply(missing));
     let (inserts, missing) = results.await;
@@ -151,7 +151,7 @@ async fn no_answer_and_no_time_are_everybodys() {
 async fn a_missing_table_is_missing_for_all() {
     let stage = Stage::calm().await;
     let elsewhere = crate::model::TableName::new("Elsewhere").unwrap();
-    let operations = [insert("a"), TableOperation::Delete(key("b"), Precondition::Any)];
+    let operations = [insert("a"), TableOperation::Delete(key("b"), IfMatch::Any)];
     for result in join_all(operations.iter().map(|operation| stage.tables.apply(&elsewhere, operation))).await {
         assert_eq!(class(result), ErrorClass::NotFound(Missing::Container));
     }
